@@ -1,0 +1,177 @@
+/* cermet.h: the C interface of Cermet, a run-time kernel-fusion compiler for transformers.
+ *
+ * From graph text to a running kernel in four calls:
+ *
+ *     cermet_context* context;     cermet_context_create(NULL, &context);
+ *     cermet_plan* plan;           cermet_compile(context, text, strlen(text), "sm_90", &plan);
+ *     cermet_executable* run;      cermet_prepare(context, plan, 0, &run);          // may compile; loads
+ *     cermet_launch(run, stream, tensors, count, workspace, workspace_size);        // never compiles
+ *
+ * Conventions. Every function that can fail returns a status; CERMET_OK is 0. On failure the outputs are untouched and
+ * cermet_error_message() holds one or more lines for the calling thread: what was given, what was expected, what to do.
+ * Nothing throws or aborts across this boundary. Handles are opaque; a handle is destroyed by its own function, NULL is
+ * allowed there. Text is UTF-8 and need not end in a zero where a length is passed.
+ *
+ * Threads. A context, a plan and an executable may be used from any number of threads at once; creating and destroying
+ * one is the caller's to order. cermet_launch takes no lock and allocates nothing.
+ *
+ * Nothing here needs a GPU, MLIR, LLVM or NVRTC to be present until it is used: the compiler library is opened on the
+ * first cache miss, the driver on the first CUDA device.
+ */
+#ifndef CERMET_H
+#define CERMET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CERMET_API __attribute__((visibility("default")))
+#define CERMET_VERSION_MAJOR 0
+#define CERMET_VERSION_MINOR 1
+
+/*===--- Status ------------------------------------------------------------------------------------------------------*/
+
+typedef enum cermet_status {
+  CERMET_OK = 0,
+  CERMET_INVALID_ARGUMENT = 1,  /* a null pointer, a wrong count, dtype, rank, dimension, stride, device or alignment */
+  CERMET_INVALID_GRAPH = 2,     /* the text does not parse or verify; the message has line and column */
+  CERMET_UNSUPPORTED = 3,       /* legal, but not something this build or target can do */
+  CERMET_NOT_FOUND = 4,         /* a file, library, device or cache entry that is not there */
+  CERMET_COMPILE_FAILED = 5,    /* NVRTC or the host code generator refused our text; the message has its log */
+  CERMET_DRIVER_ERROR = 6,      /* the CUDA driver reported an error; the message has its name */
+  CERMET_CAPTURING = 7,         /* a compile or load was needed while a stream is being captured */
+  CERMET_INTERNAL = 8           /* a defect in Cermet */
+} cermet_status;
+
+/* The calling thread's last failure, or "". Valid until the thread's next failing call. */
+CERMET_API const char* cermet_error_message(void);
+CERMET_API const char* cermet_status_name(cermet_status status);
+/* "0.1.0+<build id>": the build id changes when anything that affects generated code does. */
+CERMET_API const char* cermet_version(void);
+
+/*===--- Context: configuration, caches, counters ---------------------------------------------------------------------*/
+
+typedef struct cermet_context cermet_context;
+
+/* Zero-initialise, set size = sizeof(cermet_context_options), then what you need. NULL strings mean "as the environment
+ * or the default says" (docs/environment.md). Strings are copied. */
+typedef struct cermet_context_options {
+  size_t size;
+  const char* cache_directory;   /* "" switches the directory cache off; NULL: CERMET_CACHE_DIR or ~/.cache/cermet */
+  const char* nvrtc_library;     /* path of libnvrtc.so.*; NULL: CERMET_NVRTC or found by name */
+  const char* dump_directory;    /* NULL: CERMET_DUMP or none */
+} cermet_context_options;
+
+CERMET_API cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context);
+CERMET_API void cermet_context_destroy(cermet_context* context);
+
+/* Monotonic since the context was made. */
+typedef struct cermet_counters {
+  uint64_t plans_compiled, plans_from_memory, plans_from_directory;
+  uint64_t kernels_compiled, kernels_from_memory, kernels_from_directory;
+  uint64_t kernel_compile_microseconds;  /* NVRTC or host code generation, summed over kernels */
+  uint64_t launches;                     /* successful cermet_launch calls */
+  uint64_t cache_failures;               /* entries that could not be read or written; each kind is logged once */
+} cermet_counters;
+CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
+
+/*===--- Graph text to plan -------------------------------------------------------------------------------------------*/
+
+/* Targets: "sm_80" "sm_86" "sm_89" "sm_90" "sm_100" "sm_120", "host" (this machine's CPU), or "auto" (device 0 if
+ * there is one, else host). */
+typedef struct cermet_plan cermet_plan;
+
+/* Matches, fuses and schedules the single function of a graph text (docs/ir.md); no kernel is compiled yet. */
+CERMET_API cermet_status cermet_compile(cermet_context* context, const char* text, size_t length, const char* target,
+                                        cermet_plan** plan);
+CERMET_API void cermet_plan_destroy(cermet_plan* plan);
+
+/* The plan as JSON (docs/plan-format.md): inputs, outputs, steps, kernel specs. Owned by the plan. */
+CERMET_API const char* cermet_plan_json(const cermet_plan* plan);
+
+typedef enum cermet_dtype {
+  CERMET_F32 = 0, CERMET_BF16 = 1, CERMET_F16 = 2, CERMET_F64 = 3,
+  CERMET_I64 = 4, CERMET_I32 = 5, CERMET_I16 = 6, CERMET_I8 = 7, CERMET_U8 = 8, CERMET_I1 = 9
+} cermet_dtype;
+
+#define CERMET_MAX_RANK 8
+typedef struct cermet_value_info {
+  const char* name;               /* owned by the plan */
+  cermet_dtype dtype;
+  int32_t rank;
+  int64_t sizes[CERMET_MAX_RANK]; /* -1 where symbolic */
+  const char* symbols[CERMET_MAX_RANK]; /* the symbol's name there, else NULL */
+} cermet_value_info;
+
+CERMET_API int32_t cermet_plan_input_count(const cermet_plan* plan);
+CERMET_API int32_t cermet_plan_output_count(const cermet_plan* plan);
+CERMET_API cermet_status cermet_plan_input(const cermet_plan* plan, int32_t index, cermet_value_info* info);
+CERMET_API cermet_status cermet_plan_output(const cermet_plan* plan, int32_t index, cermet_value_info* info);
+
+/*===--- What frontends ask -------------------------------------------------------------------------------------------*/
+
+/* Which sequences of a graph Cermet would replace, as JSON (docs/plan-format.md, "match"): regions with their own graph
+ * text, and near misses with the one condition that failed. Release the answer with cermet_string_free. */
+CERMET_API cermet_status cermet_match(cermet_context* context, const char* text, size_t length, char** json);
+
+/* The gradient of a graph text with respect to the inputs whose entry in `wanted` (one per input) is not 0, as JSON
+ * (docs/plan-format.md, "differentiate"): a forward text that also returns what the backward needs, and the backward
+ * text with the origin of each of its inputs. */
+CERMET_API cermet_status cermet_differentiate(cermet_context* context, const char* text, size_t length,
+                                              const uint8_t* wanted, int32_t count, char** json);
+
+/* A 63-bit hash of the text, equal in every process: a short name for a graph. Never fails; text must not be NULL. */
+CERMET_API int64_t cermet_text_key(const char* text, size_t length);
+
+CERMET_API void cermet_string_free(char* text);
+
+/*===--- Plan to launch -----------------------------------------------------------------------------------------------*/
+
+typedef struct cermet_executable cermet_executable;
+
+/* Gets every kernel of the plan (memory, directory, else compile) and loads it. `device` is a CUDA ordinal, ignored for
+ * host plans. Fails with CERMET_CAPTURING rather than load while the calling thread's device is being captured. */
+CERMET_API cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
+                                        cermet_executable** executable);
+/* Kernels stay loaded for the life of the context: a captured graph may still hold them. */
+CERMET_API void cermet_executable_destroy(cermet_executable* executable);
+
+/* A tensor of the caller's. Sizes and strides are in elements, `rank` of each; they are read during the call only. */
+typedef struct cermet_tensor {
+  void* data;             /* may be NULL only when the tensor has no elements */
+  const int64_t* sizes;
+  const int64_t* strides;
+  int32_t rank;
+  int32_t dtype;          /* a cermet_dtype */
+} cermet_tensor;
+
+/* Bytes of scratch that a launch on these inputs needs; the first input_count entries of `tensors` are read. */
+CERMET_API cermet_status cermet_workspace_size(const cermet_executable* executable, const cermet_tensor* tensors,
+                                               int32_t count, size_t* size);
+
+/* Runs the plan on `stream` (a CUstream; ignored on host, where the call returns when the work is done). `tensors` are
+ * the inputs then the outputs, in the plan's order. Rows may have any stride; the last dimension must have stride 1.
+ * Zero rows is legal. Outputs must not overlap inputs. The workspace is 256-byte aligned, on the same device, and may be
+ * reused by later work of the same stream. */
+CERMET_API cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
+                                       int32_t count, void* workspace, size_t workspace_size);
+
+/* A plan may hold external steps (matmul, opaque) that Cermet does not run. The callback runs one: `op` is its name,
+ * operands then results are in `tensors`. It returns CERMET_OK or a status that ends the launch. */
+typedef cermet_status (*cermet_external)(void* user, const char* op, const cermet_tensor* tensors, int32_t operands,
+                                         int32_t results, void* stream);
+CERMET_API cermet_status cermet_executable_set_external(cermet_executable* executable, cermet_external callback,
+                                                        void* user);
+
+/*===--- Devices ------------------------------------------------------------------------------------------------------*/
+
+/* What can be compiled and run here, as JSON: devices, driver, NVRTC, host target. */
+CERMET_API cermet_status cermet_targets(cermet_context* context, char** json);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,25 @@
+// The one argument of every generated kernel, CUDA or host, passed by value (CUDA) or by pointer (host). The same layout
+// is declared in compiler/device/prelude.cuh and built by compiler/HostTarget.cpp; tests compare the three.
+#pragma once
+#include <cstdint>
+
+namespace cermet {
+
+constexpr int kMaxRowExtents = 4;
+constexpr int kMaxOperands = 16;
+
+struct RowOperand {
+  char* base;
+  int64_t stride[kMaxRowExtents]; // in elements, for the row extents; 0 repeats. Unused for Column and Scalar.
+};
+
+struct RowArguments {
+  int64_t rows;                   // product of the extents
+  int64_t partialRows;            // rows of `partials` that the main kernel writes (one per block) and `fold` sums
+  int64_t rowRank;                // extents in use after the launcher merged what collapses: 1 to 4
+  int64_t extent[kMaxRowExtents]; // outermost first; the last `rowRank` are used, i.e. extent[4 - rowRank .. 3]
+  float* partials;                // [accumulators][partialRows][columns], in workspace; null without AccumulateRows
+  RowOperand operand[kMaxOperands];
+};
+
+} // namespace cermet
