@@ -1,0 +1,42 @@
+# Compilers' flags and how MLIR and LLVM are linked: headers and tblgen come from Debian's packages, the static archives
+# are linked by path. (Their exported targets name the shared libMLIR and libLLVM, which must not enter a process that
+# holds torch's own LLVM.)
+
+set(CERMET_SANITIZE "" CACHE STRING "Comma-separated sanitizers, e.g. address,undefined")
+add_library(cermet_flags INTERFACE)
+target_include_directories(cermet_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+target_compile_options(cermet_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter -ffunction-sections -fdata-sections)
+if(CERMET_SANITIZE)
+  target_compile_options(cermet_flags INTERFACE -fsanitize=${CERMET_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(cermet_flags INTERFACE -fsanitize=${CERMET_SANITIZE})
+endif()
+
+find_package(LLVM REQUIRED CONFIG HINTS /usr/lib/llvm-22/lib/cmake/llvm)
+find_package(MLIR REQUIRED CONFIG HINTS /usr/lib/llvm-22/lib/cmake/mlir)
+if(NOT LLVM_VERSION_MAJOR EQUAL 22)
+  message(FATAL_ERROR "Cermet builds with LLVM and MLIR 22, found ${LLVM_PACKAGE_VERSION}; apt install llvm-22-dev libmlir-22-dev")
+endif()
+list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+
+find_program(CERMET_LLD NAMES ld.lld-22 ld.lld HINTS ${LLVM_TOOLS_BINARY_DIR} REQUIRED)
+
+# Headers of MLIR for a target whose final link happens elsewhere.
+add_library(cermet_mlir_headers INTERFACE)
+target_include_directories(cermet_mlir_headers SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
+target_link_libraries(cermet_mlir_headers INTERFACE cermet_flags)
+
+# The archives themselves, for a shared library or an executable.
+file(GLOB mlir_archives ${LLVM_LIBRARY_DIR}/libMLIR*.a)
+list(FILTER mlir_archives EXCLUDE REGEX "CAPI|Python|Test")
+file(GLOB llvm_archives ${LLVM_LIBRARY_DIR}/libLLVM*.a)
+list(FILTER llvm_archives EXCLUDE REGEX
+  "LLVM(AArch64|AMDGPU|ARC|ARM|AVR|BPF|CSKY|DirectX|Hexagon|Lanai|LoongArch|M68k|MSP430|Mips|NVPTX|PowerPC|RISCV|SPIRV|Sparc|SystemZ|VE|WebAssembly|XCore|Xtensa)|Test|Exegesis")
+set(lld_archives ${LLVM_LIBRARY_DIR}/liblldELF.a ${LLVM_LIBRARY_DIR}/liblldCommon.a)
+add_library(cermet_mlir_static INTERFACE)
+target_link_libraries(cermet_mlir_static INTERFACE
+  -Wl,--start-group ${lld_archives} ${mlir_archives} ${llvm_archives} -Wl,--end-group z zstd dl pthread m)
+target_link_options(cermet_mlir_static INTERFACE -fuse-ld=lld -B${LLVM_TOOLS_BINARY_DIR}
+  -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--icf=all)
