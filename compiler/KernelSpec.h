@@ -13,9 +13,10 @@ struct Schedule {
   int threads = 256;        // per block
   int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`
   int vector = 1;           // elements a thread moves at once when bases and strides allow
-  int vectorsPerThread = 1; // of a row; threadsPerRow * vector * vectorsPerThread >= columns
+  int vectorsPerThread = 1; // of a row, so that threadsPerRow * vector * vectorsPerThread >= columns; 0: too long to keep
   int stages = 0;           // copies of a row in flight in shared memory; 0: straight to registers
   int blocksPerSm = 0;      // persistent blocks per multiprocessor; 0: one block for each group of rows
+  int residentBlocks = 1;   // per multiprocessor that the vector entry's registers must leave room for
   int sharedBytes = 0;      // dynamic shared memory
 };
 

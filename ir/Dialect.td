@@ -3,6 +3,7 @@
 
 include "mlir/IR/OpBase.td"
 include "mlir/IR/AttrTypeBase.td"
+include "mlir/IR/TensorEncoding.td"
 
 def Cermet_Dialect : Dialect {
   let name = "cermet";
@@ -18,7 +19,7 @@ def Cermet_Dialect : Dialect {
   let useDefaultAttributePrinterParser = 1;
 }
 
-def Cermet_SymbolsAttr : AttrDef<Cermet_Dialect, "Symbols"> {
+def Cermet_SymbolsAttr : AttrDef<Cermet_Dialect, "Symbols", [DeclareAttrInterfaceMethods<VerifiableTensorEncoding>]> {
   let mnemonic = "symbols";
   let summary = "The names of a tensor type's dynamic dimensions, left to right";
   let parameters = (ins ArrayRefParameter<"::mlir::StringAttr">:$names);

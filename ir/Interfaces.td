@@ -10,8 +10,10 @@ def DifferentiableOpInterface : OpInterface<"DifferentiableOpInterface"> {
     value is f64) whatever the forward type: a backward computes wide from forward values and rounds once per output.
   }];
   let methods = [InterfaceMethod<
-    [{One cotangent per operand, null where there is none, from one cotangent per result (null: nobody has one).
-      Forward values may be read; they are cast up where they enter the arithmetic.}],
+    [{One cotangent per operand, null where there is none, from one cotangent per result (null: nobody has one; not all
+      are null).
+      Forward values may be read; they are cast up where they enter the arithmetic. No cotangents at all: the gradient
+      cannot be written in the dialect, and an error on the operation says why.}],
     "::llvm::SmallVector<::mlir::Value>", "buildGradient",
     (ins "::mlir::OpBuilder&":$builder, "::mlir::ValueRange":$cotangents)>];
 }
@@ -25,7 +27,10 @@ def DecomposableOpInterface : OpInterface<"DecomposableOpInterface"> {
 
 def InterpretableOpInterface : OpInterface<"InterpretableOpInterface"> {
   let cppNamespace = "::cermet::ir";
-  let description = [{One operation of the reference interpreter: float64 inside; the caller rounds to the result type.}];
+  let description = [{
+    One operation of the reference interpreter: float64 inside; the caller rounds to the result type. The result arrives
+    with its shape and that many zeros.
+  }];
   let methods = [InterfaceMethod<"Computes the single result.",
     "::llvm::LogicalResult", "interpret",
     (ins "::llvm::ArrayRef<const ::cermet::ir::Array*>":$operands, "::cermet::ir::Array&":$result)>];

@@ -10,7 +10,7 @@ include "mlir/IR/OpAsmInterface.td"
 class Cermet_Op<string mnemonic, list<Trait> traits = []> : Op<Cermet_Dialect, mnemonic, traits>;
 
 def Cermet_FloatTensor : RankedTensorOf<[F64, F32, BF16, F16]>;
-def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, I1, AnyInteger]>;
+def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8, I1]>;
 
 //===--- Elementwise -------------------------------------------------------------------------------------------------//
 
@@ -43,9 +43,9 @@ def Cermet_RsqrtOp : Cermet_Unary<"rsqrt", "1 / sqrt(x)">;
 def Cermet_SigmoidOp : Cermet_Unary<"sigmoid", "1 / (1 + e^-x)">;
 def Cermet_SiluOp : Cermet_Unary<"silu", "x / (1 + e^-x)">;
 
-def Cermet_CastOp : Cermet_Op<"cast", [Pure, SameOperandsAndResultShape, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
+def Cermet_CastOp : Cermet_Op<"cast", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
                                        DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
-  let summary = "Round to another element type (nearest, ties to even)";
+  let summary = "Round to another element type: nearest, ties to even; to an integer type toward zero; to i1, x != 0";
   let arguments = (ins Cermet_Tensor:$operand);
   let results = (outs Cermet_Tensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
@@ -108,8 +108,13 @@ def Cermet_SumRowsOp : Cermet_Op<"sum_rows", [Pure, DeclareOpInterfaceMethods<Di
 
 def Cermet_MatmulOp : Cermet_Op<"matmul", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
                                            DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
-  let summary = "lhs [..., M, K] times rhs [K, N], or rhs [N, K] with transpose_rhs; accumulated wide, rounded once";
-  let arguments = (ins Cermet_FloatTensor:$lhs, Cermet_FloatTensor:$rhs, UnitAttr:$transpose_rhs);
+  let summary = "lhs [..., K] times rhs [K, N], or rhs [N, K] with transpose_rhs; accumulated wide, rounded once";
+  let description = [{
+    `transpose_lhs` is the gradient of a weight: lhs [..., M] and rhs [..., N] have the same leading dimensions, all of
+    them are summed over, the result is [M, N].
+  }];
+  let arguments = (ins Cermet_FloatTensor:$lhs, Cermet_FloatTensor:$rhs, UnitAttr:$transpose_lhs,
+                   UnitAttr:$transpose_rhs);
   let results = (outs Cermet_FloatTensor:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($lhs) `,` type($rhs) `to` type($result)";
   let hasVerifier = 1;
@@ -132,7 +137,8 @@ def Cermet_OpaqueOp : Cermet_Op<"opaque", [DeclareOpInterfaceMethods<MemoryEffec
 
 //===--- Fused regions -----------------------------------------------------------------------------------------------//
 
-class Cermet_Fused<string mnemonic> : Cermet_Op<mnemonic, [Pure, DeclareOpInterfaceMethods<DecomposableOpInterface>]>;
+class Cermet_Fused<string mnemonic, list<Trait> traits = []>
+    : Cermet_Op<mnemonic, !listconcat([Pure, DeclareOpInterfaceMethods<DecomposableOpInterface>], traits)>;
 
 def Cermet_RmsNormOp : Cermet_Fused<"rms_norm"> {
   let summary = "x / sqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension";
@@ -158,7 +164,7 @@ def Cermet_AddRmsNormOp : Cermet_Fused<"add_rms_norm"> {
   let hasVerifier = 1;
 }
 
-def Cermet_GluOp : Cermet_Fused<"glu"> {
+def Cermet_GluOp : Cermet_Fused<"glu", [SameOperandsAndResultType]> {
   let summary = "activation(gate) * up; the activation is rounded to gate's type first, as traced";
   let arguments = (ins Cermet_FloatTensor:$gate, Cermet_FloatTensor:$up, DefaultValuedAttr<StrAttr, "\"silu\"">:$activation);
   let results = (outs Cermet_FloatTensor:$result);

@@ -1,0 +1,161 @@
+"""Trains a small Llama (transformers, random weights) in eager and through torch.compile(model, backend="cermet").
+
+Both runs start from the same weights and see the same batches of a small Markov language, so their loss curves must lie
+on each other, and neither can go below the language's entropy. Prints tokens per second of both, the first step's
+seconds, and what Cermet replaced; writes the curves to OUT/loss.png and the numbers to OUT/demo.json.
+"""
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SIZES = {
+    # 2 cores: about a quarter of a second a step
+    "cpu": dict(hidden_size=256, intermediate_size=704, num_hidden_layers=4, num_attention_heads=8,
+                num_key_value_heads=4, batch=8, tokens=128, dtype=torch.float32, rate=3e-3),
+    "cuda": dict(hidden_size=2048, intermediate_size=5632, num_hidden_layers=8, num_attention_heads=16,
+                 num_key_value_heads=4, batch=8, tokens=1024, dtype=torch.bfloat16, rate=3e-4),
+}
+VOCABULARY = 256
+
+
+class MarkovLanguage:
+    """Every word has four possible successors, drawn once; a model learns the table from the text."""
+
+    odds = torch.tensor([0.55, 0.25, 0.15, 0.05])
+
+    def __init__(self, vocabulary: int, seed: int = 0):
+        self.random = torch.Generator().manual_seed(seed)
+        self.successors = torch.stack([torch.randperm(vocabulary, generator=self.random)[:4] for _ in range(vocabulary)])
+
+    @property
+    def entropy(self) -> float:
+        """Nats a word, given the word before it: what a perfect model's loss would be."""
+        return float(-(self.odds * self.odds.log()).sum())
+
+    def batch(self, rows: int, length: int) -> torch.Tensor:
+        """[rows, length] int64 words."""
+        text = torch.empty(rows, length, dtype=torch.int64)
+        text[:, 0] = torch.randint(len(self.successors), (rows,), generator=self.random)
+        choices = torch.multinomial(self.odds, rows * length, replacement=True, generator=self.random).view(rows, length)
+        for position in range(1, length):
+            text[:, position] = self.successors[text[:, position - 1], choices[:, position]]
+        return text
+
+
+@dataclass
+class Run:
+    name: str
+    losses: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def tokens_per_second(self, tokens: int) -> float:
+        """From the median step once caches and clocks are warm."""
+        return tokens / statistics.median(self.seconds[len(self.seconds) // 4 + 1:])
+
+
+def train(name: str, model: torch.nn.Module, call, batches: list[torch.Tensor], rate: float) -> Run:
+    """AdamW over `batches` through `call`, which is `model` or its compiled form."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    run = Run(name)
+    for step, words in enumerate(batches):
+        start = time.perf_counter()
+        loss = call(input_ids=words, labels=words).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        run.losses.append(loss.item())  # waits for the device
+        run.seconds.append(time.perf_counter() - start)
+        if step == 0:
+            print(f"  {name}: first step {run.seconds[0]:.2f} s", flush=True)
+        elif (step + 1) % 10 == 0:
+            print(f"  {name}: step {step + 1:3d}, loss {run.losses[-1]:.3f}", flush=True)
+    return run
+
+
+def plot(runs: list[Run], entropy: float, title: str, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for run, style in zip(runs, (dict(color="0.6", linewidth=5), dict(color="tab:red", linewidth=1.5))):
+        axes.plot(range(1, len(run.losses) + 1), run.losses, label=run.name, **style)
+    axes.axhline(entropy, color="tab:blue", linestyle=":", label="entropy of the language")
+    axes.set(xlabel="step", ylabel="loss (nats a word)", title=title, ylim=(0, None))
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("demo-out"))
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--remainder", choices=("aot", "inductor", "eager"),
+                        help="who runs what Cermet does not replace (default: aot on a CPU, where Inductor's own "
+                             "compile would take most of the demo, and inductor on a GPU)")
+    arguments = parser.parse_args()
+    size = SIZES[arguments.device]
+    remainder = arguments.remainder or ("aot" if arguments.device == "cpu" else "inductor")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+
+    torch.manual_seed(0)
+    config = LlamaConfig(vocab_size=VOCABULARY, max_position_embeddings=size["tokens"], use_cache=False,
+                         **{key: size[key] for key in size if key not in ("batch", "tokens", "dtype", "rate")})
+    model = LlamaForCausalLM(config).to(arguments.device, size["dtype"])
+    twin = copy.deepcopy(model)
+    language = MarkovLanguage(VOCABULARY)
+    batches = [language.batch(size["batch"], size["tokens"]).to(arguments.device) for _ in range(arguments.steps)]
+    tokens = size["batch"] * size["tokens"]
+
+    where = torch.cuda.get_device_name() if arguments.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    what = (f"Llama, {config.num_hidden_layers} layers of {config.hidden_size}, "
+            f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M weights, {str(size['dtype'])[6:]}")
+    print(f"{what}; {size['batch']} x {size['tokens']} tokens a step, {arguments.steps} steps of AdamW on {where}")
+    print(f"torch {torch.__version__}, transformers {transformers.__version__}; remainder {remainder!r}", flush=True)
+
+    eager = train("eager", model, model, batches, size["rate"])
+    compiled = torch.compile(twin, backend="cermet", options={"remainder": remainder})
+    ours = train("cermet", twin, compiled, batches, size["rate"])
+
+    import cermet  # only for its reports: the backend above needs no import
+
+    report = cermet.explain(twin, input_ids=batches[0], labels=batches[0])
+    print(f"\nWhat Cermet replaced\n{report}\n")
+    print(f"{'':8s}{'tokens/s':>10s}{'first step':>13s}{'last loss':>11s}")
+    for run in (eager, ours):
+        print(f"{run.name:8s}{run.tokens_per_second(tokens):10,.0f}{run.seconds[0]:11.2f} s{run.losses[-1]:11.4f}")
+    ratio = ours.tokens_per_second(tokens) / eager.tokens_per_second(tokens)
+    apart = max(abs(a - b) for a, b in zip(eager.losses, ours.losses))
+    print(f"\ncermet runs at {ratio:.2f} x eager here; the curves are at most {apart:.1e} apart")
+    counters = cermet.counters()
+    print(f"counters: {counters}")
+    picture = arguments.out / "loss.png"
+    plot([eager, ours], language.entropy, what, picture)
+    (arguments.out / "demo.json").write_text(json.dumps({
+        "device": where, "torch": torch.__version__, "transformers": transformers.__version__, "remainder": remainder,
+        "entropy": language.entropy, "tokens_per_step": tokens, "counts": dict(report.counts),
+        "runs": {run.name: {"losses": run.losses, "seconds": run.seconds} for run in (eager, ours)}}, indent=1))
+    print(f"loss curves: {picture}")
+    print(f"""
+What to try next
+  the same again            bash demo.sh             (now every kernel comes from the cache)
+  all the texts in between  CERMET_DUMP={arguments.out}/dump bash demo.sh   (graph, row program, kernel source)
+  another remainder         bash demo.sh --remainder inductor
+  your own model            torch.compile(model, backend="cermet"), then print(cermet.explain(model, **batch))""")
+
+
+if __name__ == "__main__":
+    main()

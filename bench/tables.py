@@ -1,0 +1,64 @@
+"""Markdown tables for docs/performance.md from results: python bench/tables.py bench/results/gpu.json ..."""
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU"}
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
+
+
+def kernels(result: dict) -> str:
+    """µs and the fraction of a copy of the same bytes, a row for each operation, shape and direction."""
+    cases = [case for case in result["cases"] if "failed" not in case]
+    providers = list(dict.fromkeys(case["provider"] for case in cases))
+    rows = []
+    for operation, size in dict.fromkeys((case["operation"], (case["rows"], case["columns"])) for case in cases):
+        found = {case["provider"]: case for case in cases
+                 if (case["operation"], (case["rows"], case["columns"])) == (operation, size)}
+        for direction in ("forward", "backward"):
+            rows.append([f"{OPERATIONS[operation]} {direction} {size[0]}×{size[1]}"] + [
+                f"{found[name][direction]['us']:.1f} · {found[name][direction]['fraction']:.2f}" if name in found else "–"
+                for name in providers])
+    text = table(["device time in µs · fraction of the copy", *providers], rows)
+    calls = ", ".join(f"{name} {us:.1f} µs" for name, us in result["call_us"].items())
+    return f"{text}\n\nHost cost of one forward call on 8 rows of 4096, autograd on: {calls}."
+
+
+def step(result: dict) -> str:
+    kinds = ("matmul", "attention", "cermet", "rest")
+    rows = []
+    for c in result["contenders"]:
+        spread = max(c["rounds_ms"]) - min(c["rounds_ms"])
+        rows.append([c["contender"], f"{c['step_ms']:.1f} ± {spread / 2:.1f} ms", f"{c['peak_gb']:.1f} GB",
+                     f"{c['first_step_s']:.1f} s", f"{c['loss']:.4f}",
+                     " / ".join(f"{c['gpu_ms'].get(kind, 0):.1f}" for kind in kinds)])
+    return table(["contender", "step", "peak memory", "first step", "loss", f"GPU ms: {' / '.join(kinds)}"], rows)
+
+
+def launch(result: dict) -> str:
+    bare = result.get("cuLaunchKernel")
+    text = f"cermet_launch {result['cermet_launch']['median_ns']:.0f} ns"
+    if bare:
+        text += f", bare cuLaunchKernel {bare['median_ns']:.0f} ns: {result['added_ns']:.0f} ns more"
+    return text + " (median of the host's time for one launch, in one loop)."
+
+
+def main() -> None:
+    for path in map(Path, sys.argv[1:]):
+        loaded = json.loads(path.read_text())
+        where = loaded.get("environment", {})
+        print(f"{where.get('gpu')}, driver {where.get('driver')}, torch {where.get('torch')}, "
+              f"commit {where.get('commit')}, {where.get('time')} ({path.name})\n")
+        sections = loaded.get("sections") or {loaded["benchmark"]: {"result": loaded}}
+        for name, render in (("kernels", kernels), ("step", step), ("launch", launch)):
+            if "result" in sections.get(name, {}):
+                print(render(sections[name]["result"]) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+// The table of libcermet_compiler (compiler/CompilerApi.h). Every call has an MLIR context of its own, so calls from
+// several threads share nothing but NVRTC. No exception leaves: what is not an answer becomes CERMET_INTERNAL.
+#include "BuildId.h"
+#include "compiler/CompilerApi.h"
+#include "compiler/Dump.h"
+#include "compiler/EmitCuda.h"
+#include "compiler/GraphQueries.h"
+#include "compiler/HostTarget.h"
+#include "compiler/Nvrtc.h"
+#include "compiler/Plan.h"
+#include "compiler/Target.h"
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fmt/format.h>
+
+namespace {
+
+using namespace cermet;
+
+void fill(cermet_buffer* buffer, const std::string& content) {
+  if (!buffer)
+    return;
+  buffer->data = static_cast<char*>(std::malloc(content.size() + 1));
+  buffer->size = buffer->data ? content.size() : 0;
+  if (buffer->data)
+    std::memcpy(buffer->data, content.c_str(), content.size() + 1);
+}
+
+// Runs one entry of the table: `body` fills the answer or the error and returns the status.
+template <typename Body> cermet_status answering(cermet_buffer* answer, cermet_buffer* error, Body body) {
+  std::string result, message;
+  cermet_status status = CERMET_INTERNAL;
+  try {
+    status = body(result, message);
+  } catch (const std::exception& exception) {
+    message = fmt::format("the compiler failed: {}", exception.what());
+  } catch (...) {
+    message = "the compiler failed";
+  }
+  if (status == CERMET_OK)
+    fill(answer, result);
+  else
+    fill(error, message.empty() ? "the compiler gave no reason" : message);
+  return status;
+}
+
+Dump dumpOf(const cermet_compiler_options* options) {
+  return {options && options->dump_directory ? options->dump_directory : ""};
+}
+
+cermet_status readSpec(const char* text, size_t length, KernelSpec& spec, std::string& message) {
+  message = parse(std::string(text, length), spec);
+  if (!message.empty())
+    return CERMET_INVALID_ARGUMENT;
+  message = checkTarget(spec.target);
+  return message.empty() ? CERMET_OK : CERMET_UNSUPPORTED;
+}
+
+cermet_status compile(const char* text, size_t length, const char* target, const cermet_compiler_options* options,
+                      cermet_buffer* answer, cermet_buffer* error) {
+  return answering(answer, error, [&](std::string& json, std::string& message) {
+    return compileGraph({text, length}, target, dumpOf(options), json, message);
+  });
+}
+
+cermet_status match(const char* text, size_t length, const cermet_compiler_options* options, cermet_buffer* answer,
+                    cermet_buffer* error) {
+  return answering(answer, error, [&](std::string& json, std::string& message) {
+    return matchGraph({text, length}, dumpOf(options), json, message);
+  });
+}
+
+cermet_status differentiate(const char* text, size_t length, const uint8_t* wanted, int32_t count,
+                            const cermet_compiler_options* options, cermet_buffer* answer, cermet_buffer* error) {
+  return answering(answer, error, [&](std::string& json, std::string& message) {
+    return differentiateGraph({text, length}, wanted, count, dumpOf(options), json, message);
+  });
+}
+
+cermet_status buildKernel(const char* text, size_t length, const cermet_compiler_options* options, cermet_buffer* image,
+                          int32_t* nvrtcVersion, cermet_buffer* error) {
+  return answering(image, error, [&](std::string& result, std::string& message) {
+    KernelSpec spec;
+    if (cermet_status status = readSpec(text, length, spec, message))
+      return status;
+    Dump dump = dumpOf(options);
+    *nvrtcVersion = 0;
+    if (isHostTarget(spec.target)) {
+      bool built = buildHostKernel(spec, dump.directory, result, message);
+      if (dump.enabled()) {
+        std::string ignored;
+        dump.writeKernel(spec, hostKernelSource(spec, ignored), message, "", result);
+      }
+      return built ? CERMET_OK : CERMET_COMPILE_FAILED;
+    }
+    CudaBinary binary;
+    std::string source = emitCuda(spec);
+    std::string library = options && options->nvrtc_library ? options->nvrtc_library : "";
+    cermet_status status = compileCuda(source, spec.program.name, spec.target, library, binary, message);
+    dump.writeKernel(spec, source, binary.log, binary.ptx, binary.cubin);
+    *nvrtcVersion = binary.nvrtcVersion;
+    result = std::move(binary.cubin);
+    return status;
+  });
+}
+
+cermet_status kernelSource(const char* text, size_t length, cermet_buffer* answer, cermet_buffer* error) {
+  return answering(answer, error, [&](std::string& result, std::string& message) {
+    KernelSpec spec;
+    if (cermet_status status = readSpec(text, length, spec, message))
+      return status;
+    result = isHostTarget(spec.target) ? hostKernelSource(spec, message) : emitCuda(spec);
+    return result.empty() ? CERMET_COMPILE_FAILED : CERMET_OK;
+  });
+}
+
+cermet_status interpret(const char* text, size_t length, int32_t honourCasts, const cermet_tensor* tensors,
+                        int32_t count, cermet_buffer* error) {
+  return answering(nullptr, error, [&](std::string&, std::string& message) {
+    return interpretGraph({text, length}, honourCasts != 0, tensors, count, message);
+  });
+}
+
+void release(cermet_buffer* buffer) {
+  if (!buffer)
+    return;
+  std::free(buffer->data);
+  *buffer = {nullptr, 0};
+}
+
+} // namespace
+
+extern "C" const cermet_compiler_table* cermet_compiler_table_v1(void) {
+  static const cermet_compiler_table table = {1,           CERMET_BUILD_ID, compile,   match,  differentiate,
+                                              buildKernel, kernelSource,    interpret, release};
+  return &table;
+}

@@ -1,0 +1,97 @@
+#include "compiler/Dump.h"
+#include "compiler/Target.h"
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace cermet {
+namespace {
+
+std::string findOnPath(const char* program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  std::error_code ignored;
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (std::filesystem::is_regular_file(folder + "/" + program, ignored))
+      return folder + "/" + program;
+  return "";
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "'";
+  for (char c : text)
+    result += c == '\'' ? "'\\''" : std::string(1, c);
+  return result + "'";
+}
+
+std::string reproduction(const std::string& stem, const KernelSpec& spec) {
+  std::string text = fmt::format("#!/bin/sh\n# Compiles {} for {} again, from the source beside this file.\n"
+                                 "cd \"$(dirname \"$0\")\" || exit 1\n",
+                                 spec.program.name, spec.target);
+  if (isCudaTarget(spec.target))
+    return text + fmt::format("nvcc -std=c++17 -arch={1} -DNDEBUG -cubin -Xptxas -v -o {0}.nvcc.cubin {0}.cu\n", stem,
+                              spec.target);
+  return text + fmt::format("clang -O3 -march={1} -shared -fPIC -nostdlib -o {0}.clang.so {0}.ll\n", stem,
+                            spec.target.substr(spec.target.find(':') + 1));
+}
+
+} // namespace
+
+std::string dumpStem(const std::string& name, std::string_view text) {
+  return fmt::format("{}-{:016x}", name, XXH3_64bits(text.data(), text.size()));
+}
+
+void Dump::write(const std::string& stem, std::string_view extension, std::string_view content) const {
+  if (!enabled())
+    return;
+  std::error_code ignored;
+  std::filesystem::create_directories(directory, ignored);
+  static std::atomic<unsigned> count{0};
+  // Processes that dump the same kernel write the same bytes, but a reader must not see half of them.
+  std::string path = fmt::format("{}/{}.{}", directory, stem, extension);
+  std::string fresh = fmt::format("{}.{}.{}.new", path, getpid(), count++);
+  std::ofstream file(fresh, std::ios::binary);
+  file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  file.close();
+  if (file)
+    std::filesystem::rename(fresh, path, ignored);
+  else
+    std::filesystem::remove(fresh, ignored);
+}
+
+void Dump::writeKernel(const KernelSpec& spec, const std::string& source, const std::string& log,
+                       const std::string& ptx, const std::string& image) const {
+  if (!enabled())
+    return;
+  bool cuda = isCudaTarget(spec.target);
+  std::string text = print(spec);
+  std::string stem = dumpStem(spec.program.name, text);
+  write(stem, "spec", text);
+  write(stem, cuda ? "cu" : "ll", source);
+  write(stem, "sh", reproduction(stem, spec));
+  if (!log.empty())
+    write(stem, "log", log);
+  if (!ptx.empty())
+    write(stem, "ptx", ptx);
+  if (image.empty())
+    return;
+  write(stem, cuda ? "cubin" : "so", image);
+  static const std::string disassembler = findOnPath("cuobjdump");
+  if (!cuda || disassembler.empty())
+    return;
+  std::string path = directory + "/" + stem;
+  std::string command = fmt::format("{} -sass {} > {} 2>/dev/null", quoted(disassembler), quoted(path + ".cubin"),
+                                    quoted(path + ".sass"));
+  if (std::system(command.c_str()) != 0) {
+    std::error_code ignored;
+    std::filesystem::remove(path + ".sass", ignored);
+  }
+}
+
+} // namespace cermet

@@ -1,0 +1,26 @@
+// What CERMET_DUMP writes: every text on the way from a graph to a kernel's machine code, one stem per graph and
+// kernel. Nothing here fails a compile: what cannot be written is left out.
+//
+//   <graph>-<key>.graph.mlir .raised.mlir .program     the text that came, its fused form, its plan's programs
+//   <kernel>-<key>.spec .cu|.ll .log .ptx .sass .cubin|.so   and .sh, which compiles that kernel again
+#pragma once
+#include "compiler/KernelSpec.h"
+#include <string>
+#include <string_view>
+
+namespace cermet {
+
+struct Dump {
+  std::string directory; // "" for none
+
+  bool enabled() const { return !directory.empty(); }
+  void write(const std::string& stem, std::string_view extension, std::string_view content) const;
+  // Everything of one kernel; `image` may be empty when its compile failed.
+  void writeKernel(const KernelSpec& spec, const std::string& source, const std::string& log, const std::string& ptx,
+                   const std::string& image) const;
+};
+
+// "<name>-<16 hex digits of the text's hash>".
+std::string dumpStem(const std::string& name, std::string_view text);
+
+} // namespace cermet

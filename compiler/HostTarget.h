@@ -1,0 +1,38 @@
+// The host target: a kernel spec whose target is `host:x86-64-v2`, `-v3` or `-v4` becomes an ELF shared object, by way
+// of MLIR, LLVM and lld, all inside the process. The object needs no library and no symbol from outside, so libcermet
+// loads it by dlopen without LLVM; the same bytes run on every machine of that micro-architecture level.
+//
+// What the code promises: sums along a row use 16 fixed lanes and a fixed tree, sums over rows go in row order, and
+// nothing is contracted or reassociated, so equal arguments give equal bits, on every level. exp is within 1 ulp over
+// the whole f32 range, other operations are correctly rounded (rsqrt and sigmoid: a few of them in a row). A row's last
+// dimension has unit stride; bases need no more than their element's alignment; outputs must not overlap inputs.
+//
+// All functions are safe to call from several threads at once. None throws.
+#pragma once
+#include "compiler/KernelSpec.h"
+#include <string>
+
+namespace cermet {
+
+// Exported symbols of a host kernel's shared object:
+//   void main(const RowArguments*, int64_t row_begin, int64_t row_end, int64_t partial_row)
+//     computes the rows [row_begin, row_end); with AccumulateRows it first clears row `partial_row` of every
+//     accumulator's partials and then adds its rows into it. Disjoint ranges with their own partial rows may run at
+//     once.
+//   void fold(const RowArguments*)
+//     sums every accumulator's `partialRows` rows in order and stores the column outputs. "" without AccumulateRows.
+// The accumulators are numbered in the order of their operands.
+struct HostEntries {
+  std::string main, fold;
+};
+HostEntries hostEntries(const KernelSpec& spec);
+
+// Compiles `spec`, which is as `parse` leaves it, into `image`. Returns false and says why in `error` when the target
+// is not a host level or a tool fails. With a dump directory (else ""), also writes the kernel's MLIR, optimised LLVM
+// IR and assembly there.
+bool buildHostKernel(const KernelSpec& spec, const std::string& dumpDirectory, std::string& image, std::string& error);
+
+// The LLVM IR text that `buildHostKernel` hands to LLVM's optimiser. Empty on failure, with the reason in `error`.
+std::string hostKernelSource(const KernelSpec& spec, std::string& error);
+
+} // namespace cermet

@@ -1,0 +1,114 @@
+#include "compiler/HostTargetColumns.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+
+namespace cermet {
+
+HostColumns::HostColumns(ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns)
+    : builder(builder), math(math), columns(columns) {}
+
+Type HostColumns::pointer() const {
+  return LLVM::LLVMPointerType::get(builder.getContext());
+}
+
+VectorType HostColumns::lanes() const {
+  return VectorType::get(kLanes, builder.getF32Type());
+}
+
+Value HostColumns::index(int64_t value) {
+  return arith::ConstantOp::create(builder, builder.getI64IntegerAttr(value));
+}
+
+Value HostColumns::add(Value a, Value b) {
+  return arith::AddIOp::create(builder, a, b);
+}
+
+Value HostColumns::multiply(Value a, Value b) {
+  return arith::MulIOp::create(builder, a, b);
+}
+
+Value HostColumns::element(Value base, Value offset, DType dtype) {
+  Type type = dtype == DType::F32 ? real() : builder.getI16Type();
+  return LLVM::GEPOp::create(builder, pointer(), type, base, ArrayRef<LLVM::GEPArg>{offset});
+}
+
+Value HostColumns::splat(Value scalar) {
+  Value empty = LLVM::PoisonOp::create(builder, lanes());
+  Value zero = arith::ConstantOp::create(builder, builder.getI32IntegerAttr(0));
+  Value first = LLVM::InsertElementOp::create(builder, empty, scalar, zero);
+  return LLVM::ShuffleVectorOp::create(builder, first, first, SmallVector<int32_t>(kLanes, 0));
+}
+
+// Adds the upper half to the lower until one lane is left.
+Value HostColumns::sumOfLanes(Value vector) {
+  for (int32_t half = kLanes / 2; half > 0; half /= 2) {
+    SmallVector<int32_t> low, high;
+    for (int32_t lane = 0; lane < half; ++lane) {
+      low.push_back(lane);
+      high.push_back(lane + half);
+    }
+    Value lower = LLVM::ShuffleVectorOp::create(builder, vector, vector, low);
+    Value upper = LLVM::ShuffleVectorOp::create(builder, vector, vector, high);
+    vector = arith::AddFOp::create(builder, lower, upper);
+  }
+  Value zero = arith::ConstantOp::create(builder, builder.getI32IntegerAttr(0));
+  return LLVM::ExtractElementOp::create(builder, vector, zero);
+}
+
+Values HostColumns::loop(Value from, Value to, int64_t step, const Values& initial,
+                         llvm::function_ref<Values(Value, const Values&)> body) {
+  auto loop = scf::ForOp::create(builder, from, to, index(step), initial);
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    if (initial.empty())
+      loop.getBody()->getTerminator()->erase();
+    builder.setInsertionPointToEnd(loop.getBody());
+    Values results = body(loop.getInductionVar(), Values(loop.getRegionIterArgs()));
+    scf::YieldOp::create(builder, results);
+  }
+  return Values(loop.getResults());
+}
+
+Values HostColumns::columnLoop(const Values& initial,
+                               llvm::function_ref<Values(const ColumnStep&, const Values&)> body) {
+  int64_t whole = columns / kLanes * kLanes;
+  Values carried = initial;
+  if (whole > 0)
+    carried = loop(index(0), index(whole), kLanes, initial, [&](Value column, const Values& current) {
+      return body({column, {}}, current);
+    });
+  if (int64_t rest = columns - whole) {
+    SmallVector<bool> active(kLanes, false);
+    std::fill_n(active.begin(), rest, true);
+    Value mask = arith::ConstantOp::create(
+        builder, DenseElementsAttr::get(VectorType::get(kLanes, builder.getI1Type()), ArrayRef<bool>(active)));
+    carried = body({index(whole), mask}, carried);
+  }
+  return carried;
+}
+
+Value HostColumns::load(Value base, DType dtype, const ColumnStep* step) {
+  Type stored = dtype == DType::F32 ? real() : builder.getI16Type();
+  if (!step)
+    return math.widen(LLVM::LoadOp::create(builder, stored, base, byteSize(dtype)), dtype);
+  Value at = element(base, step->column, dtype);
+  auto type = VectorType::get(kLanes, stored);
+  if (!step->mask)
+    return math.widen(LLVM::LoadOp::create(builder, type, at, byteSize(dtype)), dtype);
+  Value zeros = LLVM::ZeroOp::create(builder, type);
+  return math.widen(LLVM::MaskedLoadOp::create(builder, type, at, step->mask, zeros, byteSize(dtype)), dtype);
+}
+
+void HostColumns::store(Value value, Value base, DType dtype, bool isExact, const ColumnStep* step) {
+  value = math.narrow(value, dtype, isExact);
+  Value at = step ? element(base, step->column, dtype) : base;
+  if (step && step->mask)
+    LLVM::MaskedStoreOp::create(builder, value, at, step->mask, byteSize(dtype));
+  else
+    LLVM::StoreOp::create(builder, value, at, byteSize(dtype));
+}
+
+} // namespace cermet

@@ -1,0 +1,202 @@
+#include "compiler/HostTargetMath.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+using namespace mlir;
+using namespace mlir::arith;
+
+namespace cermet {
+
+namespace {
+
+// The type with the same shape as `type` and another element.
+Type withElement(Type type, Type element) {
+  if (auto vector = dyn_cast<VectorType>(type))
+    return vector.clone(element);
+  return element;
+}
+
+} // namespace
+
+Value HostMath::constant(Type shape, float value) {
+  auto element = builder.getF32FloatAttr(value);
+  if (auto vector = dyn_cast<VectorType>(shape))
+    return ConstantOp::create(builder, DenseElementsAttr::get(vector, Attribute(element)));
+  return ConstantOp::create(builder, element);
+}
+
+Value HostMath::integer(Type shape, uint32_t value) {
+  auto element = builder.getI32IntegerAttr(static_cast<int32_t>(value));
+  if (auto vector = dyn_cast<VectorType>(shape))
+    return ConstantOp::create(builder, DenseElementsAttr::get(vector, Attribute(element)));
+  return ConstantOp::create(builder, element);
+}
+
+Value HostMath::bits(Value value) {
+  return BitcastOp::create(builder, withElement(value.getType(), builder.getI32Type()), value);
+}
+
+Value HostMath::real(Value value) {
+  return BitcastOp::create(builder, withElement(value.getType(), builder.getF32Type()), value);
+}
+
+Value HostMath::isNan(Value x) {
+  return CmpFOp::create(builder, CmpFPredicate::UNO, x, x);
+}
+
+Value HostMath::greater(Value x, float bound) {
+  return CmpFOp::create(builder, CmpFPredicate::OGT, x, constant(x.getType(), bound));
+}
+
+Value HostMath::widen(Value stored, DType dtype) {
+  if (dtype == DType::F32)
+    return stored;
+  if (dtype == DType::F16 && hasF16C) {
+    Value half = BitcastOp::create(builder, withElement(stored.getType(), builder.getF16Type()), stored);
+    return ExtFOp::create(builder, withElement(stored.getType(), builder.getF32Type()), half);
+  }
+  Value wide = ExtUIOp::create(builder, withElement(stored.getType(), builder.getI32Type()), stored);
+  if (dtype == DType::F16)
+    return halfFromBits(wide);
+  return real(ShLIOp::create(builder, wide, integer(wide.getType(), 16)));
+}
+
+Value HostMath::narrow(Value value, DType dtype, bool isExact) {
+  if (dtype == DType::F32)
+    return value;
+  Type stored = withElement(value.getType(), builder.getI16Type());
+  if (dtype == DType::F16 && hasF16C) {
+    Value half = TruncFOp::create(builder, withElement(value.getType(), builder.getF16Type()), value);
+    return BitcastOp::create(builder, stored, half);
+  }
+  if (dtype == DType::F16)
+    return TruncIOp::create(builder, stored, halfBits(value));
+  Value rounded = isExact ? bits(value) : bfloatBits(value);
+  Value high = ShRUIOp::create(builder, rounded, integer(rounded.getType(), 16));
+  return TruncIOp::create(builder, stored, high);
+}
+
+Value HostMath::round(Value value, DType dtype) {
+  switch (dtype) {
+  case DType::F32:
+    return value;
+  case DType::BF16: {
+    Value rounded = bfloatBits(value);
+    return real(AndIOp::create(builder, rounded, integer(rounded.getType(), 0xffff0000u)));
+  }
+  case DType::F16:
+    return widen(narrow(value, DType::F16, false), DType::F16);
+  }
+  return value;
+}
+
+// Adding half a unit of the last kept place, less one if that place is even, carries into the exponent where it must
+// (to infinity, too). A NaN would carry into the sign, so it only gets its quiet bit.
+Value HostMath::bfloatBits(Value value) {
+  Value source = bits(value);
+  Type type = source.getType();
+  Value even = AndIOp::create(builder, ShRUIOp::create(builder, source, integer(type, 16)), integer(type, 1));
+  Value bias = AddIOp::create(builder, even, integer(type, 0x7fff));
+  Value rounded = AddIOp::create(builder, source, bias);
+  Value quiet = OrIOp::create(builder, source, integer(type, 0x00400000));
+  return SelectOp::create(builder, isNan(value), quiet, rounded);
+}
+
+Value HostMath::halfBits(Value value) {
+  Value source = bits(value);
+  Type type = source.getType();
+  Value sign = AndIOp::create(builder, source, integer(type, 0x80000000u));
+  Value size = XOrIOp::create(builder, source, sign);
+
+  // Normal: move the exponent's bias from 127 to 15 and round off 13 bits.
+  Value odd = AndIOp::create(builder, ShRUIOp::create(builder, size, integer(type, 13)), integer(type, 1));
+  Value rebased = AddIOp::create(builder, size, integer(type, (static_cast<uint32_t>(15 - 127) << 23) + 0xfff));
+  Value normal = ShRUIOp::create(builder, AddIOp::create(builder, rebased, odd), integer(type, 13));
+
+  // Subnormal: adding 0.5, whose last place is 2^-24, makes the f32 adder round to f16's grid.
+  Value half = integer(type, 0x3f000000);
+  Value shifted = AddFOp::create(builder, real(size), real(half));
+  Value subnormal = SubIOp::create(builder, bits(shifted), half);
+
+  auto below = [&](uint32_t bound) -> Value {
+    return CmpIOp::create(builder, CmpIPredicate::ult, size, integer(type, bound));
+  };
+  Value finite = SelectOp::create(builder, below(113u << 23), subnormal, normal);
+  Value special = SelectOp::create(builder, isNan(value), integer(type, 0x7e00), integer(type, 0x7c00));
+  Value result = SelectOp::create(builder, below(143u << 23), finite, special); // 2^16 and up overflow
+  return OrIOp::create(builder, result, ShRUIOp::create(builder, sign, integer(type, 16)));
+}
+
+// Seen as an f32, the shifted f16 is too small by exactly 2^112; multiplying by that also normalises subnormals.
+Value HostMath::halfFromBits(Value stored) {
+  Type type = stored.getType();
+  Value size = AndIOp::create(builder, stored, integer(type, 0x7fff));
+  Value shifted = ShLIOp::create(builder, size, integer(type, 13));
+  Value scaled = bits(MulFOp::create(builder, real(shifted), real(integer(type, (127u + 112u) << 23))));
+  Value isSpecial = CmpIOp::create(builder, CmpIPredicate::uge, size, integer(type, 0x7c00));
+  Value special = OrIOp::create(builder, shifted, integer(type, 0x7f800000));
+  Value sign = ShLIOp::create(builder, AndIOp::create(builder, stored, integer(type, 0x8000)), integer(type, 16));
+  return real(OrIOp::create(builder, SelectOp::create(builder, isSpecial, special, scaled), sign));
+}
+
+// exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2, and exp(r) = 1 + r + r^2 q(r), where q is the
+// minimax polynomial of degree 4 under relative error (3.1e-9, 0.05 ulp; tried on every f32, exp is off by 0.991 ulp at
+// most). ln 2 is split so that n * ln2High is exact.
+// 2^n is applied in two halves, so that results below 2^-126 round once and results above 2^128 become infinite.
+Value HostMath::exp(Value x) {
+  constexpr float log2e = 0x1.715476p+0f, ln2High = 0.693359375f, ln2Low = -2.12194440e-4f;
+  constexpr float coefficients[] = {0x1.6a4cb4p-10f, 0x1.123986p-7f, 0x1.5558b0p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f};
+  constexpr float roundingShift = 0x1.8p23f;         // adding it leaves round(value) in the low bits of the sum
+  constexpr float highest = 89.0f, lowest = -104.0f; // beyond them exp is infinity or 0; NaN passes both comparisons
+
+  Type type = x.getType();
+  auto real32 = [&](float value) { return constant(type, value); };
+  auto multiply = [&](Value a, Value b) -> Value { return MulFOp::create(builder, a, b); };
+  auto add = [&](Value a, Value b) -> Value { return AddFOp::create(builder, a, b); };
+  auto subtract = [&](Value a, Value b) -> Value { return SubFOp::create(builder, a, b); };
+
+  x = SelectOp::create(builder, greater(x, highest), real32(highest), x);
+  Value tooLow = CmpFOp::create(builder, CmpFPredicate::OLT, x, real32(lowest));
+  x = SelectOp::create(builder, tooLow, real32(lowest), x);
+
+  Value shifted = add(multiply(x, real32(log2e)), real32(roundingShift));
+  Value n = subtract(shifted, real32(roundingShift));
+  Value r = subtract(subtract(x, multiply(n, real32(ln2High))), multiply(n, real32(ln2Low)));
+  Value q = real32(coefficients[0]);
+  for (float coefficient : llvm::ArrayRef(coefficients).drop_front())
+    q = add(multiply(q, r), real32(coefficient));
+  Value mantissa = add(add(multiply(multiply(r, r), q), r), real32(1.0f));
+
+  Value exponent = bits(shifted);
+  Type integers = exponent.getType();
+  exponent = SubIOp::create(builder, exponent, integer(integers, 0x4b400000)); // roundingShift's bits
+  Value first = ShRSIOp::create(builder, exponent, integer(integers, 1));
+  Value second = SubIOp::create(builder, exponent, first);
+  auto powerOfTwo = [&](Value n) -> Value {
+    Value biased = AddIOp::create(builder, n, integer(integers, 127));
+    return real(ShLIOp::create(builder, biased, integer(integers, 23)));
+  };
+  return multiply(multiply(mantissa, powerOfTwo(first)), powerOfTwo(second));
+}
+
+// exp of a negative number never overflows, so both tails keep their accuracy: z = exp(-|x|), and the answer is
+// 1 / (1 + z) for x >= 0 and z / (1 + z) below.
+Value HostMath::sigmoid(Value x) {
+  Type type = x.getType();
+  Value size = LLVM::FAbsOp::create(builder, x);
+  Value z = exp(NegFOp::create(builder, size));
+  Value one = constant(type, 1.0f);
+  Value isNegative = CmpFOp::create(builder, CmpFPredicate::OLT, x, constant(type, 0.0f));
+  Value numerator = SelectOp::create(builder, isNegative, z, one);
+  return DivFOp::create(builder, numerator, AddFOp::create(builder, one, z));
+}
+
+Value HostMath::silu(Value x) {
+  return MulFOp::create(builder, x, sigmoid(x));
+}
+
+Value HostMath::rsqrt(Value x) {
+  return DivFOp::create(builder, constant(x.getType(), 1.0f), LLVM::SqrtOp::create(builder, x));
+}
+
+} // namespace cermet

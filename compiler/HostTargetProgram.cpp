@@ -1,0 +1,340 @@
+#include "compiler/HostTargetProgram.h"
+#include "compiler/HostTargetColumns.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "runtime/RowArguments.h"
+#include <cstddef>
+
+using namespace mlir;
+
+namespace cermet {
+namespace {
+
+bool isRowScalar(Space space) {
+  return space == Space::Row || space == Space::Uniform;
+}
+bool movesWithRow(const Operand& operand) {
+  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Row;
+}
+size_t operandOffset(size_t operand) {
+  return offsetof(RowArguments, operand) + operand * sizeof(RowOperand);
+}
+
+class HostProgram {
+public:
+  HostProgram(const RowProgram& program, ModuleOp module, bool hasF16C)
+      : program(program), module(module), builder(module.getLoc(), module.getContext()), math(builder, hasF16C),
+        columns(builder, math, program.columns) {
+    builder.setInsertionPointToEnd(module.getBody());
+    i64 = builder.getI64Type();
+    pointer = columns.pointer();
+    for (size_t i = 0; i < program.operands.size(); ++i)
+      if (program.operands[i].isOutput && program.operands[i].kind == OperandKind::Column)
+        accumulators.push_back(i);
+  }
+
+  void emitMain(StringRef name);
+  void emitFold(StringRef name);
+
+private:
+  // A column step with the program's values in it, by instruction, filled on demand.
+  struct Step : ColumnStep {
+    Values values;
+  };
+
+  Values beginFunction(StringRef name, unsigned indices);
+  Value loadArgument(Type type, size_t offset);
+  Values partialsAt(Value row);
+
+  void loadExtents();
+  Value emitRun(Value row, Value end);
+  void emitRowScalars(int stage);
+  void emitColumns(int stage);
+  Value valueOf(int instruction, Step* step);
+  Value compute(const Instruction& instruction, Step* step);
+  bool isExact(int instruction, DType dtype) const;
+
+  const RowProgram& program;
+  ModuleOp module;
+  ImplicitLocOpBuilder builder;
+  HostMath math;
+  HostColumns columns;
+  Type i64, pointer;
+  SmallVector<size_t> accumulators; // operands, in order
+
+  Value arguments; // the function's RowArguments
+  Values extents;
+  Values base;     // by operand: its array, or the current row in it
+  Values partials; // by accumulator: a row of partial sums
+  Values scalars;  // Uniform and Row values, by instruction
+};
+
+// A function of the RowArguments and so many indices, which are returned.
+Values HostProgram::beginFunction(StringRef name, unsigned indices) {
+  SmallVector<Type> types{pointer};
+  types.append(indices, i64);
+  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), types);
+  auto function = LLVM::LLVMFuncOp::create(builder, name, type);
+  // Nothing that the kernel stores is part of its arguments, so their fields stay in registers.
+  function.setArgAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
+  function.setArgAttr(0, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
+  Block* entry = function.addEntryBlock(builder);
+  builder.setInsertionPointToStart(entry);
+  arguments = entry->getArgument(0);
+  return Values(entry->getArguments().drop_front());
+}
+
+// Where each accumulator's partial row `row` starts.
+Values HostProgram::partialsAt(Value row) {
+  Value all = loadArgument(pointer, offsetof(RowArguments, partials));
+  Value count = loadArgument(i64, offsetof(RowArguments, partialRows));
+  Values starts;
+  for (size_t i = 0; i < accumulators.size(); ++i) {
+    Value number = columns.add(columns.multiply(columns.index(i), count), row);
+    starts.push_back(columns.element(all, columns.multiply(number, columns.index(program.columns)), DType::F32));
+  }
+  return starts;
+}
+
+Value HostProgram::loadArgument(Type type, size_t offset) {
+  Value at = LLVM::GEPOp::create(builder, pointer, builder.getI8Type(), arguments,
+                                 ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(offset)});
+  return LLVM::LoadOp::create(builder, type, at, 8);
+}
+
+// Whether the value is one of `dtype` already, so that rounding to it changes nothing.
+bool HostProgram::isExact(int instruction, DType dtype) const {
+  return dtype == DType::F32 || program.instructions[instruction].type == dtype;
+}
+
+Value HostProgram::valueOf(int instruction, Step* step) {
+  const Instruction& definition = program.instructions[instruction];
+  if (isRowScalar(definition.space)) {
+    if (!step)
+      return scalars[instruction];
+    Value& value = step->values[instruction];
+    return value ? value : value = columns.splat(scalars[instruction]);
+  }
+  Value& value = step->values[instruction];
+  if (!value)
+    value = compute(definition, step);
+  return value;
+}
+
+Value HostProgram::compute(const Instruction& instruction, Step* step) {
+  auto input = [&](int i) { return valueOf(instruction.inputs[i], step); };
+  auto rounded = [&](Value value) { return math.round(value, instruction.type); };
+  switch (instruction.opcode) {
+  case Opcode::Load:
+    return columns.load(base[instruction.operand], program.operands[instruction.operand].dtype, step);
+  case Opcode::Constant:
+    return rounded(math.constant(columns.real(), static_cast<float>(instruction.constant)));
+  case Opcode::Cast:
+    return isExact(instruction.inputs[0], instruction.type) ? input(0) : rounded(input(0));
+  case Opcode::Neg: {
+    Value negated = arith::NegFOp::create(builder, input(0));
+    return isExact(instruction.inputs[0], instruction.type) ? negated : rounded(negated);
+  }
+  case Opcode::Add:
+    return rounded(arith::AddFOp::create(builder, input(0), input(1)));
+  case Opcode::Sub:
+    return rounded(arith::SubFOp::create(builder, input(0), input(1)));
+  case Opcode::Mul:
+    return rounded(arith::MulFOp::create(builder, input(0), input(1)));
+  case Opcode::Div:
+    return rounded(arith::DivFOp::create(builder, input(0), input(1)));
+  case Opcode::Exp:
+    return rounded(math.exp(input(0)));
+  case Opcode::Rsqrt:
+    return rounded(math.rsqrt(input(0)));
+  case Opcode::Sigmoid:
+    return rounded(math.sigmoid(input(0)));
+  case Opcode::Silu:
+    return rounded(math.silu(input(0)));
+  case Opcode::ReduceSum:
+  case Opcode::Store:
+  case Opcode::AccumulateRows:
+    break; // not values of one place: emitRowScalars and emitColumns see to them
+  }
+  return {};
+}
+
+// Row values that the stage's reductions do not decide, and stores of such values.
+void HostProgram::emitRowScalars(int stage) {
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.stage != stage || instruction.space != Space::Row || instruction.opcode == Opcode::ReduceSum)
+      continue;
+    if (instruction.opcode != Opcode::Store) {
+      scalars[i] = compute(instruction, nullptr);
+      continue;
+    }
+    DType dtype = program.operands[instruction.operand].dtype;
+    columns.store(valueOf(instruction.inputs[0], nullptr), base[instruction.operand], dtype,
+                  isExact(instruction.inputs[0], dtype), nullptr);
+  }
+}
+
+// One pass over the columns: the stage's stores, its sums over rows, and its reductions.
+void HostProgram::emitColumns(int stage) {
+  SmallVector<size_t> reductions, effects;
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.stage != stage)
+      continue;
+    if (instruction.opcode == Opcode::ReduceSum)
+      reductions.push_back(i);
+    if (instruction.opcode == Opcode::AccumulateRows ||
+        (instruction.opcode == Opcode::Store && instruction.space == Space::Element))
+      effects.push_back(i);
+  }
+  if (reductions.empty() && effects.empty())
+    return;
+
+  Values sums(reductions.size());
+  if (!reductions.empty())
+    std::fill(sums.begin(), sums.end(), math.constant(columns.lanes(), 0.0f));
+  sums = columns.columnLoop(sums, [&](const ColumnStep& at, const Values& current) {
+    Step step{at, Values(program.instructions.size())};
+    for (size_t i : effects) {
+      const Instruction& instruction = program.instructions[i];
+      Value value = valueOf(instruction.inputs[0], &step);
+      if (instruction.opcode == Opcode::Store) {
+        DType dtype = program.operands[instruction.operand].dtype;
+        columns.store(value, base[instruction.operand], dtype, isExact(instruction.inputs[0], dtype), &step);
+        continue;
+      }
+      Value row = partials[llvm::find(accumulators, instruction.operand) - accumulators.begin()];
+      Value sum = arith::AddFOp::create(builder, columns.load(row, DType::F32, &step), value);
+      columns.store(sum, row, DType::F32, true, &step);
+    }
+    Values next;
+    for (auto [i, sum] : llvm::zip(reductions, current)) {
+      Value grown = arith::AddFOp::create(builder, sum, valueOf(program.instructions[i].inputs[0], &step));
+      next.push_back(step.mask ? arith::SelectOp::create(builder, step.mask, grown, sum).getResult() : grown);
+    }
+    return next;
+  });
+  for (auto [i, sum] : llvm::zip(reductions, sums))
+    scalars[i] = math.round(columns.sumOfLanes(sum), program.instructions[i].type);
+}
+
+// The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.
+// Only the first of them is taken apart into indices, the others follow at the innermost stride.
+Value HostProgram::emitRun(Value row, Value end) {
+  constexpr int innermost = kMaxRowExtents - 1;
+  Values place(kMaxRowExtents);
+  Value rest = row;
+  for (int k = innermost; k > 0; --k) {
+    place[k] = arith::RemUIOp::create(builder, rest, extents[k]);
+    rest = arith::DivUIOp::create(builder, rest, extents[k]);
+  }
+  place[0] = rest;
+  Value run = arith::SubIOp::create(builder, extents[innermost], place[innermost]);
+  Value count = arith::MinSIOp::create(builder, run, arith::SubIOp::create(builder, end, row));
+
+  Values first(program.operands.size()), stride(program.operands.size());
+  for (size_t i = 0; i < program.operands.size(); ++i) {
+    if (!movesWithRow(program.operands[i]))
+      continue;
+    Value offset = columns.index(0);
+    for (int k = 0; k < kMaxRowExtents; ++k) {
+      stride[i] = loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
+      offset = columns.add(offset, columns.multiply(place[k], stride[i]));
+    }
+    first[i] = columns.element(loadArgument(pointer, operandOffset(i)), offset, program.operands[i].dtype);
+  }
+  columns.loop(columns.index(0), count, 1, {}, [&](Value j, const Values&) {
+    for (size_t i = 0; i < program.operands.size(); ++i)
+      if (movesWithRow(program.operands[i]))
+        base[i] = columns.element(first[i], columns.multiply(j, stride[i]), program.operands[i].dtype);
+    for (int stage = 0; stage < program.stages(); ++stage) {
+      emitRowScalars(stage);
+      emitColumns(stage);
+    }
+    return Values();
+  });
+  return count;
+}
+
+// Row extents that are not in use count as 1, which makes their index 0 whatever their strides hold.
+void HostProgram::loadExtents() {
+  Value unused =
+      arith::SubIOp::create(builder, columns.index(kMaxRowExtents), loadArgument(i64, offsetof(RowArguments, rowRank)));
+  for (int k = 0; k < kMaxRowExtents; ++k) {
+    Value isUsed = arith::CmpIOp::create(builder, arith::CmpIPredicate::sge, columns.index(k), unused);
+    Value extent = loadArgument(i64, offsetof(RowArguments, extent) + k * sizeof(int64_t));
+    extents.push_back(arith::SelectOp::create(builder, isUsed, extent, columns.index(1)));
+  }
+}
+
+void HostProgram::emitMain(StringRef name) {
+  SmallVector<Value> indices = beginFunction(name, 3);
+  Value begin = indices[0], end = indices[1], partialRow = indices[2];
+  loadExtents();
+  base.assign(program.operands.size(), {});
+  scalars.assign(program.instructions.size(), {});
+  for (size_t i = 0; i < program.operands.size(); ++i)
+    if (!movesWithRow(program.operands[i]))
+      base[i] = loadArgument(pointer, operandOffset(i));
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    if (program.instructions[i].space == Space::Uniform)
+      scalars[i] = compute(program.instructions[i], nullptr);
+
+  if (!accumulators.empty()) {
+    partials = partialsAt(partialRow);
+    columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
+      Value zeros = math.constant(columns.lanes(), 0.0f);
+      for (Value row : partials)
+        columns.store(zeros, row, DType::F32, true, &step);
+      return Values();
+    });
+  }
+
+  auto rows = scf::WhileOp::create(builder, TypeRange(i64), ValueRange(begin));
+  OpBuilder::InsertionGuard guard(builder);
+  Block* before = builder.createBlock(&rows.getBefore(), {}, i64, builder.getLoc());
+  Value isLeft = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, before->getArgument(0), end);
+  scf::ConditionOp::create(builder, isLeft, before->getArguments());
+  Block* after = builder.createBlock(&rows.getAfter(), {}, i64, builder.getLoc());
+  Value row = after->getArgument(0);
+  scf::YieldOp::create(builder, ValueRange(columns.add(row, emitRun(row, end))));
+  builder.setInsertionPointAfter(rows);
+  LLVM::ReturnOp::create(builder, ValueRange());
+}
+
+void HostProgram::emitFold(StringRef name) {
+  beginFunction(name, 0);
+  Value count = loadArgument(i64, offsetof(RowArguments, partialRows));
+  Values outputs;
+  for (size_t operand : accumulators)
+    outputs.push_back(loadArgument(pointer, operandOffset(operand)));
+  partials = partialsAt(columns.index(0));
+  columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
+    for (size_t i = 0; i < accumulators.size(); ++i) {
+      Values sum = columns.loop(
+          columns.index(0), count, 1, {math.constant(columns.lanes(), 0.0f)}, [&](Value j, const Values& current) {
+            Value row = columns.element(partials[i], columns.multiply(j, columns.index(program.columns)), DType::F32);
+            Value grown = arith::AddFOp::create(builder, current[0], columns.load(row, DType::F32, &step));
+            return Values{grown};
+          });
+      columns.store(sum[0], outputs[i], program.operands[accumulators[i]].dtype, false, &step);
+    }
+    return Values();
+  });
+  LLVM::ReturnOp::create(builder, ValueRange());
+}
+
+} // namespace
+
+OwningOpRef<ModuleOp> hostModule(const RowProgram& program, const HostEntries& entries, MLIRContext& context,
+                                 bool hasF16C) {
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context), program.name);
+  HostProgram(program, *module, hasF16C).emitMain(entries.main);
+  if (!entries.fold.empty())
+    HostProgram(program, *module, hasF16C).emitFold(entries.fold);
+  return module;
+}
+
+} // namespace cermet

@@ -1,0 +1,140 @@
+#include "compiler/Schedule.h"
+
+#include <algorithm>
+
+namespace cermet {
+namespace {
+
+// One group of rows a block, straight to registers, by the bytes of a row's inputs. Few threads with several vectors
+// each keep loads in flight; the bound on resident blocks stops the compiler from spending registers that other blocks
+// need.
+struct RowStep {
+  int64_t rowBytes;
+  int threadsPerRow, threads, residentBlocks;
+};
+constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1024, 32, 128, 8},
+                                  {2048, 64, 128, 8},   {4096, 128, 128, 12}, {8192, 128, 128, 6},
+                                  {16384, 128, 128, 4}, {32768, 512, 512, 2}, {65536, 256, 256, 2}};
+
+// Persistent blocks that sum over rows, by the same measure. The longest rows leave one block a multiprocessor.
+struct PersistentStep {
+  int64_t rowBytes;
+  int threads, blocksPerSm;
+};
+constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8}, {8192, 128, 4}, {12288, 128, 3}, {24576, 256, 2}};
+
+constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
+
+// Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
+struct SharedMemory {
+  const char* target;
+  int bytes;
+};
+constexpr SharedMemory kSharedMemory[] = {{"sm_80", 160 * 1024}, {"sm_86", 96 * 1024},   {"sm_89", 96 * 1024},
+                                          {"sm_90", 224 * 1024}, {"sm_100", 224 * 1024}, {"sm_120", 96 * 1024}};
+
+int sharedPerMultiprocessor(const std::string& target) {
+  for (const SharedMemory& entry : kSharedMemory)
+    if (target == entry.target)
+      return entry.bytes;
+  return 96 * 1024;
+}
+
+int powerOfTwoAtLeast(int64_t value) {
+  int result = 1;
+  while (result < value)
+    result *= 2;
+  return result;
+}
+
+int64_t divideUp(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+} // namespace
+
+Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
+  Schedule schedule;
+  if (target.rfind("host", 0) == 0)
+    return schedule;
+
+  int narrowest = 4, tileBytes = 0;
+  for (const Operand& operand : program.operands)
+    if (operand.kind == OperandKind::Tile) {
+      narrowest = std::min(narrowest, byteSize(operand.dtype));
+      if (!operand.isOutput)
+        tileBytes += byteSize(operand.dtype);
+    }
+  schedule.vector = 16 / narrowest;
+  while (program.columns % schedule.vector != 0)
+    schedule.vector /= 2;
+
+  if (!program.reduces() && !program.accumulates()) {
+    schedule.skeleton = Skeleton::Flat;
+    schedule.threads = schedule.threadsPerRow = 128;
+    return schedule;
+  }
+
+  schedule.skeleton = Skeleton::Row;
+  const int64_t rowBytes = program.columns * tileBytes;
+  if (program.accumulates()) {
+    schedule.threads = 512;
+    schedule.blocksPerSm = 1;
+    for (const PersistentStep& step : kPersistentLadder)
+      if (rowBytes <= step.rowBytes) {
+        schedule.threads = step.threads;
+        schedule.blocksPerSm = step.blocksPerSm;
+        break;
+      }
+    schedule.residentBlocks = schedule.blocksPerSm;
+    schedule.threadsPerRow =
+        std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
+  } else {
+    schedule.threadsPerRow = schedule.threads = 1024;
+    for (const RowStep& step : kRowLadder)
+      if (rowBytes <= step.rowBytes) {
+        schedule.threadsPerRow = step.threadsPerRow;
+        schedule.threads = step.threads;
+        schedule.residentBlocks = step.residentBlocks;
+        break;
+      }
+  }
+  // Odd widths move one element at a time: spread them over more threads, and promise nothing about registers.
+  if (schedule.vector * narrowest < 16) {
+    schedule.residentBlocks = 1;
+    while (schedule.threadsPerRow < 1024 && divideUp(program.columns, schedule.threadsPerRow) > 16)
+      schedule.threadsPerRow *= 2;
+    schedule.threads = std::max(schedule.threads, schedule.threadsPerRow);
+  }
+
+  int64_t vectors = divideUp(program.columns, int64_t(schedule.threadsPerRow) * schedule.vector);
+  if (vectors * schedule.vector > kMostElementsPerThread) {
+    // Too long for registers: the whole block walks the row again for every stage.
+    schedule.threads = schedule.threadsPerRow = program.accumulates() ? 512 : 1024;
+    schedule.residentBlocks = 1;
+    vectors = 0;
+  }
+  schedule.vectorsPerThread = vectors;
+
+  const int rowsPerBlock = schedule.threads / schedule.threadsPerRow;
+  int reductions = 0;
+  for (const Instruction& instruction : program.instructions)
+    reductions += instruction.opcode == Opcode::ReduceSum;
+  int shared = 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+  if (program.accumulates() && vectors > 0) {
+    const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
+    const int budget = sharedPerMultiprocessor(target) / schedule.blocksPerSm;
+    // Two rows in flight; three where a block has the multiprocessor to itself.
+    for (int stages = schedule.blocksPerSm == 1 ? 3 : 2; stages >= 2 && schedule.stages == 0; --stages)
+      if (schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
+        schedule.stages = stages;
+        shared += stages * stage;
+      }
+    if (rowsPerBlock > 1)
+      shared = std::max(shared, int(program.columns) * int(sizeof(float)));
+  }
+  schedule.sharedBytes = shared;
+  return schedule;
+}
+
+} // namespace cermet

@@ -1,0 +1,30 @@
+// The flat skeleton: elementwise work without reductions. Each thread moves one vector; vectors are numbered row by row.
+//
+// A program P supplies Tiles, Columns, Row, Element and Stores (see row.cuh).
+
+template <class P, int V> DEVICE void flat_kernel(const typename P::Arguments& arguments) {
+  constexpr int kSteps = (P::kColumns + V - 1) / V; // vectors in a row; V divides kColumns
+  const i64 vector = block_index() * P::kThreads + thread_index();
+  const i64 row = vector / kSteps;
+  if (row >= arguments.rows)
+    return;
+  const int column = int(vector - row * kSteps) * V;
+
+  const RowIndex index = row_index(arguments, row);
+  const typename P::Offsets offsets = P::offsets(arguments, index);
+  typename P::template Tiles<V, 1> tiles;
+  typename P::template Columns<V, 1> columns;
+  typename P::Row values;
+  P::load_tiles(tiles, 0, arguments, offsets, column);
+  P::load_columns(columns, 0, arguments, column);
+  P::load_row(values, arguments, offsets);
+
+  typename P::template Stores<V> stores;
+  float none[1][V];
+#pragma unroll
+  for (int i = 0; i < V; ++i)
+    P::emit(P::element(tiles, 0, columns, 0, i), values, stores, none, i, i);
+  P::store_tiles(stores, arguments, offsets, column);
+  if (column == 0)
+    P::store_row(values, arguments, offsets);
+}

@@ -1,0 +1,162 @@
+// The prelude: everything a skeleton needs from the machine, without a header. It is the only device text that the CPU
+// tests replace (tests/simt/prelude.h declares the same names), so inline PTX and CUDA built-ins live here and nowhere
+// else.
+//
+// Conventions: offsets are 64-bit and count elements; a thread's index is its linear index in the block; vectors are
+// moved in pieces of at most 16 bytes and their address must be aligned to the piece.
+
+#define DEVICE __device__ __forceinline__
+// KERNEL(threads, resident blocks, entry's name, argument's type, function template to call)
+#define KERNEL(threads, blocks, entry, Arguments, ...)                                                                 \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) entry(const __grid_constant__ Arguments arguments) {   \
+    __VA_ARGS__(arguments);                                                                                            \
+  }
+#define SHARED __shared__
+
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+
+//===--- The kernel's one argument: the layout of runtime/RowArguments.h, cut after the last operand ----------------===//
+
+struct RowOperand {
+  char* base;
+  i64 stride[4];
+};
+
+template <int Operands> struct RowArguments {
+  i64 rows;
+  i64 partialRows;
+  i64 rowRank;
+  i64 extent[4];
+  float* partials;
+  RowOperand operand[Operands];
+};
+
+//===--- Sixteen-bit floats -----------------------------------------------------------------------------------------===//
+
+struct bf16 {
+  u16 bits;
+};
+struct f16 {
+  u16 bits;
+};
+
+DEVICE float to_float(float value) { return value; }
+DEVICE float to_float(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
+DEVICE float to_float(f16 value) {
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
+  return result;
+}
+
+// Round to nearest, ties to even.
+template <class T> DEVICE T from_float(float value);
+template <> DEVICE float from_float<float>(float value) { return value; }
+template <> DEVICE bf16 from_float<bf16>(float value) {
+  bf16 result;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  return result;
+}
+template <> DEVICE f16 from_float<f16>(float value) {
+  f16 result;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
+  return result;
+}
+
+template <class T> DEVICE float round_to(float value) { return to_float(from_float<T>(value)); }
+
+DEVICE float float_from_bits(u32 bits) { return __uint_as_float(bits); }
+
+//===--- Vectors ----------------------------------------------------------------------------------------------------===//
+
+template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector {
+  T at[Count];
+};
+
+template <int Bytes> struct Word;
+template <> struct Word<2> {
+  typedef u16 type;
+};
+template <> struct Word<4> {
+  typedef u32 type;
+};
+template <> struct Word<8> {
+  typedef uint2 type;
+};
+template <> struct Word<16> {
+  typedef uint4 type;
+};
+
+template <class T, int Count> DEVICE void move_vector(char* target, const char* source) {
+  constexpr int kBytes = Count * sizeof(T);
+  constexpr int kPiece = kBytes < 16 ? kBytes : 16;
+  typedef typename Word<kPiece>::type Piece;
+#pragma unroll
+  for (int i = 0; i < kBytes / kPiece; ++i)
+    reinterpret_cast<Piece*>(target)[i] = reinterpret_cast<const Piece*>(source)[i];
+}
+
+template <class T, int Count> DEVICE Vector<T, Count> load_vector(const char* base, i64 offset) {
+  Vector<T, Count> result;
+  move_vector<T, Count>(reinterpret_cast<char*>(&result), base + offset * i64(sizeof(T)));
+  return result;
+}
+
+template <class T, int Count> DEVICE void store_vector(char* base, i64 offset, const Vector<T, Count>& value) {
+  move_vector<T, Count>(base + offset * i64(sizeof(T)), reinterpret_cast<const char*>(&value));
+}
+
+// Hides from the compiler that a packed vector is what it was, so that it unpacks sixteen-bit values again in the next
+// stage instead of carrying them through a reduction as twice the registers.
+template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>& value) {
+  if constexpr (sizeof(T) == 2 && Count % 2 == 0) {
+    u32* words = reinterpret_cast<u32*>(&value);
+#pragma unroll
+    for (int i = 0; i < Count / 2; ++i)
+      asm volatile("" : "+r"(words[i]));
+  }
+}
+
+//===--- Threads, shared memory, asynchronous copies ------------------------------------------------------------------===//
+
+DEVICE int thread_index() { return threadIdx.y * blockDim.x + threadIdx.x; }
+DEVICE i64 block_index() { return blockIdx.x; }
+DEVICE int block_row() { return blockIdx.y; }
+DEVICE i64 block_count() { return gridDim.x; }
+DEVICE void barrier() { __syncthreads(); }
+DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+
+DEVICE char* shared_memory() {
+  extern __shared__ uint4 bytes[];
+  return reinterpret_cast<char*>(bytes);
+}
+
+// Copies Bytes (4, 8 or 16, or a multiple of 16) of the calling thread's own from global to shared memory.
+template <int Bytes> DEVICE void copy_async(char* shared, const char* global) {
+  constexpr int kPiece = Bytes < 16 ? Bytes : 16;
+#pragma unroll
+  for (int i = 0; i < Bytes; i += kPiece) {
+    const u32 target = u32(__cvta_generic_to_shared(shared + i));
+    if constexpr (kPiece == 16)
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(global + i) : "memory");
+    else
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(global + i), "n"(kPiece) : "memory");
+  }
+}
+DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most Pending of the calling thread's committed groups are still under way.
+template <int Pending> DEVICE void wait_async() { asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory"); }
+
+//===--- Arithmetic -------------------------------------------------------------------------------------------------===//
+
+// `exact` is within an ulp or two of f32; `fast` has a relative error near 1e-6, invisible once a result is rounded to
+// sixteen bits.
+DEVICE float exact_exp(float x) { return expf(x); }
+DEVICE float fast_exp(float x) { return __expf(x); }
+DEVICE float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEVICE float fast_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+DEVICE float exact_silu(float x) { return x / (1.0f + expf(-x)); }
+DEVICE float fast_silu(float x) { return x * fast_sigmoid(x); }
+DEVICE float exact_divide(float x, float y) { return x / y; }
+DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }

@@ -1,0 +1,241 @@
+// The row skeleton: a group of threads owns a row. It covers one thread-group per warp or less (many short rows a block)
+// up to a whole block per row, one row per group or persistent groups that walk over rows, and sums over rows
+// (column accumulators) that `fold_kernel` finishes in a fixed order.
+//
+// A program P is straight-line code and constants:
+//   kColumns, kThreads, kThreadsPerRow, kStages, kAccumulators, kStageCount, kMostReductions
+//   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
+//   Arguments, Offsets            the kernel's argument; where the row's operands begin
+//   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
+//   Row                           per-row values: loads, finished reductions and what follows from them
+//   Element                       one element's inputs, in f32
+//   reduce<S>(element, row, sums) adds the element's share to the reductions that end stage S
+//   keep_tiles(tiles)             keep_packed on each of them
+//   finish<S>(row, sums)          per-row arithmetic after them
+//   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
+//
+// Threads of a group own the same columns in every row, so staged copies and accumulators need no barrier: the only one
+// per reduction is the reduction's own.
+
+template <class P, int V> struct RowShape {
+  static constexpr int kSpan = P::kThreadsPerRow * V; // columns that one vector of each thread covers
+  static constexpr int kSteps = (P::kColumns + kSpan - 1) / kSpan;
+  static constexpr bool kWhole = P::kColumns % kSpan == 0;
+  static constexpr int kRowsPerBlock = P::kThreads / P::kThreadsPerRow;
+  static constexpr int kWarpsPerRow = P::kThreadsPerRow / 32;
+  // Asynchronous copies move 4 bytes or more. Staged tiles stay in shared memory, which every stage reads again: that
+  // is cheaper than the registers.
+  static constexpr bool kStaged = P::kStages > 0 && P::template TileBytes<V>::kSmallest >= 4;
+  static constexpr int kStageBytes = kStaged ? kSteps * P::kThreads * P::template TileBytes<V>::kAll : 0;
+};
+
+// Sums each of Count values over the group's threads; every thread receives the result. `parity` alternates between two
+// scratch areas, so that one barrier per call is enough.
+template <class P, int Count> DEVICE void group_sum(float (&values)[Count], float* scratch, int& parity) {
+  constexpr int kLanes = P::kThreadsPerRow < 32 ? P::kThreadsPerRow : 32;
+#pragma unroll
+  for (int n = 0; n < Count; ++n)
+#pragma unroll
+    for (int mask = kLanes / 2; mask > 0; mask /= 2)
+      values[n] += shuffle_xor(values[n], mask);
+  if constexpr (P::kThreadsPerRow > 32) {
+    constexpr int kWarps = P::kThreads / 32, kPerRow = P::kThreadsPerRow / 32;
+    float* area = scratch + parity * (P::kMostReductions * kWarps);
+    parity ^= 1;
+    const int warp = thread_index() / 32;
+    if (thread_index() % 32 == 0)
+#pragma unroll
+      for (int n = 0; n < Count; ++n)
+        area[n * kWarps + warp] = values[n];
+    barrier();
+    const int first = warp / kPerRow * kPerRow;
+#pragma unroll
+    for (int n = 0; n < Count; ++n) {
+      float sum = area[n * kWarps + first];
+#pragma unroll
+      for (int i = 1; i < kPerRow; ++i)
+        sum += area[n * kWarps + first + i];
+      values[n] = sum;
+    }
+  }
+}
+
+// Runs the stages that end in reductions, S up to the last but one.
+template <class P, int V, int S, class Tiles, class Columns, class Load>
+DEVICE void run_stages(Tiles& tiles, Columns& columns, typename P::Row& values, float* scratch, int& parity, int lane,
+                       const Load& load) {
+  if constexpr (S + 1 < P::kStageCount) {
+    typedef RowShape<P, V> Shape;
+    float sums[P::template Reductions<S>::kCount] = {};
+    constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
+#pragma unroll kUnroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      const int column = step * Shape::kSpan + lane * V;
+      if (Shape::kWhole || column < P::kColumns) {
+        const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
+        if constexpr (Shape::kStaged || !P::template kCached<V>)
+          load(step, column);
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, i), values, sums);
+      }
+    }
+    group_sum<P>(sums, scratch, parity);
+    P::keep_tiles(tiles);
+    P::template finish<S>(values, sums);
+    run_stages<P, V, S + 1>(tiles, columns, values, scratch, parity, lane, load);
+  }
+}
+
+template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& arguments) {
+  typedef RowShape<P, V> Shape;
+  constexpr int kSlots = P::template kCached<V> ? Shape::kSteps : 1; // of column inputs and accumulators
+  constexpr int kTileSlots = Shape::kStaged ? 1 : kSlots;
+  constexpr int kSums = P::kAccumulators > 0 ? P::kAccumulators : 1;
+  constexpr int kSumSlots = P::kAccumulators > 0 && P::template kCached<V> ? kSlots * V : V;
+  const int lane = thread_index() % P::kThreadsPerRow;
+  const int group = thread_index() / P::kThreadsPerRow;
+  const i64 stride = block_count() * Shape::kRowsPerBlock;
+  char* ring = shared_memory();
+  float* scratch = reinterpret_cast<float*>(ring + Shape::kStageBytes * (Shape::kStaged ? P::kStages : 0));
+  float* partial = arguments.partials + block_index() * P::kColumns;
+  const i64 partialStride = arguments.partialRows * P::kColumns;
+  int parity = 0;
+
+  typename P::template Columns<V, kSlots> columns;
+  float accumulators[kSums][kSumSlots] = {};
+  if constexpr (P::template kCached<V>) {
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      const int column = step * Shape::kSpan + lane * V;
+      if (Shape::kWhole || column < P::kColumns)
+        P::load_columns(columns, step, arguments, column);
+    }
+  } else if constexpr (P::kAccumulators > 0) {
+    for (int a = 0; a < P::kAccumulators; ++a)
+      for (int column = thread_index(); column < P::kColumns; column += P::kThreads)
+        partial[a * partialStride + column] = 0;
+    barrier();
+  }
+
+  // Asks for a row's tiles; rows beyond the last are asked for as empty groups, so that groups stay countable.
+  const auto prefetch = [&](i64 row, int stage) {
+    if (row < arguments.rows) {
+      const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, row));
+#pragma unroll
+      for (int step = 0; step < Shape::kSteps; ++step) {
+        const int column = step * Shape::kSpan + lane * V;
+        if (Shape::kWhole || column < P::kColumns)
+          P::template copy_tiles<V>(ring + stage * Shape::kStageBytes +
+                                        step * P::kThreads * P::template TileBytes<V>::kAll,
+                                    arguments, offsets, column);
+      }
+    }
+    commit_async();
+  };
+
+  i64 row = block_index() * Shape::kRowsPerBlock + group;
+  int stage = 0;
+  if constexpr (Shape::kStaged)
+    for (int ahead = 0; ahead + 1 < P::kStages; ++ahead)
+      prefetch(row + ahead * stride, ahead);
+
+  // The bound is the block's, not the group's: every thread reaches every barrier.
+  for (i64 first = block_index() * Shape::kRowsPerBlock; first < arguments.rows; first += stride, row += stride) {
+    const bool live = row < arguments.rows;
+    const i64 read = live ? row : first; // a group past the end reads a row that exists and stores nothing
+    const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, read));
+    typename P::template Tiles<V, kTileSlots> tiles;
+    typename P::Row values;
+    P::load_row(values, arguments, offsets);
+    char* staged = ring + stage * Shape::kStageBytes;
+    const auto load = [&](int step, int column) {
+      if constexpr (Shape::kStaged)
+        P::template take_tiles<V>(tiles, staged + step * P::kThreads * P::template TileBytes<V>::kAll);
+      else
+        P::load_tiles(tiles, P::template kCached<V> ? step : 0, arguments, offsets, column);
+      if constexpr (!P::template kCached<V>)
+        P::load_columns(columns, 0, arguments, column);
+    };
+    if constexpr (Shape::kStaged) {
+      prefetch(row + (P::kStages - 1) * stride, stage == 0 ? P::kStages - 1 : stage - 1);
+      wait_async<P::kStages - 1>();
+      stage = stage + 1 == P::kStages ? 0 : stage + 1;
+    } else if constexpr (P::template kCached<V>) {
+#pragma unroll
+      for (int step = 0; step < Shape::kSteps; ++step) {
+        const int column = step * Shape::kSpan + lane * V;
+        if (Shape::kWhole || column < P::kColumns)
+          load(step, column);
+      }
+    }
+
+    run_stages<P, V, 0>(tiles, columns, values, scratch, parity, lane, load);
+    if (!live)
+      continue;
+
+    constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
+#pragma unroll kUnroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      const int column = step * Shape::kSpan + lane * V;
+      if (Shape::kWhole || column < P::kColumns) {
+        const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
+        if constexpr (Shape::kStaged || !P::template kCached<V>)
+          load(step, column);
+        typename P::template Stores<V> stores;
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+          P::emit(P::element(tiles, tileSlot, columns, columnSlot, i), values, stores, accumulators, i,
+                  P::kAccumulators > 0 ? columnSlot * V + i : i);
+        P::store_tiles(stores, arguments, offsets, column);
+        if constexpr (P::kAccumulators > 0 && !P::template kCached<V>)
+#pragma unroll
+          for (int a = 0; a < P::kAccumulators; ++a)
+#pragma unroll
+            for (int i = 0; i < V; ++i) {
+              partial[a * partialStride + column + i] += accumulators[a][i];
+              accumulators[a][i] = 0;
+            }
+      }
+    }
+    if (lane == 0)
+      P::store_row(values, arguments, offsets);
+  }
+
+  if constexpr (P::kAccumulators > 0 && P::template kCached<V>) {
+    // Groups of one block own the same columns: they add up in shared memory, in order, and the block writes one row.
+    float* sums = reinterpret_cast<float*>(ring);
+    if constexpr (Shape::kStaged)
+      wait_async<0>();
+#pragma unroll
+    for (int a = 0; a < P::kAccumulators; ++a) {
+      if constexpr (Shape::kRowsPerBlock > 1) {
+        for (int turn = 0; turn < Shape::kRowsPerBlock; ++turn) {
+          barrier();
+          if (group == turn)
+#pragma unroll
+            for (int slot = 0; slot < kSumSlots; ++slot) {
+              const int column = slot / V * Shape::kSpan + lane * V + slot % V;
+              if (Shape::kWhole || column < P::kColumns)
+                sums[column] = turn == 0 ? accumulators[a][slot] : sums[column] + accumulators[a][slot];
+            }
+        }
+        barrier();
+        for (int column = thread_index(); column < P::kColumns; column += P::kThreads)
+          partial[a * partialStride + column] = sums[column];
+      } else {
+#pragma unroll
+        for (int step = 0; step < kSlots; ++step) {
+          const int column = step * Shape::kSpan + lane * V;
+          if (Shape::kWhole || column < P::kColumns) {
+            Vector<float, V> part;
+#pragma unroll
+            for (int i = 0; i < V; ++i)
+              part.at[i] = accumulators[a][step * V + i];
+            store_vector(reinterpret_cast<char*>(partial + a * partialStride), column, part);
+          }
+        }
+      }
+    }
+  }
+}

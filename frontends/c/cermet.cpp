@@ -1,0 +1,289 @@
+// The C interface: checks of pointers, handles, and the last failure's text. What it does is the runtime's.
+#include "frontends/c/cermet.h"
+#include "BuildId.h"
+#include "runtime/Context.h"
+#include "runtime/Executable.h"
+#include <cstdlib>
+#include <cstring>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+struct cermet_context {
+  std::shared_ptr<cermet::Context> context;
+};
+struct cermet_plan {
+  std::shared_ptr<const cermet::Plan> plan;
+};
+struct cermet_executable {
+  std::shared_ptr<cermet::Executable> executable;
+};
+
+namespace {
+
+using cermet::Config;
+using cermet::error;
+using cermet::Result;
+using cermet::Status;
+
+thread_local std::string lastMessage;
+
+cermet_status report(const Status& status) {
+  if (!status.ok()) [[unlikely]]
+    lastMessage = status.message();
+  return status.code();
+}
+
+// Runs `body`, which returns a Status; nothing that it throws passes.
+template <typename Body> cermet_status guarded(const Body& body) noexcept {
+  try {
+    return report(body());
+  } catch (const std::bad_alloc&) {
+    lastMessage.assign("out of memory"); // short enough for no allocation
+  } catch (const std::exception& failure) {
+    try {
+      lastMessage = failure.what();
+    } catch (...) {
+      lastMessage.clear();
+    }
+  }
+  return CERMET_INTERNAL;
+}
+
+Status nullArgument(const char* function, const char* argument) {
+  return error(CERMET_INVALID_ARGUMENT, "{}: {} is NULL", function, argument);
+}
+
+// Leaves `function`'s body with the name of the argument that is missing.
+#define CERMET_REQUIRE_IN(function, argument)                                                                          \
+  if (!(argument)) [[unlikely]]                                                                                        \
+  return nullArgument(function, #argument)
+
+Status giveString(const std::string& text, char** out) {
+  char* copy = static_cast<char*>(std::malloc(text.size() + 1));
+  if (!copy)
+    return {CERMET_INTERNAL, "out of memory"};
+  std::memcpy(copy, text.c_str(), text.size() + 1);
+  *out = copy;
+  return {};
+}
+
+void override(std::string& setting, const char* value) {
+  if (value)
+    setting = value;
+}
+
+Status describeValue(const cermet_plan& plan, int32_t index, int first, int count, const char* kind,
+                     cermet_value_info* info) {
+  if (index < 0 || index >= count)
+    return error(CERMET_INVALID_ARGUMENT, "{}: {} {} does not exist, the plan has {}", plan.plan->name, kind, index,
+                 count);
+  const cermet::PlanValue& value = plan.plan->values[first + index];
+  cermet_value_info described{};
+  described.name = value.name.c_str();
+  described.dtype = value.dtype;
+  described.rank = value.rank;
+  for (int dim = 0; dim < value.rank; ++dim) {
+    described.sizes[dim] = value.dims[dim].size;
+    described.symbols[dim] = value.dims[dim].symbolic() ? plan.plan->symbols[value.dims[dim].symbol].c_str() : nullptr;
+  }
+  *info = described;
+  return {};
+}
+
+} // namespace
+
+const char* cermet_error_message(void) {
+  return lastMessage.c_str();
+}
+
+const char* cermet_status_name(cermet_status status) {
+  switch (status) {
+  case CERMET_OK:
+    return "OK";
+  case CERMET_INVALID_ARGUMENT:
+    return "INVALID_ARGUMENT";
+  case CERMET_INVALID_GRAPH:
+    return "INVALID_GRAPH";
+  case CERMET_UNSUPPORTED:
+    return "UNSUPPORTED";
+  case CERMET_NOT_FOUND:
+    return "NOT_FOUND";
+  case CERMET_COMPILE_FAILED:
+    return "COMPILE_FAILED";
+  case CERMET_DRIVER_ERROR:
+    return "DRIVER_ERROR";
+  case CERMET_CAPTURING:
+    return "CAPTURING";
+  case CERMET_INTERNAL:
+    return "INTERNAL";
+  }
+  return "unknown status";
+}
+
+const char* cermet_version(void) {
+  return "0.1.0+" CERMET_BUILD_ID;
+}
+
+cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_context_create", context);
+    if (options && options->size != sizeof(cermet_context_options))
+      return error(CERMET_INVALID_ARGUMENT, "cermet_context_create: options->size is {}, expected {}", options->size,
+                   sizeof(cermet_context_options));
+    const Result<Config>& environment = Config::environment();
+    if (!environment.ok())
+      return environment.status();
+    Config config = *environment;
+    if (options) {
+      override(config.cacheDirectory, options->cache_directory);
+      override(config.nvrtcLibrary, options->nvrtc_library);
+      override(config.dumpDirectory, options->dump_directory);
+    }
+    *context = new cermet_context{std::make_shared<cermet::Context>(std::move(config))};
+    return {};
+  });
+}
+
+void cermet_context_destroy(cermet_context* context) {
+  delete context;
+}
+
+cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_context_counters", context);
+    CERMET_REQUIRE_IN("cermet_context_counters", counters);
+    *counters = context->context->counters().snapshot();
+    return {};
+  });
+}
+
+cermet_status cermet_compile(cermet_context* context, const char* text, size_t length, const char* target,
+                             cermet_plan** plan) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_compile", context);
+    CERMET_REQUIRE_IN("cermet_compile", text);
+    CERMET_REQUIRE_IN("cermet_compile", target);
+    CERMET_REQUIRE_IN("cermet_compile", plan);
+    auto compiled = context->context->compile({text, length}, target);
+    if (!compiled.ok())
+      return compiled.status();
+    *plan = new cermet_plan{std::move(*compiled)};
+    return {};
+  });
+}
+
+void cermet_plan_destroy(cermet_plan* plan) {
+  delete plan;
+}
+
+const char* cermet_plan_json(const cermet_plan* plan) {
+  return plan ? plan->plan->json.c_str() : "";
+}
+int32_t cermet_plan_input_count(const cermet_plan* plan) {
+  return plan ? plan->plan->inputs : 0;
+}
+int32_t cermet_plan_output_count(const cermet_plan* plan) {
+  return plan ? plan->plan->outputs : 0;
+}
+
+cermet_status cermet_plan_input(const cermet_plan* plan, int32_t index, cermet_value_info* info) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_plan_input", plan);
+    CERMET_REQUIRE_IN("cermet_plan_input", info);
+    return describeValue(*plan, index, 0, plan->plan->inputs, "input", info);
+  });
+}
+
+cermet_status cermet_plan_output(const cermet_plan* plan, int32_t index, cermet_value_info* info) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_plan_output", plan);
+    CERMET_REQUIRE_IN("cermet_plan_output", info);
+    return describeValue(*plan, index, plan->plan->inputs, plan->plan->outputs, "output", info);
+  });
+}
+
+cermet_status cermet_match(cermet_context* context, const char* text, size_t length, char** json) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_match", context);
+    CERMET_REQUIRE_IN("cermet_match", text);
+    CERMET_REQUIRE_IN("cermet_match", json);
+    const Result<std::string> answer = context->context->match({text, length});
+    return answer.ok() ? giveString(*answer, json) : answer.status();
+  });
+}
+
+cermet_status cermet_differentiate(cermet_context* context, const char* text, size_t length, const uint8_t* wanted,
+                                   int32_t count, char** json) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_differentiate", context);
+    CERMET_REQUIRE_IN("cermet_differentiate", text);
+    CERMET_REQUIRE_IN("cermet_differentiate", json);
+    CERMET_REQUIRE_IN("cermet_differentiate", wanted || count == 0);
+    if (count < 0)
+      return error(CERMET_INVALID_ARGUMENT, "cermet_differentiate: count is {}, expected one for each input", count);
+    const Result<std::string> answer =
+        context->context->differentiate({text, length}, std::vector<uint8_t>(wanted, wanted + count));
+    return answer.ok() ? giveString(*answer, json) : answer.status();
+  });
+}
+
+int64_t cermet_text_key(const char* text, size_t length) {
+  return static_cast<int64_t>(XXH3_64bits(text, length) >> 1);
+}
+
+void cermet_string_free(char* text) {
+  std::free(text);
+}
+
+cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
+                             cermet_executable** executable) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_prepare", context);
+    CERMET_REQUIRE_IN("cermet_prepare", plan);
+    CERMET_REQUIRE_IN("cermet_prepare", executable);
+    auto prepared = cermet::Executable::prepare(context->context, plan->plan, device);
+    if (!prepared.ok())
+      return prepared.status();
+    *executable = new cermet_executable{std::move(*prepared)};
+    return {};
+  });
+}
+
+void cermet_executable_destroy(cermet_executable* executable) {
+  delete executable;
+}
+
+cermet_status cermet_workspace_size(const cermet_executable* executable, const cermet_tensor* tensors, int32_t count,
+                                    size_t* size) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_workspace_size", executable);
+    CERMET_REQUIRE_IN("cermet_workspace_size", tensors || count == 0);
+    CERMET_REQUIRE_IN("cermet_workspace_size", size);
+    return executable->executable->workspaceSize(tensors, count, size);
+  });
+}
+
+cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
+                            int32_t count, void* workspace, size_t workspace_size) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_launch", executable);
+    CERMET_REQUIRE_IN("cermet_launch", tensors || count == 0);
+    return executable->executable->launch(stream, tensors, count, workspace, workspace_size);
+  });
+}
+
+cermet_status cermet_executable_set_external(cermet_executable* executable, cermet_external callback, void* user) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_executable_set_external", executable);
+    executable->executable->setExternal(callback, user);
+    return {};
+  });
+}
+
+cermet_status cermet_targets(cermet_context* context, char** json) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_targets", context);
+    CERMET_REQUIRE_IN("cermet_targets", json);
+    return giveString(context->context->targetsJson(), json);
+  });
+}

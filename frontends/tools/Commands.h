@@ -1,0 +1,52 @@
+// The commands of `cermet`: one struct of options and one function each. A command prints its answer to stdout and
+// returns what went wrong; main() prints that as one line and chooses the exit code.
+#pragma once
+#include "runtime/Context.h"
+#include "runtime/Status.h"
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace cermet::tools {
+
+// Options that every command has; "" leaves the environment's or the default.
+struct Common {
+  std::string cacheDirectory, nvrtcLibrary, dumpDirectory;
+  bool noCache = false;
+  bool json = false;
+};
+Result<std::shared_ptr<Context>> makeContext(const Common& common);
+// A file's text; "-" is standard input.
+Result<std::string> readGraph(const std::string& file);
+
+struct CompileOptions {
+  std::string file;
+  std::vector<std::string> targets;
+  std::string output;
+};
+Status compileCommand(const Common& common, const CompileOptions& options);
+
+struct RunOptions {
+  std::string file;
+  std::string target = "auto";
+  std::vector<std::string> sizes; // "symbol=number"
+  int device = 0;
+  uint64_t seed = 0;
+  int repeat = 0; // 0: as often as a quarter of a second allows
+  bool check = false;
+};
+Status runCommand(const Common& common, const RunOptions& options);
+
+struct ExplainOptions {
+  std::string file;
+  std::string target = "auto";
+  bool source = false;
+};
+Status explainCommand(const Common& common, const ExplainOptions& options);
+
+Status targetsCommand(const Common& common);
+
+enum class CacheAction { List, Verify, Clear };
+Status cacheCommand(const Common& common, CacheAction action);
+
+} // namespace cermet::tools

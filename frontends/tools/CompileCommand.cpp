@@ -1,0 +1,95 @@
+#include "frontends/tools/Commands.h"
+#include "runtime/Target.h"
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+namespace cermet::tools {
+
+Result<std::shared_ptr<Context>> makeContext(const Common& common) {
+  const Result<Config>& environment = Config::environment();
+  if (!environment.ok())
+    return environment.status();
+  Config config = *environment;
+  if (!common.cacheDirectory.empty())
+    config.cacheDirectory = common.cacheDirectory;
+  if (common.noCache)
+    config.cacheDirectory.clear();
+  if (!common.nvrtcLibrary.empty())
+    config.nvrtcLibrary = common.nvrtcLibrary;
+  if (!common.dumpDirectory.empty())
+    config.dumpDirectory = common.dumpDirectory;
+  return std::make_shared<Context>(std::move(config));
+}
+
+Result<std::string> readGraph(const std::string& file) {
+  if (file == "-")
+    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::ifstream stream(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream.is_open() || stream.bad())
+    return error(CERMET_INVALID_ARGUMENT, "cannot read '{}': {}", file, std::generic_category().message(errno));
+  return text;
+}
+
+static Status compileFor(Context& context, const std::string& text, const std::string& target, std::string* json) {
+  const auto plan = context.compile(text, target);
+  if (!plan.ok())
+    return plan.status();
+  *json = (*plan)->json;
+  fmt::print("{} for {}: {} step{}\n", (*plan)->name, (*plan)->target, (*plan)->steps.size(),
+             (*plan)->steps.size() == 1 ? "" : "s");
+  for (const PlanStep& step : (*plan)->steps) {
+    if (step.kind == StepKind::External) {
+      fmt::print("  {:<28} external, run by the caller\n", step.name);
+      continue;
+    }
+    const cermet_counters before = context.counters().snapshot();
+    const auto start = std::chrono::steady_clock::now();
+    const auto image = context.kernelImage(step.spec);
+    if (!image.ok())
+      return image.status();
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+    const cermet_counters after = context.counters().snapshot();
+    const bool compiled = after.kernels_compiled > before.kernels_compiled;
+    fmt::print("  {:<28} {:>8} bytes, {}\n", step.name, (*image)->size(),
+               compiled ? fmt::format("compiled in {:.0f} ms", took.count()) : "from the cache");
+  }
+  return {};
+}
+
+Status compileCommand(const Common& common, const CompileOptions& options) {
+  const bool writesPlan = options.output.ends_with(".json");
+  Common with = common;
+  if (!options.output.empty() && !writesPlan)
+    with.cacheDirectory = options.output;
+  const auto text = readGraph(options.file);
+  if (!text.ok())
+    return text.status();
+  const auto context = makeContext(with);
+  if (!context.ok())
+    return context.status();
+  std::vector<std::string> targets;
+  for (const std::string& target : options.targets) {
+    if (target != "all")
+      targets.push_back(target);
+    else
+      for (int capability : kCudaTargets)
+        targets.push_back(fmt::format("sm_{}", capability));
+  }
+  if (writesPlan && targets.size() != 1)
+    return error(CERMET_INVALID_ARGUMENT, "{} targets given, expected one when the plan is written to '{}'",
+                 targets.size(), options.output);
+  std::string json;
+  for (const std::string& target : targets)
+    CERMET_RETURN_IF_ERROR(compileFor(**context, *text, target, &json));
+  if (writesPlan && !(std::ofstream(options.output) << json << '\n'))
+    return error(CERMET_INTERNAL, "cannot write '{}'", options.output);
+  if ((*context)->counters().cacheFailures > 0 && !options.output.empty())
+    return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", with.cacheDirectory);
+  return {};
+}
+
+} // namespace cermet::tools

@@ -1,0 +1,131 @@
+#include "frontends/tools/Commands.h"
+#include "runtime/Target.h"
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace cermet::tools {
+
+using nlohmann::json;
+
+static std::string dimsText(const json& value) {
+  std::string text;
+  for (const json& dim : value.at("dims"))
+    text += (text.empty() ? "" : "x") + (dim.is_string() ? dim.get<std::string>() : dim.dump());
+  return fmt::format("{}:{}[{}]", value.at("name").get<std::string>(), value.at("dtype").get<std::string>(), text);
+}
+
+static std::string joined(const json& names) {
+  std::string text;
+  for (const json& name : names)
+    text += (text.empty() ? "" : " ") + name.get<std::string>();
+  return text;
+}
+
+static void printFusions(const json& match) {
+  const json& regions = match.at("regions");
+  fmt::print("fused ({})\n", regions.size());
+  for (const json& region : regions)
+    fmt::print("  {:<20} {:<20} replaces {}\n", region.at("pattern").get<std::string>(), joined(region.at("results")),
+               joined(region.at("replaced")));
+  const json& misses = match.at("near_misses");
+  fmt::print("near misses ({})\n", misses.size());
+  for (const json& miss : misses)
+    fmt::print("  {:<20} {:<20} {}\n", miss.at("pattern").get<std::string>(), miss.at("at").get<std::string>(),
+               miss.at("condition").get<std::string>());
+}
+
+static void printSteps(const json& plan) {
+  const json& steps = plan.at("steps");
+  const json& values = plan.at("values");
+  fmt::print("steps for {} ({})\n", plan.at("target").get<std::string>(), steps.size());
+  for (const json& step : steps) {
+    if (step.at("kind") == "external") {
+      fmt::print("  external {}: the caller runs it\n", step.at("op").get<std::string>());
+      continue;
+    }
+    fmt::print("  kernel {:<24} {:<4} {} columns, {} threads, vectors of {}{}\n", step.at("name").get<std::string>(),
+               step.at("skeleton").get<std::string>(), step.at("columns").dump(), step.at("threads").dump(),
+               step.at("vector").dump(), step.at("accumulators") == 0 ? "" : ", sums over rows");
+    for (const json& operand : step.at("operands"))
+      fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
+                 operand.at("kind").get<std::string>(), dimsText(values.at(operand.at("value").get<size_t>())));
+  }
+}
+
+Status explainCommand(const Common& common, const ExplainOptions& options) {
+  const auto text = readGraph(options.file);
+  if (!text.ok())
+    return text.status();
+  const auto context = makeContext(common);
+  if (!context.ok())
+    return context.status();
+  Result<std::string> target = (*context)->resolveTarget(options.target);
+  if (!target.ok())
+    return target.status();
+  // CUDA text needs no GPU: without one, the text for a common one.
+  if (options.source && options.target == "auto" && isHostTarget(*target))
+    target = std::string("sm_90");
+  const auto matchText = (*context)->match(*text);
+  if (!matchText.ok())
+    return matchText.status();
+  const auto plan = (*context)->compile(*text, *target);
+  if (!plan.ok())
+    return plan.status();
+  try {
+    const json match = json::parse(*matchText), planJson = json::parse((*plan)->json);
+    json sources = json::array();
+    if (options.source)
+      for (const PlanStep& step : (*plan)->steps) {
+        if (step.kind != StepKind::Kernel)
+          continue;
+        const Result<std::string> source = (*context)->compiler().kernelSource(step.spec);
+        if (!source.ok())
+          return source.status();
+        sources.push_back(*source);
+      }
+    if (common.json) {
+      fmt::print("{}\n", json{{"match", match}, {"plan", planJson}, {"sources", sources}}.dump(1));
+      return {};
+    }
+    printFusions(match);
+    printSteps(planJson);
+    for (const json& source : sources)
+      fmt::print("\n{}\n", source.get<std::string>());
+  } catch (const json::exception& failure) {
+    return error(CERMET_INTERNAL, "the compiler's answer cannot be read: {}", failure.what());
+  }
+  return {};
+}
+
+Status targetsCommand(const Common& common) {
+  const auto context = makeContext(common);
+  if (!context.ok())
+    return context.status();
+  const std::string text = (*context)->targetsJson();
+  if (common.json) {
+    fmt::print("{}\n", text);
+    return {};
+  }
+  const json targets = json::parse(text);
+  const auto orNone = [](const json& value) {
+    return value.is_string() ? value.get<std::string>() : std::string("none");
+  };
+  fmt::print("compiles for  {}\n", joined(targets.at("targets")));
+  for (const json& device : targets.at("devices"))
+    fmt::print("device {}      {}, compute capability {}, {} multiprocessors: {}\n", device.at("ordinal").dump(),
+               device.at("name").get<std::string>(), device.at("compute_capability").get<std::string>(),
+               device.at("multiprocessors").dump(), orNone(device.at("target")));
+  if (targets.at("driver").is_null())
+    fmt::print("no CUDA       {}\n", orNone(targets.at("driver_problem")));
+  else
+    fmt::print("driver        {} (CUDA {}.{})\n", orNone(targets["driver"]["library"]),
+               targets["driver"]["version"].get<int>() / 1000, targets["driver"]["version"].get<int>() % 1000 / 10);
+  fmt::print("host          {}, {} threads\n", orNone(targets["host"]["target"]), targets["host"]["threads"].dump());
+  fmt::print("compiler      {}\n", orNone(targets.at("compiler_library")));
+  const std::string nvrtc = orNone(targets.at("nvrtc")), cache = orNone(targets.at("cache_directory"));
+  fmt::print("NVRTC         {}\n", nvrtc.empty() ? "found by name" : nvrtc);
+  fmt::print("cache         {}\n", cache.empty() ? "memory only" : cache);
+  return {};
+}
+
+} // namespace cermet::tools

@@ -1,0 +1,107 @@
+// cermet: compile, run and explain graph text, and look after the cache, from a shell.
+#include "BuildId.h"
+#include "frontends/tools/Commands.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+using namespace cermet;
+using namespace cermet::tools;
+
+namespace {
+
+constexpr int kBadInput = 2, kFailure = 1;
+
+// Bad input is what the user can mend in the command or the graph.
+int exitCode(const Status& status) {
+  if (status.ok())
+    return 0;
+  std::fflush(stdout);
+  fmt::print(stderr, "cermet: {}\n", status.message());
+  return status.code() == CERMET_INVALID_ARGUMENT || status.code() == CERMET_INVALID_GRAPH ? kBadInput : kFailure;
+}
+
+void addCommon(CLI::App& command, Common& common) {
+  command.add_option("--cache", common.cacheDirectory,
+                     "Cache directory (default: $CERMET_CACHE_DIR or ~/.cache/cermet)");
+  command.add_flag("--no-cache", common.noCache, "Neither read nor write a cache directory");
+  command.add_option("--nvrtc", common.nvrtcLibrary,
+                     "Path of libnvrtc.so.* (default: $CERMET_NVRTC, or found by name)");
+  command.add_option("--dump", common.dumpDirectory, "Write every text that the compiler makes into this directory");
+}
+
+constexpr const char* kTargetHelp =
+    "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120, host (this CPU), or auto (the first GPU, else this CPU)";
+
+} // namespace
+
+int main(int count, char** arguments) {
+  CLI::App app{"Cermet fuses the bandwidth-bound parts of a transformer into kernels of its own. A graph is a text "
+               "file with one\n"
+               "function (docs/ir.md); '-' reads standard input. Exit code: 0 done, 1 failed, 2 the input is wrong."};
+  app.set_version_flag("--version", "cermet 0.1.0+" CERMET_BUILD_ID);
+  app.require_subcommand(1);
+  Common common;
+  Status status;
+
+  CompileOptions compile;
+  CLI::App* command = app.add_subcommand("compile", "Compile a graph's plan and all its kernels, without a GPU");
+  command->add_option("file", compile.file, "Graph text")->required();
+  command->add_option("-t,--target", compile.targets, std::string("One or more of ") + kTargetHelp + ", or all")
+      ->default_val(std::vector<std::string>{"auto"});
+  command->add_option(
+      "-o,--output", compile.output,
+      "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
+  addCommon(*command, common);
+  command->callback([&] { status = compileCommand(common, compile); });
+
+  RunOptions run;
+  command = app.add_subcommand("run", "Run a graph on random inputs: time, bandwidth and, with --check, the error");
+  command->add_option("file", run.file, "Graph text")->required();
+  command->add_option("-t,--target", run.target, std::string(kTargetHelp) + ", or cuda (the GPU of --device)")
+      ->capture_default_str();
+  command->add_option("-s,--size", run.sizes, "Size of a symbolic dimension, as in r0=4096; 128 where not given");
+  command->add_option("--device", run.device, "CUDA device")->capture_default_str();
+  command->add_option("--seed", run.seed, "Seed of the random inputs")->capture_default_str();
+  command->add_option("--repeat", run.repeat, "Launches that are timed (default: a quarter of a second's worth)");
+  command->add_flag("--check", run.check,
+                    "Compare with the float64 interpreter; fails if the result is worse than the traced program");
+  command->add_flag("--json", common.json, "Print JSON");
+  addCommon(*command, common);
+  command->callback([&] { status = runCommand(common, run); });
+
+  ExplainOptions explain;
+  command =
+      app.add_subcommand("explain", "Say what is fused, what nearly was and why not, and the kernels that result");
+  command->add_option("file", explain.file, "Graph text")->required();
+  command->add_option("-t,--target", explain.target, kTargetHelp)->capture_default_str();
+  command->add_flag("--cuda", explain.source, "Also print each kernel's CUDA C++ (LLVM IR for host)");
+  command->add_flag("--json", common.json, "Print JSON");
+  addCommon(*command, common);
+  command->callback([&] { status = explainCommand(common, explain); });
+
+  command = app.add_subcommand("targets", "List what can be compiled for and run here");
+  command->add_flag("--json", common.json, "Print JSON");
+  addCommon(*command, common);
+  command->callback([&] { status = targetsCommand(common); });
+
+  CLI::App* cache = app.add_subcommand("cache", "Look after a cache directory");
+  cache->require_subcommand(1);
+  const std::tuple<const char*, const char*, CacheAction> actions[] = {
+      {"ls", "List the entries", CacheAction::List},
+      {"verify", "Read every entry and check its checksum and key; fails if one is damaged", CacheAction::Verify},
+      {"clear", "Remove all entries and what broken processes left", CacheAction::Clear}};
+  for (auto [name, help, action] : actions) {
+    command = cache->add_subcommand(name, help);
+    addCommon(*command, common);
+    command->callback([&, action = action] { status = cacheCommand(common, action); });
+  }
+
+  try {
+    app.parse(count, arguments);
+  } catch (const CLI::ParseError& failure) {
+    return app.exit(failure) == 0 ? 0 : kBadInput;
+  } catch (const std::exception& failure) {
+    status = error(CERMET_INTERNAL, "{}", failure.what());
+  }
+  return exitCode(status);
+}

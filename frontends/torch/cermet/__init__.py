@@ -1,0 +1,33 @@
+"""Cermet: run-time kernel fusion for transformers.
+
+    torch.compile(model, backend="cermet")     nothing to import
+    cermet.explain(model, *inputs)             what was fused, where, and what nearly was
+    cermet.counters()                          compiles, cache hits, launches, fallbacks
+
+Importing this package is cheap: torch and the shared libraries are loaded when something is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .counting import counters
+    from .errors import Error
+    from .explanation import Explanation, explain
+
+__all__ = ["Error", "Explanation", "counters", "explain"]
+_HOMES = {"Error": "errors", "Explanation": "explanation", "counters": "counting", "explain": "explanation"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cermet' has no attribute {name!r}")
+    try:
+        home = importlib.import_module(f".{_HOMES[name]}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] == "torch":
+            raise ImportError("cermet needs torch 2.10 or later: pip install torch") from error
+        raise
+    return getattr(home, name)

@@ -1,0 +1,139 @@
+"""The TorchDynamo backend: `torch.compile(model, backend="cermet")`, found by its entry point without an import.
+
+Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; what remains goes on as `remainder` says.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from . import rewriter
+from .counting import count
+from .errors import Error
+
+_log = logging.getLogger("cermet")
+_warned = False
+REMAINDERS = ("inductor", "aot", "eager")
+
+
+def compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles one graph of Dynamo's.
+
+    Args:
+        gm: a graph at the Dynamo level; it is rewritten in place.
+        example_inputs: its fake inputs.
+        mode: what `torch.compile(mode=...)` was given; it means what it means to Inductor.
+        options: `remainder`, who runs what is not replaced: "inductor" (default), "aot" (AOTAutograd, ATen called
+            directly) or "eager"; `strict`, whether a failure of Cermet's raises (by default only under CERMET_STRICT=1:
+            the graph is left as it was, a warning is logged once and `cermet.counters()["fallbacks"]` counts it);
+            `mode`, as above; every other key is an Inductor option.
+
+    Raises:
+        cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
+    """
+    settings = dict(options or {})
+    strict = bool(settings.pop("strict", os.environ.get("CERMET_STRICT", "0") not in ("", "0")))
+    remainder = settings.pop("remainder", "inductor")
+    mode = settings.pop("mode", mode)
+    if remainder not in REMAINDERS:
+        raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
+    patches = _inductor_options(mode, settings, remainder)
+    rewrite(gm, strict)
+    if remainder == "eager":
+        return gm.forward
+    if remainder == "aot":
+        return _aot(gm, example_inputs)
+    from torch._inductor.compile_fx import compile_fx
+
+    return compile_fx(gm, list(example_inputs), config_patches=patches)
+
+
+def rewrite(gm: fx.GraphModule, strict: bool = False) -> list[rewriter.Region]:
+    """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
+
+    If Cermet fails, the graph is left as it was (or the error is raised, if strict).
+    """
+    count("graphs")
+    done: list[rewriter.Region] = []
+    for module in rewriter.modules(gm):
+        try:
+            decision = rewriter.decide(module)
+            rewriter.prepare(decision.regions)
+            replaced, misplaced = rewriter.apply(decision)
+        except Exception as error:
+            if strict:
+                raise
+            _fall_back(error)
+            continue
+        done += replaced
+        count("regions", len(replaced))
+        count("near_misses", len(decision.near_misses) + len(misplaced))
+        for near_miss in [*decision.near_misses, *misplaced]:
+            _log.info("near miss: %s", near_miss)
+    return done
+
+
+def _fall_back(error: Exception) -> None:
+    global _warned
+    count("fallbacks")
+    level = logging.DEBUG if _warned else logging.WARNING
+    _log.log(
+        level,
+        "a graph is left as it was because Cermet failed: %s: %s (further failures are counted in "
+        'cermet.counters()["fallbacks"]; options={"strict": True} raises them)',
+        type(error).__name__,
+        error,
+        exc_info=_log.isEnabledFor(logging.DEBUG),
+    )
+    _warned = True
+
+
+def _inductor_options(mode: str | None, options: dict[str, Any], remainder: str) -> dict[str, Any]:
+    """A mode's options and the given ones, as Inductor's config patches."""
+    if remainder != "inductor":
+        if options:
+            raise Error(
+                f"option {next(iter(options))!r} is Inductor's, but the remainder is {remainder!r}; expected only "
+                "'remainder' and 'strict'"
+            )
+        return {}
+    import torch._inductor
+    from torch._inductor import config
+
+    patches: dict[str, Any] = {}
+    if mode not in (None, "default"):
+        modes = torch._inductor.list_mode_options()
+        if mode not in modes:
+            raise Error(f"mode is {mode!r}, expected one of {', '.join(map(repr, modes))}")
+        patches.update(modes[mode])
+    known = config.get_config_copy()
+    for key, value in options.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise Error(f"unknown option {key!r}, expected 'remainder', 'strict', 'mode' or an option of Inductor's")
+        patches[name] = value
+    return patches
+
+
+def _aot(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called directly."""
+    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+    from torch._dynamo.backends.common import aot_autograd
+
+    def run(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(graph.forward)
+
+    backend = aot_autograd(fw_compiler=run, bw_compiler=run, partition_fn=min_cut_rematerialization_partition)
+    return backend(gm, list(example_inputs))

@@ -1,0 +1,33 @@
+"""What the torch frontend did in this process, beside libcermet's own counters."""
+
+from __future__ import annotations
+
+import collections
+import threading
+
+NAMES = ("graphs", "regions", "near_misses", "fallbacks", "late_gradients")
+
+_lock = threading.Lock()
+_counts: collections.Counter[str] = collections.Counter()
+
+
+def count(name: str, amount: int = 1) -> None:
+    with _lock:
+        _counts[name] += amount
+
+
+def snapshot() -> dict[str, int]:
+    with _lock:
+        return {name: _counts[name] for name in NAMES}
+
+
+def counters() -> dict[str, int]:
+    """Counters since the process began.
+
+    libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
+    seen by the backend, `regions` replaced in them, `near_misses`, `fallbacks` (graphs left as they were because of a
+    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled).
+    """
+    from . import library
+
+    return library.context().counters() | snapshot()

@@ -1,0 +1,182 @@
+"""What an FX node does besides computing its value: which operands it writes, and whether it must keep its place.
+
+Dynamo's graph is not functional: `add_`, `operator.iadd`, `setitem`, `out=` and in-place flags write memory that other
+values see. Where nothing certain is known (a Python function outside torch, a higher-order operator whose body
+writes), every tensor operand counts as written: an importer may then match less, never wrongly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import operator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+PURE, EFFECTFUL, WRITE = "pure", "effectful", "write"
+
+_INPLACE_OPERATORS = {
+    getattr(operator, name)
+    for name in "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
+}
+_RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal|poisson|exponential|rrelu|gumbel|uniform|seed")
+_BARRIER = re.compile(
+    r"set_grad|autocast|inference_mode|_log_api|all_reduce|all_gather|reduce_scatter|all_to_all|broadcast_coalesced"
+    r"|wait_tensor|_functional_collectives|c10d|stream|event|print|record_function|profiler|_assert|sync"
+)
+# Functions that write an operand that neither a schema nor a trailing underscore tells: argument name, and the
+# condition under which they do.
+_WRITTEN_ARGUMENTS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], bool]]] = {
+    "batch_norm": (("running_mean", "running_var"), lambda a: bool(a.get("training"))),
+    "instance_norm": (("running_mean", "running_var"), lambda a: bool(a.get("use_input_stats", True))),
+    "embedding": (("weight",), lambda a: a.get("max_norm") is not None),
+    "embedding_bag": (("weight",), lambda a: a.get("max_norm") is not None),
+}
+_TORCH_MODULES = ("torch", "_operator", "operator", "math", "builtins", "_VariableFunctions")
+
+
+@dataclasses.dataclass(frozen=True)
+class Effect:
+    kind: str  # PURE, EFFECTFUL or WRITE
+    written: tuple[fx.Node, ...] = ()
+
+
+def tensor_nodes(arguments: Any) -> Iterator[fx.Node]:
+    """Every node in a nest of tuples, lists, dicts and slices, in order."""
+    if isinstance(arguments, fx.Node):
+        yield arguments
+    elif isinstance(arguments, (tuple, list)):
+        for item in arguments:
+            yield from tensor_nodes(item)
+    elif isinstance(arguments, dict):
+        for item in arguments.values():
+            yield from tensor_nodes(item)
+    elif isinstance(arguments, slice):
+        yield from tensor_nodes((arguments.start, arguments.stop, arguments.step))
+
+
+def target_name(node: fx.Node) -> str:
+    """The importer's name of what a node calls: `to`, `operator.mul`, `torch.nn.functional.silu`, `aten.mul.Tensor`."""
+    target = node.target
+    if isinstance(target, str):
+        return target
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch._ops.HigherOrderOperator)):
+        return str(target)
+    module = (getattr(target, "__module__", None) or "").lstrip("_")
+    name = getattr(target, "__name__", None) or type(target).__name__
+    return f"{module}.{name}" if module else name
+
+
+def _flattened(arguments: Any) -> tuple[fx.Node, ...]:
+    return tuple(dict.fromkeys(tensor_nodes(arguments)))
+
+
+def _schema_writes(schema: torch._C.FunctionSchema, node: fx.Node) -> tuple[fx.Node, ...]:
+    written: list[fx.Node] = []
+    for position, argument in enumerate(schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        if not argument.kwarg_only and position < len(node.args):
+            written += tensor_nodes(node.args[position])
+        written += tensor_nodes(node.kwargs.get(argument.name))
+    return tuple(dict.fromkeys(written))
+
+
+def _bound(node: fx.Node) -> dict[str, Any] | None:
+    """Arguments by name, defaults included; None for a builtin, which has no signature to ask."""
+    try:
+        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)
+    except (TypeError, ValueError):
+        return None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _body_writes(module: fx.GraphModule, depth: int = 0) -> bool:
+    if depth > 8:
+        return True
+    return any(effect_of(node, module, depth + 1).kind == WRITE for node in module.graph.nodes)
+
+
+def _higher_order(node: fx.Node, owner: Any, depth: int) -> Effect:
+    bodies = []
+    for argument in tensor_nodes((node.args, node.kwargs)):
+        if argument.op == "get_attr":
+            body = attribute(owner, argument.target)
+            if isinstance(body, fx.GraphModule):
+                bodies.append(body)
+    if bodies and not any(_body_writes(body, depth) for body in bodies):
+        return Effect(EFFECTFUL)
+    return Effect(WRITE, _flattened((node.args, node.kwargs)))
+
+
+def attribute(owner: Any, path: Any) -> Any:
+    """What a get_attr node names, or None."""
+    for part in str(path).split("."):
+        owner = getattr(owner, part, None)
+        if owner is None:
+            return None
+    return owner
+
+
+def _method_effect(name: str, node: fx.Node) -> Effect:
+    in_place = name.endswith("_") and not name.endswith("__")
+    if name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "set_", "copy_") or in_place:
+        if name == "requires_grad_":
+            return Effect(EFFECTFUL)
+        return Effect(WRITE, _flattened(node.args[:1]))
+    return Effect(EFFECTFUL if _RANDOM.search(name) or _BARRIER.search(name) else PURE)
+
+
+def effect_of(node: fx.Node, owner: Any, depth: int = 0) -> Effect:
+    """The effect of `node` in a graph that `owner` (a GraphModule) holds."""
+    if node.op in ("placeholder", "get_attr", "output"):
+        return Effect(PURE)
+    if "out" in node.kwargs and node.kwargs["out"] is not None:
+        return Effect(WRITE, _flattened(node.kwargs["out"]))
+    if node.op == "call_method":
+        return _method_effect(str(node.target), node)
+    if node.op != "call_function":  # a module that Dynamo did not inline may do anything
+        return Effect(WRITE, _flattened((node.args, node.kwargs)))
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        written = _schema_writes(target._schema, node)
+        if written:
+            return Effect(WRITE, written)
+        seeded = torch.Tag.nondeterministic_seeded in target.tags
+        barrier = _BARRIER.search(str(target)) is not None
+        return Effect(EFFECTFUL if seeded or barrier else PURE)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return _higher_order(node, owner, depth)
+    if target is operator.setitem or target is operator.delitem or target in _INPLACE_OPERATORS:
+        return Effect(WRITE, _flattened(node.args[:1]))
+    return _function_effect(node)
+
+
+def _function_effect(node: fx.Node) -> Effect:
+    target = node.target
+    name = getattr(target, "__name__", "") or ""
+    module = getattr(target, "__module__", None) or ""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        if any(getattr(target, overload)._schema.is_mutable for overload in target.overloads()):
+            return Effect(WRITE, _flattened((node.args, node.kwargs)))
+    elif module and module.split(".")[0] not in _TORCH_MODULES:
+        return Effect(WRITE, _flattened((node.args, node.kwargs)))
+    operators = module in ("_operator", "operator")  # `operator.and_` is no write
+    if name.endswith("_") and not name.endswith("__") and name != "requires_grad_" and not operators:
+        return Effect(WRITE, _flattened(node.args[:1]))
+    arguments = _bound(node)
+    if (arguments or node.kwargs).get("inplace"):
+        return Effect(WRITE, _flattened(node.args[:1] or node.kwargs.get("input")))
+    if name in _WRITTEN_ARGUMENTS:
+        names, condition = _WRITTEN_ARGUMENTS[name]
+        if arguments is None:  # a builtin orders its arguments as it likes: any but the input may be written
+            return Effect(WRITE, _flattened((node.args[1:], node.kwargs)))
+        if condition(arguments):
+            return Effect(WRITE, _flattened([arguments.get(argument) for argument in names]))
+    text = f"{module}.{name}"
+    return Effect(EFFECTFUL if _RANDOM.search(text) or _BARRIER.search(text) else PURE)

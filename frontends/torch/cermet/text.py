@@ -1,0 +1,202 @@
+"""Graph text: Cermet's public text form (docs/ir.md), written from tensor types and values.
+
+A `Builder` collects one function. Every operation carries its location's name, which is how answers about the graph
+(`match`) name values. Nothing here knows FX or torch beyond dtypes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import struct
+from collections.abc import Sequence
+
+import torch
+
+# torch dtype -> element type of the text; a dtype that is not here has no tensor type and is written `none`.
+ELEMENT_TYPES: dict[torch.dtype, str] = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "ui8",
+    torch.bool: "i1",
+}
+FLOATS = ("f64", "f32", "bf16", "f16")
+
+Dim = int | str  # a number, or a symbol's name
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorType:
+    """Shape and element type; `element` is None for what the dialect has no tensor of (then it prints as `none`)."""
+
+    dims: tuple[Dim, ...]
+    element: str | None
+
+    def __str__(self) -> str:
+        if self.element is None:
+            return "none"
+        shape = "".join(f"{dim}x" if isinstance(dim, int) else "?x" for dim in self.dims)
+        symbols = [dim for dim in self.dims if isinstance(dim, str)]
+        suffix = f", #cermet.symbols<[{', '.join(map(quote, symbols))}]>" if symbols else ""
+        return f"tensor<{shape}{self.element}{suffix}>"
+
+    @property
+    def is_float(self) -> bool:
+        return self.element in FLOATS
+
+    def with_element(self, element: str) -> TensorType:
+        return TensorType(self.dims, element)
+
+    def with_dims(self, dims: Sequence[Dim]) -> TensorType:
+        return TensorType(tuple(dims), self.element)
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    """An SSA value of the text."""
+
+    ssa: str
+    type: TensorType
+
+
+def quote(text: str) -> str:
+    """A string literal that MLIR's lexer reads back to the same bytes."""
+    out = []
+    for byte in text.encode():
+        printable = 32 <= byte < 127 and byte not in (0x22, 0x5C)
+        out.append(chr(byte) if printable else f"\\{byte:02X}")
+    return '"' + "".join(out) + '"'
+
+
+def number(value: float) -> str:
+    """A float literal: decimal where that is exact to read back, bits for infinities and NaN."""
+    if math.isfinite(value):
+        mantissa, _, exponent = repr(float(value)).partition("e")
+        if "." not in mantissa:
+            mantissa += ".0"
+        return mantissa + (f"e{exponent}" if exponent else "")
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+class Builder:
+    """One function of a graph text, in order. Values are never checked here: the library's verifiers do that."""
+
+    def __init__(self, name: str) -> None:
+        self._name = re.sub(r"\W", "_", name) or "graph"
+        self._arguments: list[str] = []
+        self._body: list[str] = []
+        self._results: list[Value] = []
+        self._next = 0
+
+    def argument(self, type: TensorType, name: str, strides: Sequence[int] | None = None) -> Value:
+        value = Value(f"%arg{len(self._arguments)}", type)
+        attributes = ""
+        if strides is not None:
+            attributes = f" {{cermet.strides = array<i64: {', '.join(map(str, strides))}>}}"
+        self._arguments.append(f"{value.ssa}: {type}{attributes} loc({quote(name)})")
+        return value
+
+    def _line(self, text: str, name: str) -> None:
+        self._body.append(f"    {text} loc({quote(name)})")
+
+    def _fresh(self) -> str:
+        self._next += 1
+        return f"%{self._next - 1}"
+
+    def unary(self, op: str, operand: Value, name: str) -> Value:
+        value = Value(self._fresh(), operand.type)
+        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} : {value.type}", name)
+        return value
+
+    def binary(self, op: str, lhs: Value, rhs: Value, name: str) -> Value:
+        value = Value(self._fresh(), lhs.type)
+        self._line(f"{value.ssa} = cermet.{op} {lhs.ssa}, {rhs.ssa} : {value.type}", name)
+        return value
+
+    def convert(self, op: str, operand: Value, type: TensorType, name: str) -> Value:
+        """cast, broadcast, reshape, reduce_sum: one operand and a result type of its own."""
+        value = Value(self._fresh(), type)
+        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} : {operand.type} to {type}", name)
+        return value
+
+    def constant(self, value: float, type: TensorType, name: str) -> Value:
+        result = Value(self._fresh(), type)
+        self._line(f"{result.ssa} = cermet.constant {number(value)} : {type}", name)
+        return result
+
+    def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
+        value = Value(self._fresh(), type)
+        attribute = " {transpose_rhs}" if transpose_rhs else ""
+        self._line(
+            f"{value.ssa} = cermet.matmul {lhs.ssa}, {rhs.ssa}{attribute} : {lhs.type}, {rhs.type} to {type}", name
+        )
+        return value
+
+    def opaque(
+        self,
+        target: str,
+        operands: Sequence[Value],
+        types: Sequence[TensorType],
+        name: str,
+        effect: str = "pure",
+        versions: int = 0,
+    ) -> list[Value]:
+        count = len(types)
+        values = [Value(self._fresh(), types[0])] if count == 1 else []
+        prefix = f"{values[0].ssa} = " if values else ""
+        if count > 1:
+            pack = self._fresh()
+            values = [Value(f"{pack}#{i}", type) for i, type in enumerate(types)]
+            prefix = f"{pack}:{count} = "
+        attributes = [f"effect = {quote(effect)}"] if effect != "pure" else []
+        attributes += [f"versions = {versions} : i64"] if versions else []
+        attribute_text = f" {{{', '.join(attributes)}}}" if attributes else ""
+        inputs = ", ".join(str(operand.type) for operand in operands)
+        outputs = ", ".join(map(str, types))
+        outputs = outputs if count == 1 else f"({outputs})"
+        arguments = ", ".join(operand.ssa for operand in operands)
+        type = f"({inputs}) -> {outputs}"
+        self._line(f"{prefix}cermet.opaque {quote(target)}({arguments}){attribute_text} : {type}", name)
+        return values
+
+    def mark(self) -> int:
+        """A place to roll back to."""
+        return len(self._body)
+
+    def rollback(self, mark: int) -> None:
+        """Forgets every operation after `mark`; nothing may use their values."""
+        del self._body[mark:]
+
+    def result(self, value: Value) -> None:
+        self._results.append(value)
+
+    def text(self) -> str:
+        types = ", ".join(str(value.type) for value in self._results)
+        values = ", ".join(value.ssa for value in self._results)
+        last = f"    return {values} : {types}" if self._results else "    return"
+        signature = f"({', '.join(self._arguments)})" + (f" -> ({types})" if self._results else "")
+        lines = [
+            "module attributes {cermet.version = 1 : i64} {",
+            f"  func.func @{self._name}{signature} {{",
+            *self._body,
+            last,
+            "  }",
+            "}",
+            "",
+        ]
+        return "\n".join(lines)
+
+
+def dtype_from_name(name: str) -> torch.dtype:
+    """The torch dtype of a plan's dtype name (docs/plan-format.md)."""
+    return _PLAN_DTYPES[name]
+
+
+_PLAN_DTYPES = {{"ui8": "u8"}.get(name, name): dtype for dtype, name in ELEMENT_TYPES.items()}

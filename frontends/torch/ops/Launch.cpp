@@ -1,0 +1,196 @@
+// The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`: looks up
+// what `key` runs on the inputs' device, allocates outputs and workspace with torch's allocator, and launches on the
+// current stream. Stable ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
+#include "frontends/torch/ops/Executables.h"
+#include <algorithm>
+#include <array>
+#include <dlfcn.h>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+using torch::stable::Tensor;
+
+namespace cermet::torch_ops {
+namespace {
+
+constexpr int maxInputs = 10;
+constexpr int maxOutputs = 6;
+
+[[noreturn]] void fail(const Executable& executable, const std::string& message) {
+  throw std::runtime_error("cermet_v1::launch " + executable.name + ": " + message);
+}
+
+void check(AOTITorchError status) {
+  STABLE_TORCH_ERROR_CODE_CHECK(status);
+}
+
+const char* name(cermet_dtype dtype) {
+  static constexpr const char* names[] = {"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1"};
+  return names[dtype];
+}
+
+int32_t torchDtype(cermet_dtype dtype) {
+  static const std::array<int32_t, 10> codes = {
+      aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float16(), aoti_torch_dtype_float64(),
+      aoti_torch_dtype_int64(),   aoti_torch_dtype_int32(),    aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),
+      aoti_torch_dtype_uint8(),   aoti_torch_dtype_bool()};
+  return codes[dtype];
+}
+
+// libtorch_cuda is there only in a CUDA build of torch, and then it is loaded before any CUDA tensor exists.
+void* currentStream(int32_t device) {
+  using Query = AOTITorchError (*)(int32_t, void**);
+  static const Query query = [] {
+    void* library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return library ? reinterpret_cast<Query>(dlsym(library, "aoti_torch_get_current_cuda_stream")) : nullptr;
+  }();
+  if (!query)
+    throw std::runtime_error("cermet: this torch has no CUDA (libtorch_cuda.so is not loaded)");
+  void* stream = nullptr;
+  check(query(device, &stream));
+  return stream;
+}
+
+int32_t deviceOf(const Tensor& tensor) {
+  int32_t type = 0, index = 0;
+  check(aoti_torch_get_device_type(tensor.get(), &type));
+  if (type == aoti_torch_device_type_cpu())
+    return cpuDevice;
+  check(aoti_torch_get_device_index(tensor.get(), &index));
+  return index;
+}
+
+std::string deviceText(int32_t device) {
+  return device == cpuDevice ? "cpu" : "cuda:" + std::to_string(device);
+}
+
+Tensor empty(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device) {
+  AtenTensorHandle handle = nullptr;
+  bool cpu = device == cpuDevice;
+  check(aoti_torch_empty_strided(rank, sizes, strides, dtype,
+                                 cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(), cpu ? 0 : device,
+                                 &handle));
+  return Tensor(handle);
+}
+
+// Sizes and strides stay owned by the tensor, which outlives the launch.
+cermet_tensor describe(const Tensor& tensor, int32_t rank, cermet_dtype dtype) {
+  cermet_tensor out{};
+  int64_t *sizes = nullptr, *strides = nullptr;
+  check(aoti_torch_get_data_ptr(tensor.get(), &out.data));
+  check(aoti_torch_get_sizes(tensor.get(), &sizes));
+  check(aoti_torch_get_strides(tensor.get(), &strides));
+  out.sizes = sizes;
+  out.strides = strides;
+  out.rank = rank;
+  out.dtype = dtype;
+  return out;
+}
+
+// An input as the executable takes it: type and rank as the graph says, dense in the last dimension (else a copy is
+// made in place of `tensor`).
+cermet_tensor takeInput(const Executable& executable, size_t index, Tensor& tensor, int32_t device) {
+  const Input& input = executable.inputs[index];
+  if (int32_t given = deviceOf(tensor); given != device)
+    fail(executable, input.name + " is on " + deviceText(given) + ", expected " + deviceText(device));
+  int32_t dtype = 0;
+  check(aoti_torch_get_dtype(tensor.get(), &dtype));
+  if (dtype != torchDtype(input.dtype)) {
+    std::string given = "torch dtype " + std::to_string(dtype);
+    for (int code = CERMET_F32; code <= CERMET_I1; ++code)
+      if (torchDtype(cermet_dtype(code)) == dtype)
+        given = name(cermet_dtype(code));
+    fail(executable, input.name + " has dtype " + given + ", expected " + name(input.dtype));
+  }
+  if (tensor.dim() != input.rank)
+    fail(executable,
+         input.name + " has " + std::to_string(tensor.dim()) + " dimensions, expected " + std::to_string(input.rank));
+  cermet_tensor out = describe(tensor, input.rank, input.dtype);
+  if (input.rank > 0 && out.strides[input.rank - 1] != 1 && out.sizes[input.rank - 1] != 1) {
+    tensor = torch::stable::contiguous(tensor);
+    out = describe(tensor, input.rank, input.dtype);
+  }
+  return out;
+}
+
+Tensor makeOutput(const Output& output, const cermet_tensor* inputs, int32_t device) {
+  std::array<int64_t, CERMET_MAX_RANK> sizes{}, strides{};
+  int64_t stride = 1;
+  for (size_t axis = output.sizes.size(); axis-- > 0;) {
+    const Size& size = output.sizes[axis];
+    sizes[axis] = size.input < 0 ? size.number : inputs[size.input].sizes[size.axis];
+    strides[axis] = stride;
+    stride *= std::max<int64_t>(sizes[axis], 1);
+  }
+  return empty(int64_t(output.sizes.size()), sizes.data(), strides.data(), torchDtype(output.dtype), device);
+}
+
+void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
+  using torch::stable::detail::from;
+  using torch::stable::detail::to;
+  size_t count = size_t(inputCount) - 1;
+  std::vector<Tensor> inputs;
+  inputs.reserve(count);
+  for (size_t i = 0; i < count; ++i)
+    inputs.push_back(to<Tensor>(stack[i]));
+  int64_t key = to<int64_t>(stack[count]);
+  int32_t device = deviceOf(inputs[0]);
+
+  const Executable* found = find(key, device);
+  const Executable& executable = found ? *found : prepare(key, device);
+  if (count != executable.inputs.size() || outputCount != executable.outputs.size())
+    fail(executable, "called with " + std::to_string(count) + " inputs for " + std::to_string(outputCount) +
+                         " outputs, expected " + std::to_string(executable.inputs.size()) + " for " +
+                         std::to_string(executable.outputs.size()));
+
+  std::array<cermet_tensor, maxInputs + maxOutputs> tensors;
+  for (size_t i = 0; i < count; ++i)
+    tensors[i] = takeInput(executable, i, inputs[i], device);
+  std::vector<Tensor> outputs;
+  outputs.reserve(outputCount);
+  for (size_t i = 0; i < outputCount; ++i) {
+    outputs.push_back(makeOutput(executable.outputs[i], tensors.data(), device));
+    const Output& output = executable.outputs[i];
+    tensors[count + i] = describe(outputs.back(), int32_t(output.sizes.size()), output.dtype);
+  }
+
+  size_t workspaceSize = 0;
+  if (cermet_workspace_size(executable.handle, tensors.data(), int32_t(count), &workspaceSize) != CERMET_OK)
+    fail(executable, cermet_error_message());
+  void* workspace = nullptr;
+  std::optional<Tensor> scratch; // goes back to the stream-ordered allocator, which later work of this stream may reuse
+  if (workspaceSize > 0) {
+    // Device blocks are aligned to 512 bytes; on the CPU torch promises 64, so there is room to move up.
+    int64_t bytes = int64_t(workspaceSize) + (device == cpuDevice ? 256 : 0), one = 1;
+    scratch = empty(1, &bytes, &one, aoti_torch_dtype_uint8(), device);
+    workspace = scratch->data_ptr();
+    if (device == cpuDevice)
+      workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) & ~uintptr_t(255));
+  }
+  void* stream = device == cpuDevice ? nullptr : currentStream(device);
+  if (cermet_launch(executable.handle, stream, tensors.data(), int32_t(count + outputCount), workspace,
+                    workspaceSize) != CERMET_OK)
+    fail(executable, cermet_error_message());
+  for (size_t i = 0; i < outputCount; ++i)
+    stack[i] = from(outputs[i]);
+}
+
+void implement(torch::stable::detail::StableLibrary& library) {
+  for (int n = 1; n <= maxInputs; ++n)
+    for (int m = 1; m <= maxOutputs; ++m)
+      library.impl(("launch_" + std::to_string(n) + "_" + std::to_string(m)).c_str(), launch);
+}
+
+} // namespace
+} // namespace cermet::torch_ops
+
+STABLE_TORCH_LIBRARY_IMPL(cermet_v1, CPU, library) {
+  cermet::torch_ops::implement(library);
+}
+STABLE_TORCH_LIBRARY_IMPL(cermet_v1, CUDA, library) {
+  cermet::torch_ops::implement(library);
+}

@@ -1,0 +1,13 @@
+// Fused operations back to the small ones that they stand for, rounding points included (DecomposableOpInterface).
+#pragma once
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace cermet::ir {
+
+// Replaces every fused operation of the function. The small operations take the fused one's location.
+void decomposeFused(mlir::func::FuncOp function);
+
+// Folds, canonicalizes and merges equal operations, without a pass manager.
+void simplify(mlir::func::FuncOp function);
+
+} // namespace cermet::ir

@@ -1,0 +1,224 @@
+// A gradient in three steps. The joint function holds the forward in small operations followed by the backward, built
+// from the operations' vector-Jacobian products (ir/Vjp.cpp). It is then cut (ir/GradientCut.h): the backward's part
+// takes what lies before the cut as arguments and recomputes the rest. What the cut saves becomes further results of
+// the forward.
+#include "ir/Gradient.h"
+#include "ir/Decompose.h"
+#include "ir/ErrorText.h"
+#include "ir/Formula.h"
+#include "ir/GradientCut.h"
+#include "ir/Text.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace mlir;
+
+namespace cermet::ir {
+
+static bool isFloatTensor(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && isa<FloatType>(tensor.getElementType());
+}
+
+static RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+static NameLoc nameLoc(MLIRContext* context, const Twine& name) {
+  return NameLoc::get(StringAttr::get(context, name));
+}
+
+//===--- The joint function ------------------------------------------------------------------------------------------//
+
+// Adds cotangent arguments (one for each float output, null in `cotangents` for others) and the wanted gradients as
+// further operands of the return.
+static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, SmallVector<Value>& cotangents) {
+  Block& block = function.getBody().front();
+  Operation* terminator = block.getTerminator();
+  llvm::DenseSet<Value> active;
+  for (BlockArgument input : function.getArguments())
+    if (wanted[input.getArgNumber()])
+      active.insert(input);
+  SmallVector<Operation*> forward;
+  for (Operation& op : block.without_terminator()) {
+    forward.push_back(&op);
+    if (llvm::any_of(op.getOperands(), [&](Value operand) { return active.contains(operand); }))
+      for (Value result : op.getResults())
+        if (isFloatTensor(result.getType()))
+          active.insert(result);
+  }
+
+  OpBuilder builder(terminator);
+  llvm::DenseMap<Value, Value> gradient;
+  auto accumulate = [&](Value value, Value cotangent, Location location) {
+    auto [known, isNew] = gradient.try_emplace(value, cotangent);
+    if (!isNew)
+      known->second = Formula(builder, location).add(known->second, cotangent);
+  };
+  SmallVector<Value> outputs(terminator->getOperands());
+  for (auto [index, output] : llvm::enumerate(outputs)) {
+    cotangents.push_back(Value());
+    if (!isFloatTensor(output.getType()))
+      continue;
+    NameLoc location = nameLoc(function.getContext(), "grad_" + Twine(index));
+    if (failed(function.insertArgument(function.getNumArguments(), output.getType(), {}, location)))
+      return failure();
+    cotangents.back() = block.getArguments().back();
+    if (active.contains(output))
+      accumulate(output, Formula(builder, location).widen(cotangents.back()), location);
+  }
+
+  for (Operation* op : llvm::reverse(forward)) {
+    SmallVector<Value> given;
+    for (Value result : op->getResults())
+      given.push_back(active.contains(result) ? gradient.lookup(result) : Value());
+    if (llvm::none_of(given, [](Value value) { return bool(value); }))
+      continue;
+    auto differentiable = dyn_cast<DifferentiableOpInterface>(op);
+    if (!differentiable) {
+      InFlightDiagnostic message = op->emitOpError();
+      if (auto opaque = dyn_cast<OpaqueOp>(op))
+        message << '"' << opaque.getTarget() << "\" ";
+      return message << "lies between a wanted input and an output and has no gradient";
+    }
+    SmallVector<Value> computed = differentiable.buildGradient(builder, given);
+    if (computed.size() != op->getNumOperands())
+      return failure();
+    for (auto [operand, cotangent] : llvm::zip(op->getOperands(), computed))
+      if (cotangent && active.contains(operand))
+        accumulate(operand, cotangent, op->getLoc());
+  }
+
+  SmallVector<Value> results = outputs;
+  for (auto [index, isWanted] : llvm::enumerate(wanted)) {
+    if (!isWanted)
+      continue;
+    Value input = function.getArgument(index), value = gradient.lookup(input);
+    Formula f(builder, input.getLoc());
+    results.push_back(value ? f.cast(value, typeOf(input).getElementType()) : f.number(input.getType(), 0));
+  }
+  terminator->setOperands(results);
+  function.setFunctionType(
+      FunctionType::get(function.getContext(), function.getArgumentTypes(), terminator->getOperandTypes()));
+  return success();
+}
+
+//===--- Its two parts -----------------------------------------------------------------------------------------------//
+
+static OwningOpRef<ModuleOp> buildBackward(func::FuncOp joint, int inputs, int outputs, const GradientCut& cut,
+                                           ArrayRef<Value> cotangents, StringRef name,
+                                           std::vector<Gradient::Origin>& origins) {
+  MLIRContext* context = joint.getContext();
+  OwningOpRef<ModuleOp> module = createGraph(*context);
+  OpBuilder builder(module->getBodyRegion());
+  auto function = func::FuncOp::create(builder, joint.getLoc(), name, FunctionType::get(context, {}, {}));
+  Block* block = function.addEntryBlock();
+  builder.setInsertionPointToStart(block);
+  Operation* terminator = joint.getBody().front().getTerminator();
+
+  IRMapping mapping;
+  auto argument = [&](Gradient::Origin::From from, int index, Type type, Location location) {
+    origins.push_back({from, index});
+    return block->addArgument(type, location);
+  };
+  for (int index : cut.inputs)
+    mapping.map(joint.getArgument(index), argument(Gradient::Origin::Input, index, joint.getArgument(index).getType(),
+                                                   joint.getArgument(index).getLoc()));
+  for (int index : cut.outputs) {
+    Value output = terminator->getOperand(index);
+    mapping.map(output,
+                argument(Gradient::Origin::Output, index, output.getType(), nameLoc(context, "output" + Twine(index))));
+  }
+  for (auto [index, saved] : llvm::enumerate(cut.saved)) {
+    NameLoc location = nameLoc(context, "saved" + Twine(index));
+    Value given = argument(Gradient::Origin::Saved, index, wideType(typeOf(saved)), location);
+    mapping.map(saved, Formula(builder, location).cast(given, typeOf(saved).getElementType()));
+  }
+  for (auto [index, cotangent] : llvm::enumerate(cotangents))
+    if (cotangent && cut.needed.contains(cotangent))
+      mapping.map(cotangent, argument(Gradient::Origin::Cotangent, index, cotangent.getType(), cotangent.getLoc()));
+
+  for (Operation& op : joint.getBody().front().without_terminator())
+    if (llvm::any_of(op.getResults(), [&](Value result) { return cut.needed.contains(result); }))
+      builder.clone(op, mapping);
+  SmallVector<Value> results;
+  for (Value result : terminator->getOperands().drop_front(outputs))
+    results.push_back(mapping.lookup(result));
+  func::ReturnOp::create(builder, terminator->getLoc(), results);
+  function.setFunctionType(FunctionType::get(context, block->getArgumentTypes(), ValueRange(results).getTypes()));
+  for (auto [position, origin] : llvm::enumerate(origins))
+    if (origin.from == Gradient::Origin::Input)
+      if (Attribute strides = joint.getArgAttr(origin.index, "cermet.strides"))
+        function.setArgAttr(position, "cermet.strides", strides);
+  simplify(function);
+  return module;
+}
+
+// Turns the joint function into the forward that returns what the cut saves.
+static void keepForward(func::FuncOp joint, int inputs, int outputs, const GradientCut& cut) {
+  Operation* terminator = joint.getBody().front().getTerminator();
+  OpBuilder builder(terminator);
+  SmallVector<Value> results(terminator->getOperands().take_front(outputs));
+  for (Value saved : cut.saved)
+    results.push_back(Formula(builder, saved.getLoc()).widen(saved));
+  terminator->setOperands(results);
+  simplify(joint);
+  llvm::BitVector cotangents(joint.getNumArguments());
+  cotangents.set(inputs, joint.getNumArguments());
+  (void)joint.eraseArguments(cotangents);
+  joint.setFunctionType(
+      FunctionType::get(joint.getContext(), joint.getBody().getArgumentTypes(), terminator->getOperandTypes()));
+}
+
+static LogicalResult differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradient& gradient) {
+  func::FuncOp original = graphFunction(graph);
+  std::string name = original.getName().str();
+  int inputs = original.getNumArguments();
+  if (int(wanted.size()) != inputs)
+    return original.emitError() << "@" << name << " has " << inputs << " inputs, given `wanted` for " << wanted.size();
+  for (auto [index, isWanted] : llvm::enumerate(wanted))
+    if (isWanted && !isFloatTensor(original.getArgument(index).getType()))
+      return original.emitError() << "input " << index << " (" << argumentName(original, index) << ") has type "
+                                  << original.getArgument(index).getType()
+                                  << ", expected a float tensor where a gradient is wanted";
+
+  OwningOpRef<ModuleOp> module = graph.clone();
+  func::FuncOp joint = graphFunction(*module);
+  decomposeFused(joint);
+  simplify(joint);
+  gradient = Gradient();
+  gradient.outputs = original.getNumResults();
+  SmallVector<Value> cotangents;
+  if (failed(buildJoint(joint, wanted, cotangents)))
+    return failure();
+  simplify(joint);
+
+  FailureOr<GradientCut> cut = cutGradient(joint, inputs, gradient.outputs);
+  if (failed(cut))
+    return failure();
+  gradient.saved = cut->saved.size();
+  for (int index = 0; index < inputs; ++index)
+    if (wanted[index])
+      gradient.backwardOutputs.push_back(index);
+  gradient.backward =
+      buildBackward(joint, inputs, gradient.outputs, *cut, cotangents, name + "_backward", gradient.backwardInputs);
+  if (cut->saved.empty()) {
+    gradient.forward = graph.clone();
+  } else {
+    keepForward(joint, inputs, gradient.outputs, *cut);
+    gradient.forward = std::move(module);
+  }
+  graphFunction(*gradient.forward).setName(name + "_forward");
+  for (ModuleOp part : {*gradient.forward, *gradient.backward})
+    if (failed(verify(part)) || failed(verifyGraph(part)))
+      return failure();
+  return success();
+}
+
+bool differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradient& gradient, std::string& error) {
+  error.clear();
+  ErrorText errors(*graph.getContext(), error);
+  return succeeded(differentiate(graph, wanted, gradient));
+}
+
+} // namespace cermet::ir

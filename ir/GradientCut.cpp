@@ -1,0 +1,163 @@
+#include "ir/GradientCut.h"
+#include "ir/Ops.h"
+#include <tuple>
+
+using namespace mlir;
+
+namespace cermet::ir {
+
+namespace {
+
+class Cutter {
+public:
+  Cutter(func::FuncOp joint, int inputs, int outputs);
+  GradientCut best();
+
+private:
+  mutable func::FuncOp joint; // MLIR's accessors are not const
+  int inputs;
+  SmallVector<Value> outputs, gradients;
+  llvm::DenseSet<Value> backward;   // depends on a cotangent
+  llvm::DenseSet<Value> rowScalars; // one number a row, behind a reduction
+
+  // The cut that reads the outputs of `chosen`, and saves those of `rows`, where it meets them.
+  GradientCut walk(unsigned chosen, const llvm::DenseSet<Value>& rows) const;
+  // Whether the backward's part reduces again what the forward has reduced.
+  static bool repeatsReduction(const GradientCut& cut, const llvm::DenseSet<Value>& rowScalars);
+  GradientCut withFewestSaved(unsigned chosen) const;
+  // Bytes, then tensors, then operations; dimensions that are not known count as a typical number of tokens.
+  std::tuple<double, size_t, size_t> cost(const GradientCut& cut) const;
+};
+
+} // namespace
+
+static bool holdsOneNumberPerRow(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() > 0 && tensor.getShape().back() == 1 && isa<FloatType>(tensor.getElementType());
+}
+
+Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint), inputs(inputs) {
+  Block& block = joint.getBody().front();
+  ValueRange results = block.getTerminator()->getOperands();
+  outputs.append(results.begin(), results.begin() + outputCount);
+  gradients.append(results.begin() + outputCount, results.end());
+  for (BlockArgument argument : joint.getArguments().drop_front(inputs))
+    backward.insert(argument);
+  llvm::DenseSet<Value> reduced;
+  for (Operation& op : block.without_terminator()) {
+    auto reads = [&](const llvm::DenseSet<Value>& values) {
+      return llvm::any_of(op.getOperands(), [&](Value operand) { return values.contains(operand); });
+    };
+    bool isBackward = reads(backward), isReduced = isa<ReduceSumOp>(op) || reads(reduced);
+    for (Value result : op.getResults()) {
+      if (isBackward)
+        backward.insert(result);
+      if (isReduced)
+        reduced.insert(result);
+      if (isReduced && !isBackward && holdsOneNumberPerRow(result.getType()))
+        rowScalars.insert(result);
+    }
+  }
+}
+
+GradientCut Cutter::walk(unsigned chosen, const llvm::DenseSet<Value>& rows) const {
+  GradientCut cut;
+  llvm::DenseSet<Value> seen, saved;
+  SmallVector<Value> worklist(gradients);
+  while (!worklist.empty()) {
+    Value value = worklist.pop_back_val();
+    if (!seen.insert(value).second)
+      continue;
+    bool isForward = !backward.contains(value);
+    if (auto argument = dyn_cast<BlockArgument>(value)) {
+      if (isForward)
+        cut.inputs.push_back(argument.getArgNumber());
+      else
+        cut.needed.insert(value);
+      continue;
+    }
+    auto output = llvm::find(outputs, value);
+    if (isForward && output != outputs.end() && (chosen >> (output - outputs.begin()) & 1)) {
+      cut.outputs.push_back(output - outputs.begin());
+      continue;
+    }
+    if (rows.contains(value)) {
+      saved.insert(value);
+      continue;
+    }
+    cut.needed.insert(value);
+    worklist.append(value.getDefiningOp()->operand_begin(), value.getDefiningOp()->operand_end());
+  }
+  llvm::sort(cut.inputs);
+  llvm::sort(cut.outputs);
+  for (Operation& op : joint.getBody().front())
+    for (Value result : op.getResults())
+      if (saved.contains(result))
+        cut.saved.push_back(result);
+  return cut;
+}
+
+bool Cutter::repeatsReduction(const GradientCut& cut, const llvm::DenseSet<Value>& rowScalars) {
+  return llvm::any_of(
+      cut.needed, [&](Value value) { return rowScalars.contains(value) && isa<ReduceSumOp>(value.getDefiningOp()); });
+}
+
+// A saved value that the others give, without a further tensor or reduction, is not saved.
+GradientCut Cutter::withFewestSaved(unsigned chosen) const {
+  GradientCut cut = walk(chosen, rowScalars);
+  const std::vector<Value> candidates = cut.saved;
+  for (Value value : llvm::reverse(candidates)) {
+    llvm::DenseSet<Value> rows(cut.saved.begin(), cut.saved.end());
+    rows.erase(value);
+    GradientCut shorter = walk(chosen, rows);
+    if (shorter.inputs == cut.inputs && shorter.outputs == cut.outputs && !repeatsReduction(shorter, rowScalars))
+      cut = std::move(shorter);
+  }
+  return cut;
+}
+
+std::tuple<double, size_t, size_t> Cutter::cost(const GradientCut& cut) const {
+  double bytes = 0;
+  auto count = [&](Value value, double times) {
+    auto tensor = dyn_cast<RankedTensorType>(value.getType());
+    if (!tensor || !tensor.getElementType().isIntOrFloat())
+      return;
+    double size = times * tensor.getElementTypeBitWidth() / 8;
+    for (int64_t dimension : tensor.getShape())
+      size *= ShapedType::isDynamic(dimension) ? 1024 : dimension;
+    bytes += size;
+  };
+  for (int index : cut.inputs)
+    count(joint.getArgument(index), 1);
+  for (int index : cut.outputs)
+    count(outputs[index], 1);
+  for (Value value : cut.saved)
+    count(value, 2); // also written
+  return {bytes, cut.inputs.size() + cut.outputs.size() + cut.saved.size(), cut.needed.size()};
+}
+
+GradientCut Cutter::best() {
+  // Every choice among the first outputs: a region has few, and a graph with many is not cut by this alone.
+  unsigned choices = 1u << std::min<size_t>(outputs.size(), 6);
+  GradientCut cut = withFewestSaved(0);
+  for (unsigned chosen = 1; chosen < choices; ++chosen) {
+    GradientCut other = withFewestSaved(chosen);
+    if (cost(other) < cost(cut))
+      cut = std::move(other);
+  }
+  return cut;
+}
+
+FailureOr<GradientCut> cutGradient(func::FuncOp joint, int inputs, int outputs) {
+  GradientCut cut = Cutter(joint, inputs, outputs).best();
+  for (Operation& op : joint.getBody().front()) {
+    auto opaque = dyn_cast<OpaqueOp>(op);
+    if (opaque && opaque.getEffect() != "pure" &&
+        llvm::any_of(op.getResults(), [&](Value result) { return cut.needed.contains(result); }))
+      return op.emitOpError() << "\"" << opaque.getTarget() << "\" is read by the gradient and has an effect, which a "
+                              << "backward would repeat: expected its result to be an output";
+  }
+  return cut;
+}
+
+} // namespace cermet::ir

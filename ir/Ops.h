@@ -1,0 +1,25 @@
+// The cermet dialect: traced transformer subgraphs as a value graph over ranked tensors (docs/ir.md lists the
+// operations, ir/Ops.td declares them). Every value is a ranked tensor with static or named dimensions; casts are
+// ordinary operations; an operation computes in the widest float type and rounds once, to its result type.
+#pragma once
+#include "ir/Shape.h"
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/TensorEncoding.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace cermet::ir {
+struct Array; // ir/Interpreter.h
+}
+
+#include "ir/Dialect.h.inc"
+#include "ir/Interfaces.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "ir/Attributes.h.inc"
+#define GET_OP_CLASSES
+#include "ir/Ops.h.inc"

@@ -1,0 +1,68 @@
+#include "ir/Passes.h"
+#include "ir/Decompose.h"
+#include "ir/Gradient.h"
+#include "ir/Text.h"
+#include "mlir/Pass/Pass.h"
+
+using namespace mlir;
+
+namespace cermet::ir {
+
+namespace {
+
+struct CheckPass : PassWrapper<CheckPass, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CheckPass)
+  StringRef getArgument() const override { return "cermet-check"; }
+  StringRef getDescription() const override { return "Verify that the module is a graph"; }
+  void runOnOperation() override {
+    if (failed(verifyGraph(getOperation())))
+      signalPassFailure();
+  }
+};
+
+struct DecomposePass : PassWrapper<DecomposePass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DecomposePass)
+  StringRef getArgument() const override { return "cermet-decompose"; }
+  StringRef getDescription() const override { return "Replace fused operations by what they stand for"; }
+  void runOnOperation() override { decomposeFused(getOperation()); }
+};
+
+struct DifferentiatePass : PassWrapper<DifferentiatePass, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DifferentiatePass)
+  StringRef getArgument() const override { return "cermet-differentiate"; }
+  StringRef getDescription() const override {
+    return "Replace the graph's function by its forward and its backward with respect to all float inputs";
+  }
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    if (failed(verifyGraph(module)))
+      return signalPassFailure();
+    SmallVector<bool> wanted;
+    for (Type type : graphFunction(module).getArgumentTypes()) {
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      wanted.push_back(tensor && isa<FloatType>(tensor.getElementType()));
+    }
+    Gradient gradient;
+    std::string error;
+    if (!differentiate(module, wanted, gradient, error)) {
+      module.emitError() << error;
+      return signalPassFailure();
+    }
+    graphFunction(module).erase();
+    for (ModuleOp part : {*gradient.forward, *gradient.backward}) {
+      func::FuncOp function = graphFunction(part);
+      function->remove();
+      module.push_back(function);
+    }
+  }
+};
+
+} // namespace
+
+void registerPasses() {
+  PassRegistration<CheckPass>();
+  PassRegistration<DecomposePass>();
+  PassRegistration<DifferentiatePass>();
+}
+
+} // namespace cermet::ir

@@ -1,0 +1,95 @@
+#include "patterns/Dataflow.h"
+#include "ir/Ops.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "patterns/Names.h"
+#include "llvm/Support/raw_ostream.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace cermet::ir;
+
+namespace cermet {
+
+Type elementType(Value value) {
+  return getElementTypeOrSelf(value);
+}
+std::string elementText(Value value) {
+  return elementText(elementType(value));
+}
+std::string elementText(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+std::string shapeText(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type ? ir::shapeText(dimensions(type)) : elementText(value.getType());
+}
+std::string numberText(double number) {
+  return fmt::format("{}", number);
+}
+
+static bool sameValue(Value a, Value b, int depth) {
+  if (a == b)
+    return true;
+  auto left = dyn_cast<OpResult>(a), right = dyn_cast<OpResult>(b);
+  // The depth bounds the work: what nobody shared is rarely deeper than a cast of a sum.
+  if (depth == 0 || !left || !right || left.getResultNumber() != right.getResultNumber())
+    return false;
+  if (!isMemoryEffectFree(left.getOwner()))
+    return false;
+  return OperationEquivalence::isEquivalentTo(
+      left.getOwner(), right.getOwner(), [&](Value x, Value y) { return success(sameValue(x, y, depth - 1)); }, nullptr,
+      OperationEquivalence::IgnoreLocations);
+}
+bool sameValue(Value a, Value b) {
+  return sameValue(a, b, 6);
+}
+
+std::optional<double> constantValue(Value value) {
+  while (Operation* op = value.getDefiningOp()) {
+    if (auto constant = dyn_cast<ConstantOp>(op))
+      return constant.getValue().convertToDouble();
+    Value source = isa<BroadcastOp>(op) ? op->getOperand(0) : widenedFrom(value);
+    // A scalar that a frontend keeps as f64 or as an integer is rounded where it meets f32, as a constant of f32 is.
+    if (!source && isa<CastOp>(op) && elementType(value).isF32()) {
+      Type from = elementType(op->getOperand(0));
+      if (from.isF64() || from.isSignlessInteger(64))
+        source = op->getOperand(0);
+    }
+    if (!source)
+      return std::nullopt;
+    value = source;
+  }
+  return std::nullopt;
+}
+
+Value widenedFrom(Value value) {
+  auto cast = value.getDefiningOp<CastOp>();
+  if (!cast)
+    return {};
+  Type from = elementType(cast.getOperand()), to = elementType(value);
+  bool half = from.isBF16() || from.isF16();
+  return half && (to.isF32() || to.isF64()) ? cast.getOperand() : Value();
+}
+
+Value versionedFrom(Value value) {
+  auto result = dyn_cast<OpResult>(value);
+  auto write = result ? dyn_cast<OpaqueOp>(result.getOwner()) : OpaqueOp();
+  if (!write || write.getEffect() != "write" || result.getResultNumber() >= write.getVersions())
+    return {};
+  return write.getOperand(result.getResultNumber());
+}
+
+bool writes(Operation* op, Value value) {
+  auto write = dyn_cast<OpaqueOp>(op);
+  if (!write || write.getEffect() != "write")
+    return false;
+  return llvm::is_contained(write.getOperands().take_front(write.getVersions()), value);
+}
+
+std::string writtenText(Value value, Operation* write) {
+  return fmt::format("inner value `{}` is written in place by `{}`", nameOf(value), nameOf(write));
+}
+
+} // namespace cermet

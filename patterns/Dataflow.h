@@ -1,0 +1,33 @@
+// Questions that patterns ask of a value graph.
+#pragma once
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Operation.h"
+#include <optional>
+#include <string>
+
+namespace cermet {
+
+mlir::Type elementType(mlir::Value value);
+std::string elementText(mlir::Value value); // "bf16"
+std::string elementText(mlir::Type type);
+std::string shapeText(mlir::Value value); // "[r0, 4096]"
+std::string numberText(double number);    // the shortest text that reads back as it
+
+// Equal by construction: one value, or equal pure operations on equal values. A traced graph casts its input to f32 as
+// often as its author wrote so.
+bool sameValue(mlir::Value a, mlir::Value b);
+
+// The number that `value` holds everywhere, where it is a constant, broadcast or widened or not.
+std::optional<double> constantValue(mlir::Value value);
+
+// `value` is a cast that loses nothing: where it comes from.
+mlir::Value widenedFrom(mlir::Value value);
+
+// `value` is what a write made of another value: that value.
+mlir::Value versionedFrom(mlir::Value value);
+// Whether `op` is a write, and `value` one of those that it changes.
+bool writes(mlir::Operation* op, mlir::Value value);
+// "inner value `to_3` is written in place by `add__1`".
+std::string writtenText(mlir::Value value, mlir::Operation* write);
+
+} // namespace cermet

@@ -1,0 +1,169 @@
+#include "patterns/Raise.h"
+#include "ir/Ops.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "patterns/Legality.h"
+#include "patterns/Names.h"
+#include "patterns/Registry.h"
+#include <algorithm>
+
+using namespace mlir;
+
+namespace cermet {
+namespace {
+
+class Raising {
+public:
+  explicit Raising(func::FuncOp function) : function(function), block(function.getBody().front()) {
+    int64_t index = 0;
+    for (Operation& op : block)
+      order[&op] = index++;
+  }
+
+  RaiseResult run() {
+    for (const Pattern& pattern : patterns())
+      apply(pattern);
+    return finish();
+  }
+
+private:
+  struct Place {
+    Region region;
+    int64_t order; // of the first result
+  };
+
+  static Operation* rootOf(const Rewrite& rewrite) { return rewrite.results.front().getDefiningOp(); }
+
+  void apply(const Pattern& pattern) {
+    llvm::SmallVector<Operation*> anchors;
+    for (Operation& op : block)
+      if (op.getName().getStringRef() == pattern.anchor)
+        anchors.push_back(&op);
+    for (Operation* anchor : anchors) {
+      if (dead.contains(anchor))
+        continue;
+      Attempt attempt = pattern.match(anchor);
+      if (auto* match = std::get_if<Match>(&attempt)) {
+        llvm::sort(match->rewrites,
+                   [](const Rewrite& a, const Rewrite& b) { return rootOf(a)->isBeforeInBlock(rootOf(b)); });
+        if (auto condition = violation(pattern, *match))
+          miss(pattern, rootOf(match->rewrites.front()), *condition);
+        else
+          for (const Rewrite& rewrite : match->rewrites)
+            apply(pattern, rewrite);
+      } else if (auto* found = std::get_if<Miss>(&attempt)) {
+        miss(pattern, found->root, found->condition);
+      }
+    }
+    // Operations that went are erased late, so that no new one takes the address of an anchor that is still to come.
+    for (Operation* op : dead)
+      op->erase();
+    dead.clear();
+  }
+
+  void miss(const Pattern& pattern, Operation* root, std::string condition) {
+    misses.push_back({{pattern.name.str(), nameOf(root), std::move(condition), root->getLoc()}, order.lookup(root)});
+  }
+
+  void apply(const Pattern& pattern, const Rewrite& rewrite) {
+    OpBuilder builder(function.getContext());
+    Operation* last = lastOperand(rewrite);
+    // Behind its last operand, and behind what was put there before, so that sites keep their order.
+    auto place = last ? std::next(last->getIterator()) : block.begin();
+    while (made.contains(&*place) && made.lookup(&*place) == last)
+      ++place;
+    builder.setInsertionPoint(&block, place);
+
+    OperationState state(locationOf(rewrite.results), ("cermet." + pattern.name).str());
+    state.addOperands(rewrite.operands);
+    state.addAttributes(rewrite.attributes);
+    for (Value result : rewrite.results)
+      state.addTypes(result.getType());
+    Operation* op = builder.create(state);
+    made[op] = last;
+
+    Place found{{&pattern, op, {}, {}, last ? nameOf(last) : "", {}}, order.lookup(rootOf(rewrite))};
+    for (Value operand : rewrite.operands)
+      found.region.operands.push_back(nameOf(operand));
+    for (Value result : op->getResults())
+      found.region.results.push_back(nameOf(result));
+    order[op] = found.order;
+
+    llvm::SmallVector<Operation*> candidates;
+    for (auto [replaced, made] : llvm::zip_equal(rewrite.results, op->getResults())) {
+      Value result = replaced;
+      result.replaceAllUsesWith(made);
+      candidates.push_back(result.getDefiningOp());
+    }
+    found.region.replaced = retire(candidates);
+    places.push_back(std::move(found));
+  }
+
+  // Takes operations that nobody reads any longer out of the graph, and what they alone read; their names in block
+  // order.
+  std::vector<std::string> retire(llvm::SmallVector<Operation*> candidates) {
+    llvm::SmallVector<Operation*> retired;
+    while (!candidates.empty()) {
+      Operation* op = candidates.pop_back_val();
+      if (dead.contains(op) || !isOpTriviallyDead(op))
+        continue;
+      dead.insert(op);
+      retired.push_back(op);
+      for (Value operand : op->getOperands())
+        if (Operation* source = operand.getDefiningOp())
+          candidates.push_back(source);
+      op->dropAllReferences();
+    }
+    llvm::sort(retired, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+    std::vector<std::string> names;
+    auto add = [&](const std::string& name) {
+      if (!llvm::is_contained(names, name))
+        names.push_back(name);
+    };
+    for (Operation* op : retired) {
+      if (made.erase(op)) { // a region that this one builds on
+        auto built = llvm::find_if(places, [&](const Place& place) { return place.region.op == op; });
+        llvm::for_each(built->region.replaced, add);
+        places.erase(built);
+      } else if (!isa<ir::ConstantOp>(op)) {
+        add(nameOf(op));
+      }
+    }
+    return names;
+  }
+
+  RaiseResult finish() {
+    auto byOrder = [](const auto& a, const auto& b) { return a.order < b.order; };
+    std::stable_sort(places.begin(), places.end(), byOrder);
+    std::stable_sort(misses.begin(), misses.end(), byOrder);
+    RaiseResult result;
+    for (Place& place : places)
+      result.regions.push_back(std::move(place.region));
+    for (PlacedMiss& miss : misses)
+      result.nearMisses.push_back(std::move(miss.miss));
+    return result;
+  }
+
+  struct PlacedMiss {
+    NearMiss miss;
+    int64_t order;
+  };
+
+  func::FuncOp function;
+  Block& block;
+  llvm::DenseMap<Operation*, int64_t> order;   // of operations in the function as it was; a named one has its root's
+  llvm::DenseMap<Operation*, Operation*> made; // named operations, by what they stand behind
+  llvm::SmallSetVector<Operation*, 16> dead;
+  std::vector<Place> places;
+  std::vector<PlacedMiss> misses;
+};
+
+} // namespace
+
+RaiseResult raise(func::FuncOp function) {
+  // Folding does not always converge in one go, and where it stops the function is still what it was.
+  (void)applyPatternsGreedily(function, FrozenRewritePatternSet(),
+                              GreedyRewriteConfig().setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled));
+  return Raising(function).run();
+}
+
+} // namespace cermet

@@ -1,0 +1,28 @@
+// Raising: the sequences of a function that the registry's patterns match become named operations, in place.
+#pragma once
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "patterns/Pattern.h"
+#include <vector>
+
+namespace cermet {
+
+// A named operation that raising made. Names are the frontend's (patterns/Names.h).
+struct Region {
+  const Pattern* pattern;
+  mlir::Operation* op; // right after its last operand in block order; results in the pattern's order
+  std::vector<std::string> operands, results;
+  // The node after which every operand exists, in the order of the block; "" where all operands are arguments.
+  std::string after;
+  std::vector<std::string> replaced; // every operation that it stands for, in block order, each name once
+};
+
+struct RaiseResult {
+  std::vector<Region> regions; // in the order of their first results in the function as it was
+  std::vector<NearMiss> nearMisses;
+};
+
+// Folds what changes no bit, then tries every pattern at every anchor. Equal operations are not merged: each keeps its
+// name. The function's meaning stays the same in every rounding.
+RaiseResult raise(mlir::func::FuncOp function);
+
+} // namespace cermet

@@ -1,0 +1,22 @@
+#include "patterns/Registry.h"
+
+// One line for each pattern; patterns/<file>.cpp defines the function.
+#define CERMET_PATTERNS(PATTERN)                                                                                       \
+  PATTERN(rmsNorm)                                                                                                     \
+  PATTERN(addRmsNorm)                                                                                                  \
+  PATTERN(glu)
+
+namespace cermet {
+
+#define DECLARE(function) Pattern function();
+CERMET_PATTERNS(DECLARE)
+#undef DECLARE
+
+llvm::ArrayRef<Pattern> patterns() {
+#define CALL(function) function(),
+  static const Pattern registry[] = {CERMET_PATTERNS(CALL)};
+#undef CALL
+  return registry;
+}
+
+} // namespace cermet

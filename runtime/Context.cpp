@@ -1,0 +1,191 @@
+#include "runtime/Context.h"
+#include "BuildId.h"
+#include "runtime/Target.h"
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace cermet {
+
+// A dump is of what is compiled, so with one nothing comes from the directory.
+Context::Context(Config config)
+    : config_(std::move(config)), log_(config_.log),
+      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty()), compiler_(config_) {}
+
+Result<std::string> Context::resolveTarget(std::string_view target) {
+  if (target == "host")
+    return hostTarget();
+  if (target == "auto") {
+    const auto opened = driver();
+    if (opened.ok())
+      return deviceTarget((*opened)->devices().front());
+    if (opened.status().code() != CERMET_NOT_FOUND)
+      return opened.status();
+    return hostTarget();
+  }
+  CERMET_RETURN_IF_ERROR(checkTarget(target));
+  return std::string(target);
+}
+
+Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
+                                            const std::function<Result<std::string>()>& ask) {
+  // The question's own text has no line break, so two different questions never make one key.
+  const std::string key = fmt::format("{}\n{}\n{}", CERMET_BUILD_ID, question, text);
+  const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromDirectory};
+  return store_.get(kind, key, sources, [&](Entry& entry) -> Status {
+    Result<std::string> answer = ask();
+    if (!answer.ok())
+      return answer.status();
+    entry.payload = std::move(*answer);
+    log_.info(fmt::format("made a {} for {}", name(kind), question));
+    return {};
+  });
+}
+
+Result<std::shared_ptr<const Plan>> Context::compile(std::string_view text, std::string_view target) {
+  const Result<std::string> concrete = resolveTarget(target);
+  if (!concrete.ok())
+    return concrete.status();
+  const auto json = graphAnswer(EntryKind::Plan, *concrete, text, [&] { return compiler_.compile(text, *concrete); });
+  if (!json.ok())
+    return json.status();
+  Result<Plan> plan = parsePlan(**json);
+  if (!plan.ok())
+    return plan.status();
+  return std::make_shared<const Plan>(std::move(*plan));
+}
+
+Result<std::string> Context::match(std::string_view text) {
+  const auto json = graphAnswer(EntryKind::Match, "", text, [&] { return compiler_.match(text); });
+  return json.ok() ? Result<std::string>(**json) : json.status();
+}
+
+Result<std::string> Context::differentiate(std::string_view text, const std::vector<uint8_t>& wanted) {
+  std::string question;
+  for (uint8_t one : wanted)
+    question += one ? '1' : '0';
+  const auto json =
+      graphAnswer(EntryKind::Gradient, question, text, [&] { return compiler_.differentiate(text, wanted); });
+  return json.ok() ? Result<std::string>(**json) : json.status();
+}
+
+Result<Store::Payload> Context::kernelImage(const std::string& spec) {
+  const std::string key = fmt::format("{}\n{}", CERMET_SKELETON_ID, spec);
+  const Store::Sources sources{counters_.kernelsCompiled, counters_.kernelsFromMemory, counters_.kernelsFromDirectory};
+  return store_.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
+    const auto start = std::chrono::steady_clock::now();
+    Result<CompilerLibrary::Image> image = compiler_.buildKernel(spec);
+    if (!image.ok())
+      return image.status();
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+    Counters::raise(counters_.kernelCompileMicroseconds, static_cast<uint64_t>(took.count()));
+    entry.payload = std::move(image->bytes);
+    entry.nvrtcVersion = image->nvrtcVersion;
+    if (log_.informs())
+      log_.info(fmt::format("compiled a kernel in {} ms:\n{}", took.count() / 1000, spec));
+    return {};
+  });
+}
+
+Result<std::shared_ptr<const Driver>> Context::driver() {
+  std::lock_guard lock(mutex_);
+  if (driver_)
+    return driver_;
+  auto opened = Driver::open(config_.cudaLibrary);
+  if (opened.ok())
+    driver_ = *opened;
+  return opened;
+}
+
+Result<std::shared_ptr<const CudaDevice>> Context::device(int ordinal) {
+  auto opened = driver();
+  if (!opened.ok())
+    return opened.status();
+  std::lock_guard lock(mutex_);
+  if (auto known = devices_.find(ordinal); known != devices_.end())
+    return known->second;
+  auto device = CudaDevice::open(*opened, ordinal);
+  if (device.ok())
+    devices_.emplace(ordinal, *device);
+  return device;
+}
+
+Result<std::shared_ptr<const CudaImage>> Context::cudaImage(const std::string& spec,
+                                                            const std::shared_ptr<const CudaDevice>& device) {
+  const std::pair key(device->ordinal(), spec);
+  {
+    std::lock_guard lock(mutex_);
+    if (auto known = cudaImages_.find(key); known != cudaImages_.end())
+      return known->second;
+  }
+  const Result<Store::Payload> image = kernelImage(spec);
+  if (!image.ok())
+    return image.status();
+  // Two threads may both get here; loading is quick, and the second finds the first's.
+  std::lock_guard lock(mutex_);
+  if (auto known = cudaImages_.find(key); known != cudaImages_.end())
+    return known->second;
+  auto loaded = CudaImage::load(device, **image);
+  if (loaded.ok())
+    cudaImages_.emplace(key, *loaded);
+  return loaded;
+}
+
+Result<std::shared_ptr<const HostImage>> Context::hostImage(const std::string& spec) {
+  {
+    std::lock_guard lock(mutex_);
+    if (auto known = hostImages_.find(spec); known != hostImages_.end())
+      return known->second;
+  }
+  const Result<Store::Payload> image = kernelImage(spec);
+  if (!image.ok())
+    return image.status();
+  std::lock_guard lock(mutex_);
+  if (auto known = hostImages_.find(spec); known != hostImages_.end())
+    return known->second;
+  auto loaded = HostImage::load(**image);
+  if (loaded.ok())
+    hostImages_.emplace(spec, *loaded);
+  return loaded;
+}
+
+ThreadPool& Context::pool() {
+  std::lock_guard lock(mutex_);
+  if (!pool_)
+    pool_.reset(new ThreadPool(config_.threads));
+  return *pool_;
+}
+
+std::string Context::targetsJson() {
+  using nlohmann::json;
+  json devices = json::array();
+  json driverJson = nullptr;
+  const auto opened = driver();
+  if (opened.ok()) {
+    driverJson = {{"library", config_.cudaLibrary}, {"version", (*opened)->version()}};
+    for (const Device& device : (*opened)->devices()) {
+      const Result<std::string> target = deviceTarget(device);
+      devices.push_back({{"ordinal", devices.size()},
+                         {"name", device.name},
+                         {"compute_capability", fmt::format("{}.{}", device.major, device.minor)},
+                         {"multiprocessors", device.multiprocessors},
+                         {"target", target.ok() ? json(*target) : json(nullptr)}});
+    }
+  }
+  json names = json::array();
+  for (int capability : kCudaTargets)
+    names.push_back(fmt::format("sm_{}", capability));
+  const Result<std::string> host = hostTarget();
+  if (host.ok())
+    names.push_back(*host);
+  const json answer = {{"targets", names},
+                       {"devices", devices},
+                       {"driver", driverJson},
+                       {"driver_problem", opened.ok() ? json(nullptr) : json(opened.status().message())},
+                       {"host", {{"target", host.ok() ? json(*host) : json(nullptr)}, {"threads", config_.threads}}},
+                       {"nvrtc", config_.nvrtcLibrary},
+                       {"compiler_library", CompilerLibrary::path(config_)},
+                       {"cache_directory", config_.cacheDirectory}};
+  return answer.dump(1, ' ', false, json::error_handler_t::replace);
+}
+
+} // namespace cermet

@@ -1,0 +1,147 @@
+#include "runtime/Directory.h"
+#include "runtime/File.h"
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace cermet {
+
+namespace {
+
+constexpr std::string_view kTemporaryPrefix = ".tmp.";
+constexpr std::string_view kBadSuffix = ".bad";
+
+std::string errorText(int number) {
+  return std::generic_category().message(number);
+}
+
+// Unique among threads by the counter, among processes by the id, among hosts and containers that share a directory by
+// the clock's nanoseconds (the file is opened with O_EXCL in any case).
+std::string temporaryName() {
+  static std::atomic<uint64_t> serial{0};
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return fmt::format("{}{}.{}.{}", kTemporaryPrefix, getpid(), serial.fetch_add(1),
+                     static_cast<int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec);
+}
+
+} // namespace
+
+Directory::Directory(std::string path, Log& log, Counters& counters)
+    : path_(std::move(path)), log_(log), counters_(counters) {}
+
+std::string Directory::fileOf(EntryKind kind, const std::string& key) const {
+  return fmt::format("{}/{}/{}", path_, name(kind), entryFileName(key));
+}
+
+void Directory::fail(const char* kind, const std::string& text) {
+  Counters::raise(counters_.cacheFailures);
+  log_.warnOnce(kind, text);
+}
+
+// A kernel's image is code that this process runs: it is taken only from where nobody else could have put it.
+bool Directory::trusts(const std::string& directory) {
+  struct stat state;
+  if (lstat(directory.c_str(), &state) != 0)
+    return false;
+  if (S_ISDIR(state.st_mode) && (state.st_uid == geteuid() || state.st_uid == 0) && !(state.st_mode & S_IWOTH))
+    return true;
+  fail("untrusted cache directory",
+       fmt::format("the cache directory '{}' is not a directory that only this user can write; it is not used",
+                   directory));
+  return false;
+}
+
+std::optional<Entry> Directory::read(EntryKind kind, const std::string& key) {
+  if (path_.empty())
+    return std::nullopt;
+  const std::string file = fileOf(kind, key);
+  Result<std::string> bytes = readFile(file);
+  if (!bytes.ok()) {
+    if (bytes.status().code() != CERMET_NOT_FOUND)
+      fail("cache entry not readable", fmt::format("a cache entry cannot be read: {}", bytes.status().message()));
+    return std::nullopt;
+  }
+  if (!trusts(path_) || !trusts(fmt::format("{}/{}", path_, name(kind))))
+    return std::nullopt;
+  Result<Entry> entry = decode(*bytes);
+  if (!entry.ok()) {
+    // Moved, not removed: someone may want to look at it, and the next write needs the name.
+    const bool moved = rename(file.c_str(), (file + std::string(kBadSuffix)).c_str()) == 0;
+    fail("damaged cache entry", fmt::format("the cache entry '{}' is not used: {}{}", file, entry.status().message(),
+                                            moved ? " (moved aside as .bad)" : ""));
+    return std::nullopt;
+  }
+  // Two keys may share a hash, and a file may have been renamed by hand.
+  if (entry->kind != kind || entry->key != key) {
+    fail("foreign cache entry", fmt::format("the cache entry '{}' is of another key; it is not used", file));
+    return std::nullopt;
+  }
+  return std::move(*entry);
+}
+
+void Directory::write(const Entry& entry) {
+  if (path_.empty())
+    return;
+  const std::string directory = fmt::format("{}/{}", path_, name(entry.kind));
+  if (int failure = makeDirectories(directory)) {
+    fail("cache directory not writable",
+         fmt::format("the cache directory '{}' cannot be made: {}; what is compiled stays in memory", directory,
+                     errorText(failure)));
+    return;
+  }
+  if (!trusts(path_) || !trusts(directory))
+    return;
+  const std::string temporary = fmt::format("{}/{}", directory, temporaryName());
+  int failure = writeFile(temporary, encode(entry));
+  if (!failure && rename(temporary.c_str(), fileOf(entry.kind, entry.key).c_str()) != 0)
+    failure = errno;
+  if (!failure)
+    return;
+  unlink(temporary.c_str());
+  fail("cache directory not writable",
+       fmt::format("the cache directory '{}' cannot be written: {}; what is compiled stays in memory", directory,
+                   errorText(failure)));
+}
+
+Result<std::vector<StoredFile>> listDirectory(const std::string& path) {
+  std::vector<StoredFile> files;
+  std::error_code failure;
+  if (!std::filesystem::is_directory(path, failure))
+    return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
+  for (EntryKind kind : kEntryKinds) {
+    std::filesystem::directory_iterator iterator(fmt::format("{}/{}", path, name(kind)), failure), end;
+    for (; !failure && iterator != end; iterator.increment(failure)) {
+      StoredFile file;
+      file.path = iterator->path().string();
+      const std::string leaf = iterator->path().filename().string();
+      const bool isEntry = leaf.ends_with(kEntrySuffix) && !leaf.starts_with(kTemporaryPrefix);
+      file.leftover =
+          leaf.starts_with(kTemporaryPrefix) || leaf.ends_with(std::string(kEntrySuffix) + std::string(kBadSuffix));
+      if (!isEntry && !file.leftover)
+        continue; // not ours
+      Result<std::string> bytes = readFile(file.path);
+      file.bytes = bytes.ok() ? bytes->size() : 0;
+      if (!bytes.ok()) {
+        file.problem = bytes.status().message();
+      } else if (Result<Entry> entry = decode(*bytes); !entry.ok()) {
+        file.problem = entry.status().message();
+      } else if (isEntry && (entry->kind != kind || entryFileName(entry->key) != leaf)) {
+        file.problem = "its name is not that of its key";
+      } else {
+        entry->payload.clear();
+        file.entry = std::move(*entry);
+      }
+      files.push_back(std::move(file));
+    }
+  }
+  std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) { return a.path < b.path; });
+  return files;
+}
+
+} // namespace cermet

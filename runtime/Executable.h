@@ -1,0 +1,78 @@
+// Executable: a plan with every kernel compiled and loaded, ready to launch any number of times from any thread.
+// prepare does all that can fail slowly; launch (Launch.cpp) checks the caller's tensors and starts the steps: on
+// success it takes no lock, allocates nothing and makes no string.
+#pragma once
+#include "runtime/Context.h"
+#include <memory>
+
+namespace cermet {
+
+// A host launch splits its rows into at most this many parts where columns are summed over rows: the number is fixed so
+// that the sum's order, and so its value, depends on neither the threads nor the machine.
+constexpr int64_t kHostPartialRows = 16;
+constexpr size_t kWorkspaceAlignment = 256;
+
+class Executable {
+public:
+  static Result<std::shared_ptr<Executable>> prepare(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan,
+                                                     int device);
+
+  // `tensors` as cermet.h says; the count of workspaceSize may leave the outputs out.
+  Status workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const;
+  Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
+  // To be set before the first launch.
+  void setExternal(cermet_external callback, void* user);
+
+private:
+  struct Kernel { // of one step; unused where the step is external
+    CUfunction vectorEntry = nullptr, scalarEntry = nullptr, fold = nullptr;
+    HostEntry hostVectorEntry = nullptr, hostScalarEntry = nullptr;
+    HostFold hostFold = nullptr;
+    int64_t largestGrid = INT64_MAX; // of a persistent kernel
+  };
+  struct ValueUse {
+    bool unitStride = false; // a kernel steps along its last dimension
+    int64_t denseBytes = 0;  // of one element
+  };
+  // Where a value is during one launch.
+  struct View {
+    char* base;
+    const int64_t* sizes;
+    const int64_t* strides;
+  };
+  struct Frame;
+
+  Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan);
+  Status prepareCuda(int device);
+  Status prepareHost();
+
+  // Launch.cpp
+  Status bindInputs(const cermet_tensor* tensors, Frame& frame) const;
+  Status checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const;
+  Status checkData(const cermet_tensor* tensors) const;
+  Status layOut(Frame& frame, size_t* bytes) const;
+  Status run(void* stream, Frame& frame) const;
+  Status runKernel(const PlanStep& step, const Kernel& kernel, void* stream, const Frame& frame) const;
+  Status runExternal(const PlanStep& step, void* stream, const Frame& frame) const;
+  Status zeroColumnOutputs(const PlanStep& step, void* stream, const Frame& frame) const;
+  Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments&) const;
+  void launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments&) const;
+  Status checkWorkspace(const void* workspace, size_t given, size_t needed) const;
+  Status checkPointers(const cermet_tensor* tensors) const;
+
+  // The messages of failed checks.
+  std::string place(int value) const;
+  Status describeSize(int value, int dim, int64_t given, const Frame& frame) const;
+
+  std::shared_ptr<Context> context_;
+  std::shared_ptr<const Plan> plan_;
+  std::vector<ValueUse> uses_;               // one per value
+  std::vector<Kernel> kernels_;              // one per step
+  std::shared_ptr<const CudaDevice> device_; // null on host
+  ThreadPool* pool_ = nullptr;               // on host
+  bool check_ = false;
+  cermet_external external_ = nullptr;
+  void* externalUser_ = nullptr;
+};
+
+} // namespace cermet

@@ -1,0 +1,429 @@
+// The launch path. A step of it that costs more than a few nanoseconds needs a reason.
+#include "runtime/ElementType.h"
+#include "runtime/Executable.h"
+#include "runtime/RowSpace.h"
+#include <algorithm>
+#include <alloca.h>
+#include <cstring>
+
+namespace cermet {
+
+constexpr int64_t kLargestGridX = (int64_t(1) << 31) - 1;
+constexpr int kFoldTile = 32;                       // columns of one block of `fold`, and its second block dimension
+constexpr int64_t kWorthSharing = int64_t(1) << 15; // elements for which waking threads costs less than it saves
+constexpr int kPartsPerThread = 4;
+
+struct Executable::Frame {
+  int64_t symbols[kMaxSymbols];
+  View* views;                         // one per value
+  int64_t (*bufferDims)[2 * kMaxRank]; // sizes, then strides, of each buffer
+  uintptr_t workspace = 0;             // a number: places are computed before there is memory
+  float* partials = nullptr;
+};
+
+namespace {
+
+int64_t sizeOf(const Dimension& dimension, const int64_t* symbols) {
+  return dimension.symbolic() ? symbols[dimension.symbol] : dimension.size;
+}
+
+int64_t ceilDivide(int64_t value, int64_t by) {
+  return value / by + (value % by != 0);
+}
+
+uint64_t alignUp(uint64_t bytes) {
+  return (bytes + kWorkspaceAlignment - 1) & ~uint64_t(kWorkspaceAlignment - 1);
+}
+
+// The number of rows of a step, or -1 where rows times columns does not fit 63 bits.
+int64_t rowsOf(const PlanStep& step, const int64_t* symbols) {
+  int64_t rows = 1, elements;
+  for (int dim = 0; dim < step.rowRank; ++dim)
+    if (__builtin_mul_overflow(rows, sizeOf(step.rowSpace[dim], symbols), &rows))
+      return -1;
+  return __builtin_mul_overflow(rows, step.columns, &elements) ? -1 : rows;
+}
+
+Status tooManyRows(const Plan& plan, const PlanStep& step) {
+  return error(CERMET_INVALID_ARGUMENT, "{}: kernel '{}' would have more than 2^63 elements", plan.name, step.name);
+}
+
+// Blocks of the main kernel; on the host, parts that have partial rows.
+int64_t blocksOf(const PlanStep& step, int64_t rows, int vector, int64_t largestGrid) {
+  const int64_t blocks = step.skeleton == SkeletonKind::Row
+                             ? ceilDivide(rows, step.rowsPerBlock)
+                             : ceilDivide(rows * step.columns, int64_t(step.threads) * vector);
+  return std::min(blocks, largestGrid);
+}
+
+} // namespace
+
+std::string Executable::place(int value) const {
+  const char* kinds[] = {"input", "output", "buffer"};
+  const PlanValue& described = plan_->values[value];
+  return fmt::format("{}: {} '{}' (tensor {})", plan_->name, kinds[static_cast<int>(described.kind)], described.name,
+                     value);
+}
+
+Status Executable::describeSize(int value, int dim, int64_t given, const Frame& frame) const {
+  if (given < 0)
+    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected 0 or more", place(value), given,
+                 dim);
+  const Dimension& expected = plan_->values[value].dims[dim];
+  if (!expected.symbolic())
+    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {}", place(value), given, dim,
+                 expected.size);
+  std::string origin;
+  for (int input = plan_->inputs; input-- > 0;)
+    for (const Dimension& candidate : plan_->values[input].dims)
+      if (candidate == expected)
+        origin = plan_->values[input].name;
+  return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {} ({} of '{}')", place(value), given,
+               dim, frame.symbols[expected.symbol], plan_->symbols[expected.symbol], origin);
+}
+
+// Type and shape; binds the symbols that inputs bring.
+Status Executable::checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const {
+  const PlanValue& expected = plan_->values[value];
+  if (tensor.dtype != expected.dtype) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} has dtype {}, expected {}", place(value), elementName(tensor.dtype),
+                 elementName(expected.dtype));
+  if (tensor.rank != expected.rank) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} has {} dimensions, expected {}", place(value), tensor.rank,
+                 expected.rank);
+  if (tensor.rank > 0 && (!tensor.sizes || !tensor.strides)) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} has no {}, expected an array of {}", place(value),
+                 tensor.sizes ? "strides" : "sizes", tensor.rank);
+  for (int dim = 0; dim < expected.rank; ++dim) {
+    const Dimension& dimension = expected.dims[dim];
+    const int64_t given = tensor.sizes[dim];
+    if (dimension.symbolic() && frame.symbols[dimension.symbol] < 0)
+      frame.symbols[dimension.symbol] = given;
+    if (given < 0 || given != sizeOf(dimension, frame.symbols)) [[unlikely]]
+      return describeSize(value, dim, given, frame);
+  }
+  frame.views[value] = {static_cast<char*>(tensor.data), tensor.sizes, tensor.strides};
+  return {};
+}
+
+Status Executable::bindInputs(const cermet_tensor* tensors, Frame& frame) const {
+  std::fill_n(frame.symbols, plan_->symbols.size(), int64_t(-1));
+  for (int input = 0; input < plan_->inputs; ++input)
+    CERMET_RETURN_IF_ERROR(checkTensor(input, tensors[input], frame));
+  return {};
+}
+
+// Pointers and strides of inputs and outputs, whose shapes are right.
+Status Executable::checkData(const cermet_tensor* tensors) const {
+  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value) {
+    const cermet_tensor& tensor = tensors[value];
+    const int last = tensor.rank - 1;
+    bool empty = false, repeats = false;
+    for (int dim = 0; dim <= last; ++dim) {
+      empty |= tensor.sizes[dim] == 0;
+      repeats |= tensor.sizes[dim] > 1 && tensor.strides[dim] == 0;
+    }
+    if (empty)
+      continue;
+    if (!tensor.data) [[unlikely]]
+      return error(CERMET_INVALID_ARGUMENT, "{} has a null pointer, expected memory of its elements", place(value));
+    if (reinterpret_cast<uintptr_t>(tensor.data) & uintptr_t(uses_[value].denseBytes - 1)) [[unlikely]]
+      return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not aligned to its elements of {} bytes",
+                   place(value), fmt::ptr(tensor.data), uses_[value].denseBytes);
+    if (uses_[value].unitStride && last >= 0 && tensor.strides[last] != 1) [[unlikely]]
+      return error(CERMET_INVALID_ARGUMENT,
+                   "{} has stride {} in its last dimension, expected 1; copy it to a dense one", place(value),
+                   tensor.strides[last]);
+    if (repeats && value >= plan_->inputs) [[unlikely]]
+      return error(CERMET_INVALID_ARGUMENT,
+                   "{} has stride 0 in a dimension larger than 1; an output needs its own memory", place(value));
+  }
+  return check_ && device_ ? checkPointers(tensors) : Status();
+}
+
+// What costs a query of the driver for each tensor.
+Status Executable::checkPointers(const cermet_tensor* tensors) const {
+  constexpr int kMemoryType = 2, kDeviceOrdinal = 9, kIsManaged = 8;
+  constexpr int kMemoryTypeDevice = 2;
+  const DriverTable& driver = device_->table();
+  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value) {
+    if (!tensors[value].data)
+      continue;
+    const auto address = static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(tensors[value].data));
+    int type = 0, ordinal = -1, managed = 0;
+    if (driver.cuPointerGetAttribute(&type, kMemoryType, address) != kCudaSuccess || type != kMemoryTypeDevice)
+      return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not memory of a CUDA device", place(value),
+                   fmt::ptr(tensors[value].data));
+    if (driver.cuPointerGetAttribute(&managed, kIsManaged, address) == kCudaSuccess && managed)
+      continue;
+    if (driver.cuPointerGetAttribute(&ordinal, kDeviceOrdinal, address) == kCudaSuccess &&
+        ordinal != device_->ordinal())
+      return error(CERMET_INVALID_ARGUMENT, "{} is on device {}, expected device {}", place(value), ordinal,
+                   device_->ordinal());
+  }
+  return {};
+}
+
+// Gives every buffer and the partial rows their place in the workspace.
+Status Executable::layOut(Frame& frame, size_t* bytes) const {
+  uint64_t used = 0;
+  const int first = plan_->inputs + plan_->outputs;
+  for (int value = first; value < static_cast<int>(plan_->values.size()); ++value) {
+    const PlanValue& buffer = plan_->values[value];
+    int64_t* sizes = frame.bufferDims[value - first];
+    int64_t* strides = sizes + kMaxRank;
+    int64_t stride = 1, size = uses_[value].denseBytes;
+    bool overflows = false;
+    for (int dim = buffer.rank; dim-- > 0;) {
+      sizes[dim] = sizeOf(buffer.dims[dim], frame.symbols);
+      strides[dim] = stride;
+      overflows |= __builtin_mul_overflow(stride, sizes[dim], &stride);
+      overflows |= __builtin_mul_overflow(size, sizes[dim], &size);
+    }
+    if (overflows || __builtin_add_overflow(used, uint64_t(size), &used) || used > uint64_t(INT64_MAX)) [[unlikely]]
+      return error(CERMET_INVALID_ARGUMENT, "{}: the workspace would have more than 2^63 bytes", plan_->name);
+    frame.views[value] = {reinterpret_cast<char*>(frame.workspace + (used - uint64_t(size))), sizes, strides};
+    used = alignUp(used);
+  }
+  // Steps follow one another on one stream, so all share one area of partial rows.
+  uint64_t partials = 0;
+  for (size_t index = 0; index < kernels_.size(); ++index) {
+    const PlanStep& step = plan_->steps[index];
+    if (step.accumulators == 0)
+      continue;
+    const int64_t rows = rowsOf(step, frame.symbols);
+    if (rows < 0) [[unlikely]]
+      return tooManyRows(*plan_, step);
+    const int64_t blocks =
+        device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : std::min(rows, kHostPartialRows);
+    uint64_t size;
+    if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(step.accumulators * step.columns), &size))
+        [[unlikely]]
+      return tooManyRows(*plan_, step);
+    partials = std::max(partials, size);
+  }
+  frame.partials = reinterpret_cast<float*>(frame.workspace + used);
+  *bytes = used + alignUp(partials);
+  return {};
+}
+
+Status Executable::checkWorkspace(const void* workspace, size_t given, size_t needed) const {
+  if (given < needed)
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace has {} bytes, expected {}; ask cermet_workspace_size",
+                 plan_->name, given, needed);
+  if (needed > 0 && !workspace)
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is null, expected {} bytes", plan_->name, needed);
+  if (needed > 0 && reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment)
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is at {}, expected an address aligned to {} bytes",
+                 plan_->name, fmt::ptr(workspace), kWorkspaceAlignment);
+  return {};
+}
+
+// The arrays of a frame live on the caller's stack; a plan has at most kMaxValues values.
+#define CERMET_MAKE_FRAME(frame)                                                                                       \
+  Frame frame;                                                                                                         \
+  frame.views = static_cast<View*>(alloca(sizeof(View) * plan_->values.size()));                                       \
+  frame.bufferDims = static_cast<int64_t(*)[2 * kMaxRank]>(                                                            \
+      alloca(sizeof(*frame.bufferDims) * (plan_->values.size() - plan_->inputs - plan_->outputs)))
+
+Status Executable::workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const {
+  if (count < plan_->inputs)
+    return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected at least the {} inputs", plan_->name, count,
+                 plan_->inputs);
+  CERMET_MAKE_FRAME(frame);
+  CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
+  size_t bytes = 0;
+  CERMET_RETURN_IF_ERROR(layOut(frame, &bytes));
+  *size = bytes;
+  return {};
+}
+
+Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace,
+                          size_t workspaceSize) const {
+  if (count != plan_->inputs + plan_->outputs) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected {} ({} inputs, then {} outputs)", plan_->name,
+                 count, plan_->inputs + plan_->outputs, plan_->inputs, plan_->outputs);
+  CERMET_MAKE_FRAME(frame);
+  CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
+  for (int output = plan_->inputs; output < count; ++output)
+    CERMET_RETURN_IF_ERROR(checkTensor(output, tensors[output], frame));
+  CERMET_RETURN_IF_ERROR(checkData(tensors));
+  frame.workspace = reinterpret_cast<uintptr_t>(workspace);
+  size_t needed = 0;
+  CERMET_RETURN_IF_ERROR(layOut(frame, &needed));
+  CERMET_RETURN_IF_ERROR(checkWorkspace(workspace, workspaceSize, needed));
+  if (device_) {
+    const ContextBinding binding(device_->table(), device_->context());
+    CERMET_RETURN_IF_ERROR(device_->driver().check(binding.result(), "cuCtxSetCurrent"));
+    CERMET_RETURN_IF_ERROR(run(stream, frame));
+  } else {
+    CERMET_RETURN_IF_ERROR(run(stream, frame));
+  }
+  Counters::raise(context_->counters().launches);
+  return {};
+}
+
+Status Executable::run(void* stream, Frame& frame) const {
+  for (size_t index = 0; index < kernels_.size(); ++index) {
+    const PlanStep& step = plan_->steps[index];
+    CERMET_RETURN_IF_ERROR(step.kind == StepKind::Kernel ? runKernel(step, kernels_[index], stream, frame)
+                                                         : runExternal(step, stream, frame));
+  }
+  return {};
+}
+
+Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* stream, const Frame& frame) const {
+  const int64_t rows = rowsOf(step, frame.symbols);
+  if (rows <= 0)
+    return rows == 0 ? zeroColumnOutputs(step, stream, frame) : tooManyRows(*plan_, step);
+
+  const int operands = static_cast<int>(step.operands.size());
+  int64_t extent[kMaxRank];
+  RowStrides stride[kMaxOperands]; // of the operands that walk rows, packed
+  int walking = 0;
+  for (int dim = 0; dim < step.rowRank; ++dim)
+    extent[dim] = sizeOf(step.rowSpace[dim], frame.symbols);
+  for (const PlanOperand& operand : step.operands) {
+    if (operand.kind != PlanOperandKind::Tile && operand.kind != PlanOperandKind::Row)
+      continue;
+    const int64_t* strides = frame.views[operand.value].strides;
+    for (int dim = 0; dim < step.rowRank; ++dim)
+      stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
+    ++walking;
+  }
+  const int rank = collapseRows(step.rowRank, extent, walking, stride);
+  if (rank > kMaxRowExtents) [[unlikely]]
+    return error(CERMET_UNSUPPORTED,
+                 "{}: the rows of kernel '{}' have {} dimensions whose strides do not collapse, expected at most {}; "
+                 "copy the strided tensors to dense ones",
+                 plan_->name, step.name, rank, kMaxRowExtents);
+
+  RowArguments arguments;
+  arguments.rows = rows;
+  arguments.rowRank = rank;
+  arguments.partialRows = 0;
+  arguments.partials = step.accumulators ? frame.partials : nullptr;
+  const int unused = kMaxRowExtents - rank;
+  for (int position = 0; position < kMaxRowExtents; ++position)
+    arguments.extent[position] = position < unused ? 1 : extent[position - unused];
+  uint64_t misaligned = 0; // bits below a vector's size in any address or stride that vectors are moved at
+  walking = 0;
+  for (int index = 0; index < operands; ++index) {
+    const PlanOperand& operand = step.operands[index];
+    RowOperand& argument = arguments.operand[index];
+    argument.base = frame.views[operand.value].base;
+    const bool tile = operand.kind == PlanOperandKind::Tile, row = operand.kind == PlanOperandKind::Row;
+    for (int position = 0; position < kMaxRowExtents; ++position) {
+      const bool used = (tile || row) && position >= unused;
+      argument.stride[position] = used ? stride[walking][position - unused] : 0;
+      misaligned |= tile ? uint64_t(argument.stride[position]) & uint64_t(step.vector - 1) : 0;
+    }
+    walking += tile || row;
+    if (tile || operand.kind == PlanOperandKind::Column)
+      misaligned |=
+          reinterpret_cast<uintptr_t>(argument.base) & uint64_t(step.vector * uses_[operand.value].denseBytes - 1);
+  }
+  if (device_)
+    return launchCuda(step, kernel, misaligned == 0, stream, arguments);
+  launchHost(step, kernel, misaligned == 0, arguments);
+  return {};
+}
+
+Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream,
+                              RowArguments& arguments) const {
+  const int64_t blocks = blocksOf(step, arguments.rows, vector ? step.vector : 1, kernel.largestGrid);
+  if (blocks > kLargestGridX) [[unlikely]]
+    return error(CERMET_UNSUPPORTED, "{}: kernel '{}' over {} rows needs {} blocks, a grid has at most {}", plan_->name,
+                 step.name, arguments.rows, blocks, kLargestGridX);
+  arguments.partialRows = blocks;
+  const DriverTable& driver = device_->table();
+  void* parameters[] = {&arguments};
+  const auto onStream = static_cast<CUstream>(stream);
+  CERMET_RETURN_IF_ERROR(device_->driver().check(
+      driver.cuLaunchKernel(vector ? kernel.vectorEntry : kernel.scalarEntry, static_cast<unsigned>(blocks), 1, 1,
+                            static_cast<unsigned>(step.threads), 1, 1, static_cast<unsigned>(step.sharedBytes),
+                            onStream, parameters, nullptr),
+      "cuLaunchKernel"));
+  if (!kernel.fold)
+    return {};
+  return device_->driver().check(driver.cuLaunchKernel(kernel.fold,
+                                                       static_cast<unsigned>(ceilDivide(step.columns, kFoldTile)),
+                                                       static_cast<unsigned>(step.accumulators), 1, kFoldTile,
+                                                       kFoldTile, 1, 0, onStream, parameters, nullptr),
+                                 "cuLaunchKernel (fold)");
+}
+
+void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments& arguments) const {
+  struct Work {
+    const RowArguments* arguments;
+    HostEntry entry;
+    int64_t rows, parts;
+  };
+  const int64_t rows = arguments.rows;
+  const bool worthSharing = rows * step.columns >= kWorthSharing;
+  int64_t parts = kernel.hostFold ? kHostPartialRows : worthSharing ? int64_t(pool_->threads()) * kPartsPerThread : 1;
+  parts = std::min(parts, rows);
+  arguments.partialRows = kernel.hostFold ? parts : 0;
+  Work work{&arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};
+  const auto runPart = [](void* user, int part) {
+    const Work& work = *static_cast<const Work*>(user);
+    const int64_t each = work.rows / work.parts, more = work.rows % work.parts;
+    const int64_t begin = each * part + std::min<int64_t>(part, more);
+    work.entry(work.arguments, begin, begin + each + (part < more), part);
+  };
+  if (worthSharing)
+    pool_->run(static_cast<int>(parts), runPart, &work);
+  else
+    for (int part = 0; part < parts; ++part)
+      runPart(&work, part);
+  if (kernel.hostFold)
+    kernel.hostFold(&arguments);
+}
+
+// What is summed over no rows is zero.
+Status Executable::zeroColumnOutputs(const PlanStep& step, void* stream, const Frame& frame) const {
+  for (const PlanOperand& operand : step.operands) {
+    if (!operand.output || operand.kind != PlanOperandKind::Column)
+      continue;
+    char* base = frame.views[operand.value].base;
+    const size_t bytes = static_cast<size_t>(step.columns * uses_[operand.value].denseBytes);
+    if (device_)
+      CERMET_RETURN_IF_ERROR(device_->driver().check(
+          device_->table().cuMemsetD8Async(static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(base)), 0, bytes,
+                                           static_cast<CUstream>(stream)),
+          "cuMemsetD8Async"));
+    else
+      std::memset(base, 0, bytes);
+  }
+  return {};
+}
+
+Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& frame) const {
+  if (!external_) {
+    std::string names;
+    for (int value : step.externalOperands)
+      names += fmt::format("{}'{}'", names.empty() ? "" : ", ", plan_->values[value].name);
+    return error(CERMET_UNSUPPORTED,
+                 "{}: the plan has the external step {}({}), which Cermet does not run; set a callback with "
+                 "cermet_executable_set_external",
+                 plan_->name, step.name, names);
+  }
+  const size_t count = step.externalOperands.size() + step.externalResults.size();
+  auto* tensors = static_cast<cermet_tensor*>(alloca(sizeof(cermet_tensor) * std::max<size_t>(count, 1)));
+  for (size_t index = 0; index < count; ++index) {
+    const bool operand = index < step.externalOperands.size();
+    const int value =
+        operand ? step.externalOperands[index] : step.externalResults[index - step.externalOperands.size()];
+    const View& view = frame.views[value];
+    const PlanValue& described = plan_->values[value];
+    tensors[index] = {view.base, view.sizes, view.strides, described.rank, described.dtype};
+  }
+  const cermet_status status =
+      external_(externalUser_, step.name.c_str(), tensors, static_cast<int32_t>(step.externalOperands.size()),
+                static_cast<int32_t>(step.externalResults.size()), stream);
+  if (status != CERMET_OK)
+    return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
+  return {};
+}
+
+} // namespace cermet

@@ -1,0 +1,251 @@
+#include "runtime/Plan.h"
+#include "runtime/ElementType.h"
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+
+namespace cermet {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr const char* kFormat = "cermet.plan.1";
+constexpr int kMaxThreads = 1024;
+constexpr int64_t kMaxColumns = int64_t(1) << 40;
+constexpr int64_t kMaxSharedBytes = int64_t(1) << 20;
+
+template <typename... Arguments> Status wrong(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+  return error(CERMET_INTERNAL, "damaged plan: {}", fmt::format(format, std::forward<Arguments>(arguments)...));
+}
+
+int64_t integer(const json& object, const char* field, int64_t low, int64_t high) {
+  const json& value = object.at(field);
+  // get<> of a float would truncate and of a huge unsigned wrap: both are refused by name.
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t(INT64_MAX)))
+    throw json::other_error::create(501, fmt::format("'{}' is not an integer", field), &value);
+  const int64_t number = value.get<int64_t>();
+  if (number < low || number > high)
+    throw json::other_error::create(501, fmt::format("'{}' is {}, expected {} to {}", field, number, low, high),
+                                    &value);
+  return number;
+}
+
+Status parseDims(const json& dims, Plan& plan, PlanValue& value) {
+  if (!dims.is_array() || dims.size() > size_t(kMaxRank))
+    return wrong("value '{}' needs a list of at most {} dims", value.name, kMaxRank);
+  for (const json& dim : dims) {
+    Dimension& dimension = value.dims[value.rank++];
+    if (dim.is_number_integer()) {
+      dimension.size = dim.get<int64_t>();
+      if (dimension.size < 0 || dimension.size > kMaxColumns)
+        return wrong("value '{}' has dimension {}", value.name, dimension.size);
+      continue;
+    }
+    const std::string symbol = dim.get<std::string>();
+    const auto known = std::find(plan.symbols.begin(), plan.symbols.end(), symbol);
+    dimension = {-1, static_cast<int>(known - plan.symbols.begin())};
+    if (known != plan.symbols.end())
+      continue;
+    // A launch learns sizes from inputs only; they come first.
+    if (value.kind != ValueKind::Input)
+      return wrong("value '{}' has dimension '{}', which no input has", value.name, symbol);
+    if (plan.symbols.size() == size_t(kMaxSymbols))
+      return wrong("more than {} symbolic dimensions", kMaxSymbols);
+    plan.symbols.push_back(symbol);
+  }
+  return {};
+}
+
+Status parseValues(const json& values, Plan& plan) {
+  if (!values.is_array() || values.size() > size_t(kMaxValues))
+    return wrong("'values' is not a list of at most {}", kMaxValues);
+  for (const json& item : values) {
+    PlanValue value;
+    value.name = item.at("name").get<std::string>();
+    const std::string kind = item.at("kind").get<std::string>();
+    const auto dtype = elementType(item.at("dtype").get<std::string>());
+    if (!dtype || (kind != "input" && kind != "output" && kind != "buffer"))
+      return wrong("value '{}' has kind '{}' and dtype {}", value.name, kind, item.at("dtype").dump());
+    value.dtype = *dtype;
+    value.kind = kind == "input" ? ValueKind::Input : kind == "output" ? ValueKind::Output : ValueKind::Buffer;
+    if (!plan.values.empty() && value.kind < plan.values.back().kind)
+      return wrong("value '{}' is an {} after {}", value.name, kind,
+                   plan.values.back().kind == ValueKind::Output ? "an output" : "a buffer");
+    plan.inputs += value.kind == ValueKind::Input;
+    plan.outputs += value.kind == ValueKind::Output;
+    CERMET_RETURN_IF_ERROR(parseDims(item.at("dims"), plan, value));
+    plan.values.push_back(std::move(value));
+  }
+  return {};
+}
+
+// A value's dimensions but the last, aligned at the right with the step's row space; 1 repeats.
+Status alignRows(const Plan& plan, PlanStep& step, PlanOperand& operand) {
+  const PlanValue& value = plan.values[operand.value];
+  const int leading = std::max(value.rank - 1, 0);
+  for (int position = 0; position < step.rowRank; ++position) {
+    const int dim = leading - step.rowRank + position;
+    const bool repeats = dim < 0 || (value.dims[dim] != step.rowSpace[position] && value.dims[dim].size == 1);
+    if (!repeats && value.dims[dim] != step.rowSpace[position])
+      return wrong("kernel '{}': the rows of '{}' are not those of its other operands", step.name, value.name);
+    if (repeats && operand.output && step.rowSpace[position].size != 1)
+      return wrong("kernel '{}': output '{}' would be written by several rows", step.name, value.name);
+    operand.axis[position] = static_cast<int8_t>(repeats ? -1 : dim);
+  }
+  return {};
+}
+
+bool walksRows(const PlanOperand& operand) {
+  return operand.kind == PlanOperandKind::Tile || operand.kind == PlanOperandKind::Row;
+}
+
+// The row space is what the leading dimensions of all tiles and rows broadcast to.
+Status deriveRowSpace(const Plan& plan, PlanStep& step) {
+  for (const PlanOperand& operand : step.operands)
+    if (walksRows(operand))
+      step.rowRank = std::max(step.rowRank, plan.values[operand.value].rank - 1);
+  std::fill_n(step.rowSpace.begin(), step.rowRank, Dimension{1, -1});
+  for (const PlanOperand& operand : step.operands) {
+    if (!walksRows(operand))
+      continue;
+    const PlanValue& value = plan.values[operand.value];
+    for (int dim = 0; dim < value.rank - 1; ++dim) {
+      Dimension& extent = step.rowSpace[step.rowRank - (value.rank - 1) + dim];
+      if (extent.size == 1)
+        extent = value.dims[dim];
+    }
+  }
+  for (PlanOperand& operand : step.operands)
+    if (walksRows(operand))
+      CERMET_RETURN_IF_ERROR(alignRows(plan, step, operand));
+  return {};
+}
+
+Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
+  PlanOperand operand;
+  operand.value = static_cast<int>(integer(item, "value", 0, int64_t(plan.values.size()) - 1));
+  operand.output = item.at("output").get<bool>();
+  const PlanValue& value = plan.values[operand.value];
+  const std::string kind = item.at("kind").get<std::string>();
+  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar"};
+  const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
+  if (found == std::end(kinds))
+    return wrong("kernel '{}': operand '{}' has kind '{}'", step.name, value.name, kind);
+  operand.kind = static_cast<PlanOperandKind>(found - kinds);
+  if (elementType(item.at("dtype").get<std::string>()) != value.dtype)
+    return wrong("kernel '{}': operand '{}' is {}, the value {}", step.name, value.name, item.at("dtype").dump(),
+                 elementName(value.dtype));
+  if (operand.output && value.kind == ValueKind::Input)
+    return wrong("kernel '{}' writes input '{}'", step.name, value.name);
+  const Dimension last = value.rank ? value.dims[value.rank - 1] : Dimension{1, -1};
+  int64_t elements = 1;
+  for (int dim = 0; dim < value.rank; ++dim)
+    if (value.dims[dim].symbolic() || __builtin_mul_overflow(elements, value.dims[dim].size, &elements))
+      elements = -1;
+  const bool fits = operand.kind == PlanOperandKind::Tile     ? last == Dimension{step.columns, -1}
+                    : operand.kind == PlanOperandKind::Row    ? last == Dimension{1, -1}
+                    : operand.kind == PlanOperandKind::Column ? elements == step.columns && last.size == elements
+                                                              : elements == 1;
+  if (!fits)
+    return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", step.name,
+                 step.columns, value.name, kind);
+  step.operands.push_back(operand);
+  return {};
+}
+
+Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
+  step.name = item.at("name").get<std::string>();
+  step.spec = item.at("spec").get<std::string>();
+  const std::string skeleton = item.at("skeleton").get<std::string>();
+  if (skeleton != "flat" && skeleton != "row")
+    return wrong("kernel '{}' has skeleton '{}'", step.name, skeleton);
+  step.skeleton = skeleton == "flat" ? SkeletonKind::Flat : SkeletonKind::Row;
+  step.columns = integer(item, "columns", 1, kMaxColumns);
+  step.threads = static_cast<int>(integer(item, "threads", 1, kMaxThreads));
+  step.rowsPerBlock = static_cast<int>(integer(item, "rows_per_block", 1, kMaxThreads));
+  step.vector = static_cast<int>(integer(item, "vector", 1, 64));
+  step.blocksPerSm = static_cast<int>(integer(item, "blocks_per_sm", 0, 64));
+  step.sharedBytes = static_cast<int>(integer(item, "shared_bytes", 0, kMaxSharedBytes));
+  step.accumulators = static_cast<int>(integer(item, "accumulators", 0, kMaxOperands));
+  if (!std::has_single_bit(unsigned(step.vector)))
+    return wrong("kernel '{}': 'vector' is {}, expected a power of two", step.name, step.vector);
+  const json& entries = item.at("entries");
+  step.vectorEntry = entries.at("vector").get<std::string>();
+  step.scalarEntry = entries.at("scalar").get<std::string>();
+  step.foldEntry = entries.at("fold").get<std::string>();
+  if (step.vectorEntry.empty() || step.scalarEntry.empty() || step.foldEntry.empty() != (step.accumulators == 0))
+    return wrong("kernel '{}' lacks an entry's name", step.name);
+  const json& operands = item.at("operands");
+  if (!operands.is_array() || operands.empty() || operands.size() > size_t(kMaxOperands))
+    return wrong("kernel '{}' has {} operands, expected 1 to {}", step.name, operands.size(), kMaxOperands);
+  int columnOutputs = 0;
+  for (const json& operand : operands) {
+    CERMET_RETURN_IF_ERROR(parseOperand(operand, plan, step));
+    const PlanOperand& parsed = step.operands.back();
+    columnOutputs += parsed.output && !walksRows(parsed);
+  }
+  if (columnOutputs != step.accumulators)
+    return wrong("kernel '{}' has {} accumulators and {} column outputs", step.name, step.accumulators, columnOutputs);
+  return deriveRowSpace(plan, step);
+}
+
+Status parseExternal(const json& item, const Plan& plan, PlanStep& step) {
+  step.kind = StepKind::External;
+  step.name = item.at("op").get<std::string>();
+  const std::pair<const char*, std::vector<int>*> lists[] = {{"operands", &step.externalOperands},
+                                                             {"results", &step.externalResults}};
+  for (auto [field, list] : lists) {
+    const json& values = item.at(field);
+    if (!values.is_array() || values.size() > size_t(kMaxValues))
+      return wrong("external '{}': '{}' is no list of values", step.name, field);
+    for (const json& value : values) {
+      if (!value.is_number_integer() || value.get<int64_t>() < 0 || value.get<int64_t>() >= int64_t(plan.values.size()))
+        return wrong("external '{}': {} is no value", step.name, value.dump());
+      list->push_back(value.get<int>());
+    }
+  }
+  return {};
+}
+
+Status parseFields(const json& text, Plan& plan) {
+  const std::string format = text.at("format").get<std::string>();
+  if (format != kFormat)
+    return wrong("its format is '{}', expected '{}'", format, kFormat);
+  plan.name = text.at("name").get<std::string>();
+  plan.target = text.at("target").get<std::string>();
+  CERMET_RETURN_IF_ERROR(parseValues(text.at("values"), plan));
+  const json& steps = text.at("steps");
+  if (!steps.is_array())
+    return wrong("'steps' is not a list");
+  for (const json& item : steps) {
+    PlanStep step;
+    const std::string kind = item.at("kind").get<std::string>();
+    if (kind == "kernel")
+      CERMET_RETURN_IF_ERROR(parseKernel(item, plan, step));
+    else if (kind == "external")
+      CERMET_RETURN_IF_ERROR(parseExternal(item, plan, step));
+    else
+      return wrong("a step has kind '{}'", kind);
+    plan.steps.push_back(std::move(step));
+  }
+  return {};
+}
+
+} // namespace
+
+Result<Plan> parsePlan(std::string text) {
+  Plan plan;
+  try {
+    const json parsed = json::parse(text, nullptr, false);
+    if (!parsed.is_object())
+      return wrong("it is not a JSON object");
+    CERMET_RETURN_IF_ERROR(parseFields(parsed, plan));
+  } catch (const json::exception& failure) {
+    return wrong("{}", failure.what());
+  }
+  plan.json = std::move(text);
+  return plan;
+}
+
+} // namespace cermet

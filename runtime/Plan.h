@@ -1,0 +1,80 @@
+// Plan: the compiler's answer to a graph (docs/plan-format.md) as a struct. parsePlan() accepts only what a launch can
+// run without looking again: every index is in range, every dtype known, every operand's dimensions fit the row space
+// of its step. Immutable afterwards.
+#pragma once
+#include "runtime/RowArguments.h"
+#include "runtime/Status.h"
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cermet {
+
+constexpr int kMaxRank = CERMET_MAX_RANK;
+constexpr int kMaxSymbols = 32;
+constexpr int kMaxValues = 1024;
+
+// A size that is known, or a symbol's index where it is not.
+struct Dimension {
+  int64_t size = 0; // -1: symbolic
+  int symbol = -1;
+
+  bool symbolic() const { return symbol >= 0; }
+  bool operator==(const Dimension&) const = default;
+};
+
+enum class ValueKind { Input, Output, Buffer };
+
+struct PlanValue {
+  std::string name;
+  ValueKind kind = ValueKind::Buffer;
+  cermet_dtype dtype = CERMET_F32;
+  int rank = 0;
+  std::array<Dimension, kMaxRank> dims{};
+};
+
+enum class PlanOperandKind { Tile, Row, Column, Scalar };
+
+struct PlanOperand {
+  int value = 0;
+  PlanOperandKind kind = PlanOperandKind::Tile;
+  bool output = false;
+  // For Tile and Row: the value's dimension that moves with each dimension of the step's row space, or -1 (repeats).
+  std::array<int8_t, kMaxRank> axis{};
+};
+
+enum class StepKind { Kernel, External };
+enum class SkeletonKind { Flat, Row };
+
+struct PlanStep {
+  StepKind kind = StepKind::Kernel;
+  std::string name; // of the kernel, or the external operation
+  // Kernel
+  std::string spec;
+  SkeletonKind skeleton = SkeletonKind::Flat;
+  int64_t columns = 0;
+  int threads = 0, rowsPerBlock = 1, vector = 1, blocksPerSm = 0, sharedBytes = 0, accumulators = 0;
+  std::string vectorEntry, scalarEntry, foldEntry;
+  std::vector<PlanOperand> operands;
+  int rowRank = 0;
+  std::array<Dimension, kMaxRank> rowSpace{}; // the first rowRank; outermost first
+  // External: values
+  std::vector<int> externalOperands, externalResults;
+};
+
+struct Plan {
+  std::string name;
+  std::string target;
+  std::vector<std::string> symbols;
+  std::vector<PlanValue> values; // inputs, outputs, buffers
+  int inputs = 0, outputs = 0;
+  std::vector<PlanStep> steps;
+  std::string json;
+};
+
+// The message says where the text is wrong.
+Result<Plan> parsePlan(std::string json);
+
+} // namespace cermet

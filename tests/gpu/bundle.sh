@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, the GPU tests, the
+# benchmarks, the C example and the launch benchmark, the commit, and every wheel in .gpu/wheels (peers to compare with,
+# e.g. Liger-Kernel). There: bash tests/gpu/check.sh
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
+
+limit_mb=60
+setup_packages
+setup_environment
+setup_build
+
+staging=$(mktemp -d)
+trap 'rm -rf "$staging"' EXIT
+mkdir -p "$staging/wheels" "$staging/bin" "$staging/tests" .gpu
+step "wheel" wheel.log "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps \
+  -C build-dir=build -C install.strip=true -w "$staging/wheels" .
+for peer in .gpu/wheels/*.whl; do [ ! -e "$peer" ] || cp "$peer" "$staging/wheels/"; done
+for binary in cermet_bench_launch cermet_example; do
+  [ -x "build/bin/$binary" ] || fail "build/bin/$binary is missing; did the build leave it out?"
+  strip -o "$staging/bin/$binary" "build/bin/$binary"
+done
+cp -r tests/gpu "$staging/tests/gpu"
+[ ! -d tests/python ] || cp -r tests/python "$staging/tests/python"
+mkdir "$staging/bench" && cp bench/*.py "$staging/bench/"
+find "$staging" -name __pycache__ -prune -exec rm -rf {} +
+git describe --always --dirty --abbrev=12 >"$staging/commit" 2>/dev/null || echo unknown >"$staging/commit"
+
+bundle=.gpu/cermet-gpu.tar.xz
+tar -C "$staging" -c . | xz -T0 -6 >"$bundle.part"
+mv "$bundle.part" "$bundle"
+size=$(stat -c %s "$bundle")
+say "$bundle: $(awk -v s="$size" 'BEGIN { printf "%.1f", s / 1e6 }') MB of commit $(cat "$staging/commit")"
+(cd "$staging" && find . -type f -size +500k -printf '  %s bytes %p\n')
+[ "$size" -le $((limit_mb * 1000 * 1000)) ] || fail "the bundle is over $limit_mb MB"

@@ -1,0 +1,97 @@
+"""Launches every named region, forward and backward, on plain driver memory: what compute-sanitizer runs.
+
+No torch: its own kernels and its caching allocator would hide what a tool looks for. Inputs are written in full and
+outputs are not, so that initcheck sees a read of anything unwritten. Sizes are small, since tools slow kernels a
+hundredfold: one that fits a vector, one that does not, one whose rows take a block, one with several rows a block.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import regions
+from core import Core, Program, Tensor
+
+SIZES = {"f32": 4, "bf16": 2, "f16": 2}
+CASES = [("bf16", 4096, 9), ("bf16", 127, 37), ("f16", 128, 65), ("f32", 1000, 5), ("bf16", 20000, 3)]
+
+
+class Memory:
+    """cuMemAlloc through the driver alone. Every tensor is its own allocation of exactly its bytes."""
+
+    def __init__(self):
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        self.do("cuInit", 0)
+        context = ctypes.c_void_p()
+        self.do("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.do("cuCtxSetCurrent", context)
+        self.held: list[int] = []
+
+    def do(self, name: str, *arguments) -> None:
+        result = getattr(self.driver, name)(*arguments)
+        if result:
+            raise RuntimeError(f"{name} returned CUDA error {result}")
+
+    def allocate(self, size: int) -> int:
+        address = ctypes.c_uint64()
+        self.do("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
+        self.held.append(address.value)
+        return address.value
+
+    def tensor(self, sizes, dtype: str, filled: bool) -> Tensor:
+        count, width = math.prod(sizes), SIZES[dtype]
+        address = self.allocate(count * width)
+        if filled:  # numbers between -1 and 1 that differ from each other
+            ramp = ((i * 2654435761 % 1024) / 512 - 1 for i in range(count))
+            if dtype == "bf16":
+                data = b"".join(struct.pack("<f", value)[2:] for value in ramp)
+            else:
+                data = struct.pack(f"<{count}{'e' if dtype == 'f16' else 'f'}", *ramp)
+            self.do("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
+        strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
+        return Tensor(address, list(sizes), strides, dtype)
+
+    def release(self) -> None:
+        self.do("cuCtxSynchronize")
+        for address in self.held:
+            self.do("cuMemFree_v2", ctypes.c_uint64(address))
+        self.held.clear()
+
+
+def run(memory: Memory, program: Program, inputs: list[Tensor]) -> list[Tensor]:
+    outputs = [memory.tensor(sizes, dtype, filled=False)
+               for sizes, dtype in program.output_shapes([tensor.sizes for tensor in inputs])]
+    size = program.workspace_size(inputs)
+    program.launch(0, [*inputs, *outputs], memory.allocate(size) if size else 0, size)
+    memory.do("cuCtxSynchronize")
+    return outputs
+
+
+def main() -> None:
+    memory, core = Memory(), Core(cache=None)  # the directory cache: the four tools compile once between them
+    launches = 0
+    for pattern in regions.PATTERNS:
+        for dtype, columns, rows in CASES:
+            text = regions.text(pattern, dtype, columns)
+            tiles = regions.TILES[pattern]
+            gradient = core.differentiate(text, [True] * (tiles + regions.HAS_WEIGHT[pattern]))
+            inputs = [memory.tensor((rows, columns), dtype, True) for _ in range(tiles)]
+            if regions.HAS_WEIGHT[pattern]:
+                inputs.append(memory.tensor((columns,), dtype, True))
+            results = run(memory, core.program(gradient["forward"]), inputs)
+            count = gradient["outputs"]
+            cotangents = [memory.tensor((rows, columns), dtype, True) for _ in range(count)]
+            sources = {"input": inputs, "output": results[:count], "saved": results[count:], "cotangent": cotangents}
+            run(memory, core.program(gradient["backward"]),
+                [sources[use["from"]][use["index"]] for use in gradient["backward_inputs"]])
+            launches += 2
+            memory.release()
+    print(f"{launches} launches of {len(regions.PATTERNS)} regions, counters {core.counters()}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+// The gradients of the fused operations: what is saved, what is read, what is computed.
+// RUN: cermet-opt %s -split-input-file -cermet-differentiate -mlir-use-nameloc-as-prefix | FileCheck %s
+
+// One f32 number a row is saved; x is read again.
+// CHECK-LABEL: @norm_forward
+// CHECK-SAME: -> (tensor<8x64xbf16>, tensor<8x1xf32>)
+// CHECK: %[[R:.*]] = cermet.rsqrt
+// CHECK: return %{{.*}}, %[[R]]
+// CHECK-LABEL: @norm_backward
+// CHECK-SAME: (%[[X:.*]]: tensor<8x64xbf16>, %[[W:.*]]: tensor<64xbf16>, %saved0: tensor<8x1xf32>, %grad_0: tensor<8x64xbf16>)
+// CHECK-SAME: -> (tensor<8x64xbf16>, tensor<64xbf16>)
+// CHECK-NOT: cermet.rsqrt
+// The normalised value is recomputed with its rounding.
+// CHECK: %[[SCALE:.*]] = cermet.broadcast %saved0
+// CHECK: %[[NORMALISED:.*]] = cermet.mul %{{.*}}, %[[SCALE]] : tensor<8x64xf32>
+// CHECK: cermet.cast %[[NORMALISED]] : tensor<8x64xf32> to tensor<8x64xbf16>
+// CHECK-COUNT-1: cermet.sum_rows
+// CHECK-COUNT-1: cermet.reduce_sum
+// CHECK-NOT: cermet.reduce_sum
+// Each gradient is rounded once.
+// CHECK: %[[DX:.*]] = cermet.cast %{{.*}} : tensor<8x64xf32> to tensor<8x64xbf16>
+// CHECK-NEXT: %[[DW:.*]] = cermet.cast %{{.*}} : tensor<64xf32> to tensor<64xbf16>
+// CHECK-NEXT: return %[[DX]], %[[DW]]
+module attributes {cermet.version = 1 : i64} {
+  func.func @norm(%x: tensor<8x64xbf16>, %w: tensor<64xbf16>) -> tensor<8x64xbf16> {
+    %0 = cermet.rms_norm %x, %w {eps = 1.0e-5 : f64, round_before_weight} : tensor<8x64xbf16>, tensor<64xbf16> to tensor<8x64xbf16>
+    return %0 : tensor<8x64xbf16>
+  }
+}
+
+// -----
+
+// The sum, an output, is read instead of x and the residual, which get one gradient.
+// CHECK-LABEL: @add_norm_forward
+// CHECK-SAME: -> (tensor<8x64xbf16>, tensor<8x64xbf16>, tensor<8x1xf32>)
+// CHECK-LABEL: @add_norm_backward
+// CHECK-SAME: (%{{[a-z0-9]*}}: tensor<64xbf16>, %output1: tensor<8x64xbf16>, %saved0: tensor<8x1xf32>, %grad_0: tensor<8x64xbf16>, %grad_1: tensor<8x64xbf16>)
+// CHECK: return %[[BOTH:.*]], %[[BOTH]], %{{.*}} : tensor<8x64xbf16>, tensor<8x64xbf16>, tensor<64xbf16>
+module attributes {cermet.version = 1 : i64} {
+  func.func @add_norm(%x: tensor<8x64xbf16>, %r: tensor<8x64xbf16>, %w: tensor<64xbf16>) -> (tensor<8x64xbf16>, tensor<8x64xbf16>) {
+    %0, %1 = cermet.add_rms_norm %x, %r, %w {eps = 1.0e-5 : f64, round_before_weight} : tensor<8x64xbf16>, tensor<8x64xbf16>, tensor<64xbf16> to tensor<8x64xbf16>, tensor<8x64xbf16>
+    return %0, %1 : tensor<8x64xbf16>, tensor<8x64xbf16>
+  }
+}
+
+// -----
+
+// Nothing is saved, the forward stays fused, and the activation that `up`'s gradient reads is the rounded one.
+// CHECK-LABEL: @mlp_forward
+// CHECK-NEXT: cermet.glu
+// CHECK-LABEL: @mlp_backward
+// CHECK-SAME: (%[[GATE:.*]]: tensor<8x64xbf16>, %[[UP:.*]]: tensor<8x64xbf16>, %grad_0: tensor<8x64xbf16>)
+// CHECK: %[[A:.*]] = cermet.silu %[[GATE]] : tensor<8x64xbf16>
+// CHECK: cermet.cast %[[A]] : tensor<8x64xbf16> to tensor<8x64xf32>
+// CHECK: cermet.sigmoid %{{.*}} : tensor<8x64xf32>
+module attributes {cermet.version = 1 : i64} {
+  func.func @mlp(%gate: tensor<8x64xbf16>, %up: tensor<8x64xbf16>) -> tensor<8x64xbf16> {
+    %0 = cermet.glu %gate, %up : tensor<8x64xbf16>
+    return %0 : tensor<8x64xbf16>
+  }
+}

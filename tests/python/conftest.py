@@ -1,0 +1,38 @@
+"""Every test runs strict, with caches of its own and a fresh Dynamo; a test on `device` runs on the CPU, and with
+`-m gpu` on a GPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+_caches = tempfile.TemporaryDirectory(prefix="cermet-tests-")
+os.environ["CERMET_CACHE_DIR"] = os.path.join(_caches.name, "cermet")
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_caches.name, "inductor")
+os.environ["CERMET_STRICT"] = "1"
+
+import torch
+
+
+def _devices() -> list:
+    absent = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+    return ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, absent])]
+
+
+@pytest.fixture(params=_devices())
+def device(request) -> str:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """No compiled code from another test; the numbers a test draws are its own but the same every time."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()

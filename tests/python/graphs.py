@@ -1,0 +1,42 @@
+"""Dynamo's graphs of functions, and the pieces that tests build them from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+
+def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> fx.GraphModule:
+    """The graph that Dynamo hands to a backend. Raises where the function breaks into several."""
+    graphs: list[fx.GraphModule] = []
+
+    def keep(module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        graphs.append(module)
+        return module.forward
+
+    torch._dynamo.reset()
+    torch.compile(function, backend=keep, fullgraph=True, dynamic=dynamic)(*args)
+    assert len(graphs) == 1
+    return graphs[0]
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    """As transformers' Llama writes it."""
+    dtype = x.dtype
+    wide = x.to(torch.float32)
+    variance = wide.pow(2).mean(-1, keepdim=True)
+    wide = wide * torch.rsqrt(variance + eps)
+    return weight * wide.to(dtype)
+
+
+def glu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(gate) * up
+
+
+def compiled(function: Callable[..., Any], remainder: str = "eager", **options: Any) -> Callable[..., Any]:
+    return torch.compile(
+        function, backend="cermet", fullgraph=True, options={"strict": True, "remainder": remainder, **options}
+    )

@@ -1,0 +1,118 @@
+"""Loss and every parameter's gradient of transformers' models against their float64 truth, by the one rule."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cermet
+import truth
+from tiny_models import NORMS, redraw, tiny, words
+
+SEEDS = range(8)
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+
+
+def step(model, call, text):
+    model.zero_grad(set_to_none=True)
+    loss = call(input_ids=text, labels=text).loss
+    loss.backward()
+    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def exact(model, text):
+    wide = truth.double(model)
+    with truth.Float64():
+        return step(wide, wide, text)
+
+
+def compare(model, call, device, dtype):
+    """Redraws the model for every seed; asserts the rule for the loss and for each gradient."""
+    ours: dict[str, list[float]] = {}
+    eager: dict[str, list[float]] = {}
+    losses: dict[str, list[float]] = {"ours": [], "eager": []}
+    for seed in SEEDS:
+        redraw(model, seed)
+        text = words(device=device, seed=seed)
+        true_loss, true_grads = exact(model, text)
+        assert true_loss.dtype == torch.float64
+        for who, errors, runner in (("ours", ours, call), ("eager", eager, model)):
+            loss, grads = step(model, runner, text)
+            losses[who].append(abs(loss.double().item() - true_loss.item()) / abs(true_loss.item()))
+            for name, grad in grads.items():
+                errors.setdefault(name, []).append(truth.relative(grad, true_grads[name]))
+    limit = 2 * truth.spacing(torch.float32) + max(losses["eager"])
+    assert max(losses["ours"]) <= limit, f"loss off by {max(losses['ours']):.3e}, expected at most {limit:.3e}"
+    for name in ours:
+        truth.assert_as_good_as_eager(name, ours[name], eager[name], dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", NORMS)
+def test_training_is_as_good_as_eager(family, dtype, device):
+    model = tiny(family, DTYPES[dtype], device).train()
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": "aot"})
+    before = cermet.counters()
+    compare(model, call, device, DTYPES[dtype])
+    after = cermet.counters()
+    assert after["launches"] - before["launches"] >= len(SEEDS) * 2 * (NORMS[family] + 2), "our kernels did not run"
+    assert after["fallbacks"] == before["fallbacks"] and after["late_gradients"] == before["late_gradients"]
+
+
+def test_training_through_inductor(device):
+    model = tiny("Llama", torch.float32, device).train()
+    compare(model, torch.compile(model, backend="cermet", fullgraph=True), device, torch.float32)
+
+
+def test_training_with_checkpointed_layers(device):
+    model = tiny("Llama", torch.bfloat16, device).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": "aot"})
+    before = cermet.counters()["launches"]
+    compare(model, call, device, torch.bfloat16)
+    assert cermet.counters()["launches"] > before
+
+
+@pytest.mark.parametrize("remainder", ["eager", "aot"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_inference_logits(dtype, remainder, device):
+    model = tiny("Llama", DTYPES[dtype], device).eval()
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": remainder})
+    ours, eager = [], []
+    with torch.no_grad():
+        for seed in SEEDS:
+            redraw(model, seed)
+            text = words(device=device, seed=seed)
+            wide = truth.double(model)
+            with truth.Float64():
+                true = wide(input_ids=text).logits
+            ours.append(truth.relative(call(input_ids=text).logits, true))
+            eager.append(truth.relative(model(input_ids=text).logits, true))
+    truth.assert_as_good_as_eager("logits", ours, eager, DTYPES[dtype])
+
+
+def test_frozen_norms_and_frozen_activations_get_the_gradients_that_are_wanted(device):
+    model = tiny("Llama", torch.float32, device).train()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_("norm" in name and "layers.1" in name)
+    text = words(device=device)
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": "aot"})
+    loss, grads = step(model, call, text)
+    _, expected = step(model, model, text)
+    for name, grad in grads.items():
+        if expected[name] is None:
+            assert grad is None, name
+        else:
+            torch.testing.assert_close(grad, expected[name], rtol=2e-4, atol=1e-6)
+
+
+def test_the_float64_truth_is_float64_and_differs_from_a_plain_double():
+    """The control: `model.double()` without the mode is off by far more than float64's rounding."""
+    model, text = tiny("Llama", torch.bfloat16), words()
+    wide = truth.double(model)
+    with torch.no_grad():
+        with truth.Float64():
+            true = wide(input_ids=text).logits
+        plain = wide(input_ids=text).logits
+    assert true.dtype == torch.float64
+    assert truth.relative(plain, true) > 1e-9

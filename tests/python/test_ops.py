@@ -1,0 +1,235 @@
+"""The ops themselves: inner launches, outer regions, their fakes and gradients, strides, and what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import cermet
+import graphs
+from cermet import library, regions
+from cermet.importer import import_graph
+
+
+def region_key(function, *args) -> int:
+    """The key of the one region in a function."""
+    (region,) = library.context().match(import_graph(graphs.trace(function, *args)).text)["regions"]
+    return regions.register(region["text"])
+
+
+@pytest.fixture
+def norm_key() -> int:
+    return region_key(graphs.rms_norm, torch.randn(4, 32), torch.randn(32))
+
+
+@pytest.fixture
+def glu_key() -> int:
+    return region_key(graphs.glu, torch.randn(4, 32), torch.randn(4, 32))
+
+
+def close(ours, eager, rtol=2e-6, atol=2e-6):
+    torch.testing.assert_close(ours, eager, rtol=rtol, atol=atol)
+
+
+LAYOUTS = {
+    "dense": lambda: torch.randn(6, 5, 32),
+    "rows apart": lambda: torch.randn(6, 5, 64)[..., :32],
+    "rows transposed": lambda: torch.randn(5, 6, 32).transpose(0, 1),
+    "rows expanded": lambda: torch.randn(1, 5, 32).expand(6, 5, 32),
+    "every row the same": lambda: torch.randn(32).expand(6, 5, 32),
+    "columns strided": lambda: torch.randn(6, 32, 5).transpose(1, 2),
+    "columns expanded": lambda: torch.randn(6, 5, 1).expand(6, 5, 32),
+    "offset by one": lambda: torch.randn(6 * 5 * 32 + 1)[1:].view(6, 5, 32),
+    "no rows": lambda: torch.randn(0, 5, 32),
+    "one row": lambda: torch.randn(1, 1, 32),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_of_any_layout(layout, norm_key, glu_key, device):
+    x, weight = LAYOUTS[layout]().to(device), torch.randn(32, device=device)
+    x = x if layout != "every row the same" else x[0, 0].expand(6, 5, 32)
+    norm3 = region_key(graphs.rms_norm, torch.randn(2, 4, 32), torch.randn(32))
+    (ours,) = regions.launch(norm3, [x, weight])
+    close(ours, graphs.rms_norm(x, weight))
+    assert ours.is_contiguous()
+    glu3 = region_key(graphs.glu, torch.randn(2, 4, 32), torch.randn(2, 4, 32))
+    up = LAYOUTS[layout]().to(device)
+    close(regions.launch(glu3, [x, up])[0], graphs.glu(x, up))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_of_any_layout(layout, device):
+    key = region_key(graphs.rms_norm, torch.randn(2, 4, 32), torch.randn(32))
+    x, weight = LAYOUTS[layout]().to(device), torch.randn(32, device=device)
+    x, weight = x.detach().requires_grad_(), weight.requires_grad_()
+    cotangent = LAYOUTS[layout]().to(device)
+    grads = []
+    for call in (lambda: regions.region_op(2, 1)(x, weight, key), lambda: graphs.rms_norm(x, weight)):
+        grads.append(torch.autograd.grad(call(), (x, weight), cotangent))
+    close(*grads, rtol=2e-5, atol=2e-5)
+
+
+def test_opcheck_of_inner_and_outer_ops(norm_key, glu_key):
+    x, weight = torch.randn(4, 32), torch.randn(32)
+    torch.library.opcheck(regions._launches[2, 1], (x, weight, norm_key))
+    torch.library.opcheck(regions._launches[2, 1], (x, x + 1, glu_key))
+    torch.library.opcheck(regions._launches[2, 1], (torch.randn(4, 64)[:, :32], weight, norm_key))
+    torch.library.opcheck(regions._launches[2, 1], (torch.randn(0, 32), weight, norm_key))
+    x.requires_grad_(), weight.requires_grad_()
+    torch.library.opcheck(regions._regions[2, 1], (x, weight, norm_key))
+    derived = regions.gradient(norm_key, (True, True))
+    forward = regions.signature(derived.forward)
+    values = regions.launch(derived.forward, [x.detach(), weight.detach()])
+    torch.library.opcheck(regions._launches[2, len(forward.outputs)], (x.detach(), weight.detach(), derived.forward))
+    sources = {"input": [x.detach(), weight.detach()], "output": values[:1], "saved": values[1:]}
+    sources["cotangent"] = [torch.randn(1, 32).expand(4, 32)]
+    arguments = [sources[origin][index] for origin, index in derived.backward_inputs]
+    outputs = len(regions.signature(derived.backward).outputs)
+    torch.library.opcheck(regions._launches[len(arguments), outputs], (*arguments, derived.backward))
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
+def test_only_wanted_gradients_are_computed(wanted, norm_key):
+    derived = regions.gradient(norm_key, wanted)
+    assert derived.backward_outputs == tuple(index for index, want in enumerate(wanted) if want)
+    x = torch.randn(4, 32, requires_grad=wanted[0])
+    weight = torch.randn(32, requires_grad=wanted[1])
+    regions.region_op(2, 1)(x, weight, norm_key).sum().backward()
+    assert (x.grad is not None, weight.grad is not None) == wanted
+
+
+def test_a_cotangent_that_nobody_has_is_zero_where_it_is_needed():
+    """add_rms_norm returns the norm and the sum; each alone may be differentiated."""
+
+    def function(x, residual, weight):
+        total = x + residual
+        return graphs.rms_norm(total, weight), total * 2.0
+
+    x, residual, weight = torch.randn(4, 32), torch.randn(4, 32), torch.randn(32)
+    key = region_key(function, x, residual, weight)
+    inputs = [x.requires_grad_(), residual.requires_grad_(), weight.requires_grad_()]
+    for output in (0, 1):
+        ours = regions.region_op(3, 2)(*inputs, key)[output]
+        eager = (graphs.rms_norm(x + residual, weight), x + residual)[output]
+        cotangent = torch.randn(4, 32)
+        got = torch.autograd.grad(ours, inputs, cotangent, allow_unused=True)
+        expected = torch.autograd.grad(eager, inputs, cotangent, allow_unused=True)
+        for mine, theirs in zip(got, expected):
+            close(torch.zeros(32) if mine is None else mine, torch.zeros(32) if theirs is None else theirs, 2e-5, 2e-5)
+
+
+def test_numerical_gradient(norm_key):
+    """Independent of any derivation: central differences of the float32 kernel itself."""
+    x, weight = torch.randn(2, 32), torch.randn(32)
+    x.requires_grad_(), weight.requires_grad_()
+    direction = [torch.randn_like(x), torch.randn_like(weight)]
+    cotangent = torch.randn(2, 32)
+    op = regions.region_op(2, 1)
+    grads = torch.autograd.grad(op(x, weight, norm_key), (x, weight), cotangent)
+    step = 1e-2
+    with torch.no_grad():
+        ends = [
+            (op(x + sign * step * direction[0], weight + sign * step * direction[1], norm_key).double() * cotangent).sum()
+            for sign in (1, -1)
+        ]
+    slope = ((ends[0] - ends[1]) / (2 * step)).item()
+    dot = sum((grad * along).sum().item() for grad, along in zip(grads, direction))
+    assert abs(slope - dot) <= 2e-3 * max(1.0, abs(dot)), f"slope {slope}, gradient along it {dot}"
+
+
+def test_double_backward_is_refused_by_name(norm_key):
+    x, weight = torch.randn(4, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    y = regions.region_op(2, 1)(x, weight, norm_key)
+    (grad,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    close(grad, torch.autograd.grad(graphs.rms_norm(x, weight).sum(), x)[0], 2e-5, 2e-5)
+    with pytest.raises(RuntimeError, match="rms_norm.*_backward: double backward is not supported"):
+        grad.sum().backward()
+
+
+def test_double_backward_through_the_backend(norm_key):
+    x, weight = torch.randn(4, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    (grad,) = torch.autograd.grad(graphs.compiled(graphs.rms_norm)(x, weight).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward is not supported"):
+        grad.sum().backward()
+
+
+def test_a_second_backward_of_a_retained_graph(norm_key):
+    x, weight = torch.randn(4, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    y = regions.region_op(2, 1)(x, weight, norm_key).sum()
+    first = torch.autograd.grad(y, (x, weight), retain_graph=True)
+    assert all(torch.equal(a, b) for a, b in zip(first, torch.autograd.grad(y, (x, weight))))
+
+
+def test_backward_on_another_thread(norm_key):
+    import threading
+
+    x, weight = torch.randn(64, 32, requires_grad=True), torch.randn(32, requires_grad=True)
+    y = regions.region_op(2, 1)(x, weight, norm_key).sum()
+    thread = threading.Thread(target=y.backward)
+    thread.start(), thread.join()
+    close(x.grad, torch.autograd.grad(graphs.rms_norm(x, weight).sum(), x)[0], 2e-5, 2e-5)
+
+
+def test_inference_mode_and_no_grad(norm_key):
+    x, weight = torch.randn(4, 32, requires_grad=True), torch.randn(32)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            y = regions.region_op(2, 1)(x, weight, norm_key)
+        assert not y.requires_grad
+        close(y, graphs.rms_norm(x, weight).detach())
+
+
+# --- Refusals --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (lambda x, w: (x.bfloat16(), w), "x has dtype bf16, expected f32"),
+        (lambda x, w: (x.to(torch.complex64), w), "x has dtype torch dtype 9, expected f32"),
+        (lambda x, w: (x[0], w), "x has 1 dimensions, expected 2"),
+        (lambda x, w: (x[:, :16], w), "32"),
+        (lambda x, w: (x, w[:31]), "32"),
+    ],
+)
+def test_launch_refuses_what_the_graph_is_not(arguments, message, norm_key):
+    x, weight = torch.randn(4, 32), torch.randn(32)
+    regions.prepare(norm_key, torch.device("cpu"))
+    with pytest.raises(RuntimeError, match=message):
+        regions._launches[2, 1](*arguments(x, weight), norm_key)
+
+
+def test_launch_refuses_a_wrong_arity_and_an_unknown_key(norm_key):
+    x = torch.randn(4, 32)
+    with pytest.raises(RuntimeError, match="called with 1 inputs for 1 outputs, expected 2 for 1"):
+        regions._launches[1, 1](x, norm_key)
+    with pytest.raises(RuntimeError, match="no region with key 12345"):
+        regions._launches[1, 1](x, 12345)
+    with pytest.raises(cermet.Error, match="at most 10 and 6"):
+        regions.region_op(11, 1)
+
+
+def test_fakes_refuse_what_launches_refuse(norm_key):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        with pytest.raises(RuntimeError, match="x has dtype torch.bfloat16, expected torch.float32"):
+            regions._launches[2, 1](torch.empty(4, 32, dtype=torch.bfloat16), torch.empty(32), norm_key)
+        with pytest.raises(RuntimeError, match="x has size 31 in dimension 1, expected 32"):
+            regions._launches[2, 1](torch.empty(4, 31), torch.empty(32), norm_key)
+
+
+@pytest.mark.parametrize(
+    ("capability", "target"),
+    [((8, 0), "sm_80"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90"), ((10, 3), "sm_100"), ((12, 1), "sm_120")],
+)
+def test_targets_of_compute_capabilities(capability, target):
+    assert regions.cuda_target(*capability) == target
+
+
+def test_unsupported_devices_are_named():
+    with pytest.raises(cermet.Error, match="compute capability 7.5 is not supported"):
+        regions.cuda_target(7, 5)
+    with pytest.raises(cermet.Error, match="device meta is not supported"):
+        regions.target_of(torch.device("meta"))

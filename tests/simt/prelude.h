@@ -1,0 +1,178 @@
+// The prelude's names for a CPU: what compiler/device/prelude.cuh takes from the GPU comes from the machine of
+// Machine.h here. Everything else of a kernel's text is what NVRTC compiles.
+//
+// Stricter than a GPU where that finds mistakes: an address must be aligned to what is moved there, and an asynchronous
+// copy lands only when it is waited for.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define DEVICE inline
+#define __device__
+#define __noinline__
+#define SHARED static // blocks run one after another
+#define KERNEL(threads, blocks, entry, Arguments, ...)                                                                 \
+  extern "C" void entry(const void* arguments) {                                                                       \
+    __VA_ARGS__(*static_cast<const Arguments*>(arguments));                                                            \
+  }
+
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+
+// Filled in by the machine before the first block runs; the layout is Machine.h's.
+struct SimtCalls {
+  int (*threadIndex)();
+  i64 (*blockIndex)();
+  int (*blockRow)();
+  i64 (*blockCount)();
+  void (*barrier)();
+  float (*shuffleXor)(float value, int mask);
+  char* (*sharedMemory)();
+  void (*copyAsync)(char* shared, const char* global, int bytes);
+  void (*commitAsync)();
+  void (*waitAsync)(int pending);
+  void (*misaligned)(const void* address, int bytes);
+};
+extern "C" SimtCalls simt_calls;
+SimtCalls simt_calls;
+
+struct RowOperand {
+  char* base;
+  i64 stride[4];
+};
+template <int Operands> struct RowArguments {
+  i64 rows;
+  i64 partialRows;
+  i64 rowRank;
+  i64 extent[4];
+  float* partials;
+  RowOperand operand[Operands];
+};
+
+struct bf16 {
+  u16 bits;
+};
+struct f16 {
+  u16 bits;
+};
+
+DEVICE float float_from_bits(u32 bits) {
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+DEVICE float to_float(float value) {
+  return value;
+}
+DEVICE float to_float(bf16 value) {
+  return float_from_bits(u32(value.bits) << 16);
+}
+DEVICE float to_float(f16 value) {
+  _Float16 half;
+  std::memcpy(&half, &value, sizeof half);
+  return float(half);
+}
+
+template <class T> T from_float(float value);
+template <> DEVICE float from_float<float>(float value) {
+  return value;
+}
+template <> DEVICE bf16 from_float<bf16>(float value) {
+  u32 bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  if (value != value)
+    return {u16(0x7fff)};
+  return {u16((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
+}
+template <> DEVICE f16 from_float<f16>(float value) {
+  const _Float16 half = _Float16(value);
+  f16 result;
+  std::memcpy(&result, &half, sizeof half);
+  return result;
+}
+template <class T> DEVICE float round_to(float value) {
+  return to_float(from_float<T>(value));
+}
+
+template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector { T at[Count]; };
+
+template <class T, int Count> DEVICE void move_vector(char* target, const char* source) {
+  constexpr int kBytes = Count * sizeof(T), kPiece = kBytes < 16 ? kBytes : 16;
+  for (const char* address : {static_cast<const char*>(target), source})
+    if (reinterpret_cast<uintptr_t>(address) % kPiece != 0)
+      simt_calls.misaligned(address, kPiece);
+  std::memcpy(target, source, kBytes);
+}
+template <class T, int Count> DEVICE Vector<T, Count> load_vector(const char* base, i64 offset) {
+  Vector<T, Count> result;
+  move_vector<T, Count>(reinterpret_cast<char*>(&result), base + offset * i64(sizeof(T)));
+  return result;
+}
+template <class T, int Count> DEVICE void store_vector(char* base, i64 offset, const Vector<T, Count>& value) {
+  move_vector<T, Count>(base + offset * i64(sizeof(T)), reinterpret_cast<const char*>(&value));
+}
+template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>&) {}
+
+DEVICE int thread_index() {
+  return simt_calls.threadIndex();
+}
+DEVICE i64 block_index() {
+  return simt_calls.blockIndex();
+}
+DEVICE int block_row() {
+  return simt_calls.blockRow();
+}
+DEVICE i64 block_count() {
+  return simt_calls.blockCount();
+}
+DEVICE void barrier() {
+  simt_calls.barrier();
+}
+DEVICE float shuffle_xor(float value, int mask) {
+  return simt_calls.shuffleXor(value, mask);
+}
+DEVICE char* shared_memory() {
+  return simt_calls.sharedMemory();
+}
+
+template <int Bytes> DEVICE void copy_async(char* shared, const char* global) {
+  constexpr int kPiece = Bytes < 16 ? Bytes : 16;
+  static_assert(kPiece >= 4, "an asynchronous copy moves 4, 8 or 16 bytes");
+  for (int i = 0; i < Bytes; i += kPiece) {
+    if (reinterpret_cast<uintptr_t>(shared + i) % kPiece || reinterpret_cast<uintptr_t>(global + i) % kPiece)
+      simt_calls.misaligned(global + i, kPiece);
+    simt_calls.copyAsync(shared + i, global + i, kPiece);
+  }
+}
+DEVICE void commit_async() {
+  simt_calls.commitAsync();
+}
+template <int Pending> DEVICE void wait_async() {
+  simt_calls.waitAsync(Pending);
+}
+
+DEVICE float exact_exp(float x) {
+  return std::exp(x);
+}
+DEVICE float fast_exp(float x) {
+  return std::exp(x);
+}
+DEVICE float exact_sigmoid(float x) {
+  return 1.0f / (1.0f + std::exp(-x));
+}
+DEVICE float fast_sigmoid(float x) {
+  return exact_sigmoid(x);
+}
+DEVICE float exact_silu(float x) {
+  return x / (1.0f + std::exp(-x));
+}
+DEVICE float fast_silu(float x) {
+  return x * fast_sigmoid(x);
+}
+DEVICE float exact_divide(float x, float y) {
+  return x / y;
+}
+DEVICE float inverse_sqrt(float x) {
+  return 1.0f / std::sqrt(x);
+}

@@ -1,0 +1,45 @@
+"""Adds up JUnit files for test.sh.
+
+    totals.py --part FILE STATUS   one part's line; exits 1 when the part ended badly though no test of it failed
+    totals.py FOLDER               "N passed, N failed, N skipped" over the folder; exits 1 when a test failed or none ran
+"""
+from __future__ import annotations
+
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+
+def count(path: Path) -> tuple[int, int, int]:
+    """(passed, failed, skipped) test cases of one file."""
+    passed = failed = skipped = 0
+    for case in ElementTree.parse(path).iter("testcase"):
+        kinds = {child.tag for child in case}
+        if kinds & {"failure", "error"} or case.get("status") == "fail":
+            failed += 1
+        elif "skipped" in kinds or case.get("status") in ("disabled", "notrun"):
+            skipped += 1
+        else:
+            passed += 1
+    return passed, failed, skipped
+
+
+def part(path: Path, status: int) -> int:
+    if not path.exists():
+        print(f"   no results (its runner ended with status {status})")
+        return 1
+    passed, failed, skipped = count(path)
+    print(f"   {passed} passed, {failed} failed, {skipped} skipped")
+    return int(passed + failed == 0 or (status != 0 and failed == 0))
+
+
+def total(folder: Path) -> int:
+    sums = [sum(column) for column in zip(*map(count, sorted(folder.glob("*.xml"))))] or [0, 0, 0]
+    print(f"{sums[0]} passed, {sums[1]} failed, {sums[2]} skipped")
+    return int(sums[1] > 0 or sums[0] == 0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--part":
+        sys.exit(part(Path(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(total(Path(sys.argv[1])))

@@ -1,0 +1,51 @@
+// Graph texts that tests compile: the fused operations over any shape and type, as a frontend would send them.
+#pragma once
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+namespace cermet::tests {
+
+// "tensor<?x?x64xbf16, #cermet.symbols<["r0", "r1"]>>" from {"r0", "r1", "64"} and "bf16".
+inline std::string tensor(const std::vector<std::string>& dimensions, const std::string& type) {
+  std::string sizes, symbols;
+  for (const std::string& dimension : dimensions) {
+    bool number = dimension[0] >= '0' && dimension[0] <= '9';
+    sizes += (number ? dimension : "?") + "x";
+    if (!number)
+      symbols += (symbols.empty() ? "\"" : ", \"") + dimension + "\"";
+  }
+  return "tensor<" + sizes + type + (symbols.empty() ? ">" : ", #cermet.symbols<[" + symbols + "]>>");
+}
+
+inline std::string graph(const std::string& name, const std::string& arguments, const std::string& results,
+                         const std::string& body) {
+  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n  func.func @{}({}) -> ({}) {{\n{}  }}\n}}\n",
+                     name, arguments, results, body);
+}
+
+inline std::string rmsNorm(const std::vector<std::string>& dimensions, const std::string& x, const std::string& weight,
+                           const std::string& result, const std::string& attributes) {
+  std::string t = tensor(dimensions, x), w = tensor({dimensions.back()}, weight), r = tensor(dimensions, result);
+  return graph("rms_norm", fmt::format("%x: {}, %weight: {}", t, w), r,
+               fmt::format("    %y = cermet.rms_norm %x, %weight {{{}}} : {}, {} to {}\n    return %y : {}\n",
+                           attributes, t, w, r, r));
+}
+
+inline std::string addRmsNorm(const std::vector<std::string>& dimensions, const std::string& x,
+                              const std::string& weight, const std::string& result, const std::string& attributes) {
+  std::string t = tensor(dimensions, x), w = tensor({dimensions.back()}, weight), r = tensor(dimensions, result);
+  return graph(
+      "add_rms_norm", fmt::format("%x: {0}, %residual: {0}, %weight: {1}", t, w), r + ", " + t,
+      fmt::format("    %y, %sum = cermet.add_rms_norm %x, %residual, %weight {{{0}}} : {1}, {1}, {2} to {3}, {1}\n"
+                  "    return %y, %sum : {3}, {1}\n",
+                  attributes, t, w, r));
+}
+
+inline std::string glu(const std::vector<std::string>& dimensions, const std::string& type) {
+  std::string t = tensor(dimensions, type);
+  return graph("glu", fmt::format("%gate: {0}, %up: {0}", t), t,
+               fmt::format("    %y = cermet.glu %gate, %up : {0}\n    return %y : {0}\n", t));
+}
+
+} // namespace cermet::tests

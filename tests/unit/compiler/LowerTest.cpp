@@ -1,0 +1,240 @@
+// Lowering keeps a graph's meaning: the row program, run number by number, gives exactly what the interpreter gives for
+// the graph. And where there is no row program, the reason says so.
+#include "compiler/Lower.h"
+#include "ir/Decompose.h"
+#include "ir/Gradient.h"
+#include "ir/Interpreter.h"
+#include "ir/Text.h"
+#include "tests/unit/compiler/GraphTexts.h"
+#include "tests/unit/compiler/RandomGraph.h"
+#include "tests/unit/compiler/RowEvaluator.h"
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+
+using namespace cermet;
+using namespace cermet::tests;
+
+namespace {
+
+using Modules = std::vector<mlir::OwningOpRef<mlir::ModuleOp>>;
+
+class LowerTest : public testing::Test {
+protected:
+  LowerTest() { ir::registerDialects(context); }
+
+  mlir::OwningOpRef<mlir::ModuleOp> parsed(const std::string& text) {
+    std::string error;
+    auto module = ir::parseGraph(text, context, error);
+    EXPECT_TRUE(module) << error << "\n" << text;
+    return module;
+  }
+
+  std::string lower(mlir::ModuleOp module, LoweredFunction& lowered) {
+    mlir::OwningOpRef<mlir::ModuleOp> copy(module.clone());
+    mlir::func::FuncOp function = ir::graphFunction(*copy);
+    ir::decomposeFused(function);
+    ir::simplify(function);
+    return lowerToRowProgram(function, lowered);
+  }
+
+  std::string reason(const std::string& text) {
+    LoweredFunction lowered;
+    auto module = parsed(text);
+    return module ? lower(*module, lowered) : "";
+  }
+
+  // Runs both on the same random numbers; every output must be equal, bit by bit.
+  void compare(mlir::ModuleOp module, const std::vector<std::vector<int64_t>>& inputs, std::mt19937_64& random) {
+    LoweredFunction lowered;
+    std::string why = lower(module, lowered);
+    ASSERT_EQ(why, "") << ir::printGraph(module, false);
+    RowProgram again;
+    ASSERT_EQ(parse(print(lowered.program), again), "") << print(lowered.program);
+
+    mlir::func::FuncOp function = ir::graphFunction(module);
+    std::vector<ir::Array> arguments, expected;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ir::Array& argument = arguments.emplace_back();
+      argument.shape.assign(inputs[i].begin(), inputs[i].end());
+      int64_t count = 1;
+      for (int64_t size : inputs[i])
+        count *= size;
+      mlir::Type element = mlir::getElementTypeOrSelf(function.getArgumentTypes()[i]);
+      std::normal_distribution<double> normal;
+      for (int64_t k = 0; k < count; ++k)
+        argument.data.push_back(ir::roundTo(element, normal(random)));
+    }
+    std::string error;
+    ASSERT_TRUE(ir::interpret(module, arguments, true, expected, error)) << error;
+
+    const RowProgram& program = lowered.program;
+    OperandData data(program.operands.size());
+    int64_t rows = 1;
+    for (size_t i = 0; i < program.operands.size(); ++i) {
+      const Operand& operand = program.operands[i];
+      const ir::Array& array = operand.isOutput ? expected[lowered.positions[i]] : arguments[lowered.positions[i]];
+      if (operand.kind == OperandKind::Tile)
+        rows = static_cast<int64_t>(array.data.size()) / program.columns;
+      if (operand.kind == OperandKind::Row)
+        rows = static_cast<int64_t>(array.data.size());
+      if (!operand.isOutput)
+        data[i] = array.data;
+    }
+    evaluate(program, rows, data);
+    for (size_t i = 0; i < program.operands.size(); ++i) {
+      if (!program.operands[i].isOutput)
+        continue;
+      const std::vector<double>& wanted = expected[lowered.positions[i]].data;
+      ASSERT_EQ(data[i].size(), wanted.size()) << program.operands[i].name;
+      for (size_t k = 0; k < wanted.size(); ++k)
+        ASSERT_TRUE(data[i][k] == wanted[k] || (std::isnan(data[i][k]) && std::isnan(wanted[k])))
+            << program.operands[i].name << "[" << k << "] is " << data[i][k] << ", expected " << wanted[k] << "\n"
+            << ir::printGraph(module, false) << print(program);
+    }
+  }
+
+  // A graph, its forward and its backward; `rows` are the sizes of the symbols in the text's order.
+  void compareWithGradient(const std::string& text, const std::vector<int64_t>& tile) {
+    SCOPED_TRACE(text);
+    std::mt19937_64 random(std::random_device{}());
+    auto module = parsed(text);
+    ASSERT_TRUE(module);
+    auto sizesOf = [&](mlir::ModuleOp graph) {
+      std::vector<std::vector<int64_t>> sizes;
+      for (mlir::Type type : ir::graphFunction(graph).getArgumentTypes()) {
+        auto tensor = llvm::cast<mlir::RankedTensorType>(type);
+        std::vector<int64_t>& one = sizes.emplace_back();
+        for (int64_t i = 0; i < tensor.getRank(); ++i)
+          one.push_back(tensor.isDynamicDim(i) ? tile[i] : tensor.getDimSize(i));
+      }
+      return sizes;
+    };
+    compare(*module, sizesOf(*module), random);
+    ir::Gradient gradient;
+    std::string error;
+    llvm::SmallVector<bool> wanted(ir::graphFunction(*module).getNumArguments(), true);
+    ASSERT_TRUE(ir::differentiate(*module, wanted, gradient, error)) << error;
+    compare(*gradient.forward, sizesOf(*gradient.forward), random);
+    compare(*gradient.backward, sizesOf(*gradient.backward), random);
+  }
+
+  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
+};
+
+TEST_F(LowerTest, RmsNormAndItsGradientKeepTheirMeaning) {
+  for (const char* attributes : {"eps = 1.0e-6, round_before_weight", "eps = 1.0e-5", "eps = 0.0, weight_offset = 1.0"})
+    for (const char* type : {"bf16", "f32", "f16"})
+      compareWithGradient(rmsNorm({"r0", "r1", "40"}, type, type, type, attributes), {3, 5, 40});
+  compareWithGradient(rmsNorm({"r0", "33"}, "bf16", "f32", "f32", "eps = 1.0e-6, round_before_weight"), {7, 33});
+  compareWithGradient(rmsNorm({"r0", "r1", "r2", "3", "8"}, "bf16", "bf16", "bf16", "eps = 1.0e-6"), {2, 1, 3, 3, 8});
+}
+
+TEST_F(LowerTest, AddRmsNormAndItsGradientKeepTheirMeaning) {
+  for (const char* type : {"bf16", "f32", "f16"})
+    compareWithGradient(addRmsNorm({"r0", "r1", "40"}, type, type, type, "eps = 1.0e-6, round_before_weight"),
+                        {3, 5, 40});
+}
+
+TEST_F(LowerTest, GluAndItsGradientKeepTheirMeaning) {
+  for (const char* type : {"bf16", "f32", "f16"})
+    compareWithGradient(glu({"r0", "r1", "40"}, type), {3, 5, 40});
+}
+
+TEST_F(LowerTest, RandomGraphsKeepTheirMeaning) {
+  uint64_t first = std::random_device{}();
+  int lowered = 0;
+  for (uint64_t seed = first; seed < first + 500; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomGraph graph = randomGraph(seed);
+    auto module = parsed(graph.text);
+    ASSERT_TRUE(module);
+    std::mt19937_64 random(seed);
+    compare(*module, graph.inputs, random);
+    if (HasFatalFailure())
+      return;
+    ++lowered;
+  }
+  EXPECT_EQ(lowered, 500);
+}
+
+TEST_F(LowerTest, EqualGraphsGiveEqualPrograms) {
+  LoweredFunction a, b;
+  std::string text = addRmsNorm({"r0", "64"}, "bf16", "bf16", "bf16", "eps = 1.0e-6");
+  ASSERT_EQ(lower(*parsed(text), a), "");
+  ASSERT_EQ(lower(*parsed(text), b), "");
+  EXPECT_EQ(print(a.program), print(b.program));
+}
+
+TEST_F(LowerTest, NoTraceOfWhatIsUnused) {
+  std::string t = tensor({"r0", "64"}, "f32");
+  std::string text =
+      graph("f", "%a: " + t + ", %unused: " + t, t,
+            "    %d = cermet.exp %a : " + t + "\n    %b = cermet.neg %a : " + t + "\n    return %b : " + t + "\n");
+  LoweredFunction lowered;
+  ASSERT_EQ(lower(*parsed(text), lowered), "");
+  EXPECT_EQ(print(lowered.program), "program f 64\nin a tile f32\nout result0 tile f32\n%0 = load a : f32 element 0\n"
+                                    "%1 = neg %0 : f32 element 0\n%2 = store %1 result0 : f32 element 0\n");
+  EXPECT_EQ(lowered.positions, (std::vector<int>{0, 0}));
+}
+
+TEST_F(LowerTest, AnInputReturnedTwiceIsStoredTwice) {
+  std::string t = tensor({"r0", "64"}, "bf16");
+  LoweredFunction lowered;
+  ASSERT_EQ(lower(*parsed(graph("f", "%a: " + t, t + ", " + t, "    return %a, %a : " + t + ", " + t + "\n")), lowered),
+            "");
+  EXPECT_EQ(lowered.program.operands.size(), 3u);
+  EXPECT_EQ(lowered.program.instructions.size(), 3u);
+  EXPECT_EQ(lowered.positions, (std::vector<int>{0, 0, 1}));
+}
+
+TEST_F(LowerTest, SaysWhyThereIsNone) {
+  auto unary = [](const std::string& type) {
+    return graph("f", "%a: " + type, type, "    %b = cermet.neg %a : " + type + "\n    return %b : " + type + "\n");
+  };
+  EXPECT_EQ(reason(graph("f", "", "", "    return\n")), "it returns nothing");
+  EXPECT_EQ(reason(unary(tensor({"r0", "4"}, "f64"))),
+            "a is tensor<?x4xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32, bf16 and f16");
+  EXPECT_EQ(reason(unary(tensor({}, "f32"))), "all its tensors have rank 0; a row program needs a last dimension");
+  EXPECT_EQ(reason(unary(tensor({"r0", "c"}, "f32"))),
+            "the last dimension of [r0, c] is symbolic; a kernel is compiled for a number of columns");
+  EXPECT_EQ(reason(unary(tensor({"a", "b", "c", "d", "e", "8"}, "f32"))),
+            "[a, b, c, d, e, 8] has 5 row dimensions, a kernel takes 4");
+
+  std::string t = tensor({"r0", "8"}, "f32"), column = tensor({"8"}, "f32");
+  EXPECT_EQ(reason(graph("f", "%a: " + t, column,
+                         "    %s = cermet.sum_rows %a : " + t + " to " + column +
+                             "\n    %b = cermet.neg %s : " + column + "\n    return %b : " + column + "\n")),
+            "cermet.sum_rows is read again by cermet.neg; a sum over rows is complete only when the kernel ends");
+  std::string half = tensor({"r0", "8"}, "bf16"), halfColumn = tensor({"8"}, "bf16");
+  EXPECT_EQ(reason(graph("f", "%a: " + half, column,
+                         "    %s = cermet.sum_rows %a : " + half + " to " + halfColumn +
+                             "\n    %b = cermet.cast %s : " + halfColumn + " to " + column +
+                             "\n    return %b : " + column + "\n")),
+            "cermet.sum_rows is rounded to bf16 before cermet.cast");
+  std::string flat = tensor({"n", "8"}, "f32");
+  EXPECT_EQ(reason(graph("f", "%a: " + t + ", %b: " + flat, t + ", " + flat,
+                         "    return %a, %b : " + t + ", " + flat + "\n")),
+            "b has shape [n, 8], which is no tile, row or column of [r0, 8]");
+  EXPECT_EQ(reason(graph("f", "%a: " + t, tensor({"n", "8"}, "f32"),
+                         "    %b = cermet.reshape %a : " + t + " to " + flat + "\n    return %b : " + flat + "\n")),
+            "cermet.reshape has shape [n, 8], which is no tile, row or column of [r0, 8]");
+  EXPECT_EQ(reason(graph("f", "%a: " + t + ", %w: " + column, t + ", " + column,
+                         "    return %a, %w : " + t + ", " + column + "\n")),
+            "it returns w of shape [8]; a kernel stores [r0, 8], one value a row, or sums over rows");
+  EXPECT_EQ(
+      reason(graph("f", "%a: " + t, t,
+                   "    %b = cermet.opaque \"aten.sort\"(%a) : (" + t + ") -> " + t + "\n    return %b : " + t + "\n")),
+      "cermet.opaque does not work row by row");
+  std::string arguments, sum, previous = "%a0";
+  for (int i = 0; i < 16; ++i)
+    arguments += (i ? ", %a" : "%a") + std::to_string(i) + ": " + t;
+  for (int i = 1; i < 16; ++i) {
+    sum += "    %s" + std::to_string(i) + " = cermet.add " + previous + ", %a" + std::to_string(i) + " : " + t + "\n";
+    previous = "%s" + std::to_string(i);
+  }
+  EXPECT_EQ(reason(graph("f", arguments, t, sum + "    return " + previous + " : " + t + "\n")),
+            "it has 17 operands, a kernel takes 16");
+}
+
+} // namespace

@@ -1,0 +1,189 @@
+// Every kernel of the tests compiles for every architecture, without a GPU. NVRTC comes from CERMET_NVRTC or the
+// project's virtual environment.
+#include "compiler/Nvrtc.h"
+#include "compiler/Dump.h"
+#include "compiler/EmitCuda.h"
+#include "compiler/Plan.h"
+#include "compiler/Schedule.h"
+#include "ir/Gradient.h"
+#include "ir/Text.h"
+#include "tests/unit/compiler/GraphTexts.h"
+#include "tests/unit/compiler/RandomGraph.h"
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+using namespace cermet;
+using namespace cermet::tests;
+
+namespace {
+
+constexpr const char* kArchitectures[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
+
+std::string nvrtc() {
+  if (const char* given = std::getenv("CERMET_NVRTC"); given && *given)
+    return given;
+  std::error_code ignored;
+  std::filesystem::path packages = std::filesystem::path(SOURCE_DIR) / ".venv/lib";
+  for (const auto& python : std::filesystem::directory_iterator(packages, ignored)) {
+    std::filesystem::path folder = python.path() / "site-packages/nvidia/cu13/lib";
+    if (std::filesystem::exists(folder / "libnvrtc.so.13", ignored))
+      return folder;
+  }
+  return "";
+}
+
+class Nvrtc : public testing::Test {
+protected:
+  void SetUp() override {
+    std::string error;
+    CudaBinary binary;
+    if (compileCuda("", "probe", "sm_90", nvrtc(), binary, error) == CERMET_NOT_FOUND)
+      GTEST_SKIP() << "NVRTC is not installed: " << error;
+  }
+
+  // The specs of a graph's plan.
+  static std::vector<std::string> specs(const std::string& text, const std::string& target) {
+    std::string answer, error;
+    std::vector<std::string> result;
+    EXPECT_EQ(compileGraph(text, target, Dump(), answer, error), CERMET_OK) << error << text;
+    if (answer.empty())
+      return result;
+    const nlohmann::json plan = nlohmann::json::parse(answer);
+    for (const auto& step : plan["steps"])
+      if (step["kind"] == "kernel")
+        result.push_back(step["spec"]);
+    EXPECT_FALSE(result.empty()) << "no kernel in the plan of\n" << text;
+    return result;
+  }
+
+  static void build(const std::string& text, const std::string& architecture) {
+    for (const std::string& canonical : specs(text, architecture)) {
+      KernelSpec spec;
+      ASSERT_EQ(parse(canonical, spec), "");
+      CudaBinary binary;
+      std::string error;
+      ASSERT_EQ(compileCuda(emitCuda(spec), spec.program.name, architecture, nvrtc(), binary, error), CERMET_OK)
+          << error << canonical;
+      ASSERT_EQ(binary.cubin.substr(0, 4), "\x7f"
+                                           "ELF");
+      EXPECT_EQ(binary.log.find("warning"), std::string::npos) << binary.log << canonical;
+      EXPECT_GE(binary.nvrtcVersion, 12080);
+      KernelEntries entries = kernelEntries(spec);
+      for (const std::string& entry : {entries.vector, entries.scalar, entries.fold})
+        EXPECT_NE(binary.cubin.find(entry), std::string::npos) << entry;
+      ++built;
+    }
+  }
+
+  static inline int built = 0; // kernels, so that a suite that builds none cannot pass
+
+  // A graph, its forward and its backward, for every architecture.
+  static void buildWithGradient(const std::string& text) {
+    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+    ir::registerDialects(context);
+    std::string error;
+    auto module = ir::parseGraph(text, context, error);
+    ASSERT_TRUE(module) << error;
+    ir::Gradient gradient;
+    llvm::SmallVector<bool> wanted(ir::graphFunction(*module).getNumArguments(), true);
+    ASSERT_TRUE(ir::differentiate(*module, wanted, gradient, error)) << error;
+    std::string forward = ir::printGraph(*gradient.forward, false),
+                backward = ir::printGraph(*gradient.backward, false);
+    int before = built;
+    for (const char* architecture : kArchitectures) {
+      build(text, architecture);
+      build(forward, architecture);
+      build(backward, architecture);
+    }
+    EXPECT_EQ(built - before, 3 * static_cast<int>(std::size(kArchitectures)));
+  }
+};
+
+TEST_F(Nvrtc, RmsNormBf16) {
+  buildWithGradient(rmsNorm({"r0", "r1", "4096"}, "bf16", "bf16", "bf16", "eps = 1.0e-6, round_before_weight"));
+}
+TEST_F(Nvrtc, RmsNormF32) {
+  buildWithGradient(rmsNorm({"r0", "96"}, "f32", "f32", "f32", "eps = 1.0e-6"));
+}
+TEST_F(Nvrtc, RmsNormF16OfOddColumns) {
+  buildWithGradient(rmsNorm({"r0", "r1", "r2", "77"}, "f16", "f32", "f32", "eps = 1.0e-6, weight_offset = 1.0"));
+}
+TEST_F(Nvrtc, RmsNormOfHeads) {
+  buildWithGradient(rmsNorm({"r0", "r1", "r2", "128"}, "bf16", "bf16", "bf16", "eps = 1.0e-6, round_before_weight"));
+}
+TEST_F(Nvrtc, RmsNormOfLongRows) {
+  buildWithGradient(rmsNorm({"r0", "80000"}, "bf16", "bf16", "bf16", "eps = 1.0e-6"));
+}
+TEST_F(Nvrtc, AddRmsNormBf16) {
+  buildWithGradient(addRmsNorm({"r0", "r1", "4096"}, "bf16", "bf16", "bf16", "eps = 1.0e-6, round_before_weight"));
+}
+TEST_F(Nvrtc, GluBf16) {
+  buildWithGradient(glu({"r0", "r1", "14336"}, "bf16"));
+}
+TEST_F(Nvrtc, GluF32OfOddColumns) {
+  buildWithGradient(glu({"r0", "33"}, "f32"));
+}
+
+TEST_F(Nvrtc, RandomPrograms) {
+  uint64_t seed = std::random_device{}();
+  int before = built;
+  for (const char* architecture : kArchitectures)
+    for (int i = 0; i < 3; ++i, ++seed) {
+      SCOPED_TRACE(seed);
+      build(randomGraph(seed).text, architecture);
+    }
+  EXPECT_EQ(built - before, 3 * static_cast<int>(std::size(kArchitectures)));
+}
+
+TEST_F(Nvrtc, AFailureShowsTheLineTheLogAndTheVersions) {
+  CudaBinary binary;
+  std::string error;
+  EXPECT_EQ(compileCuda("// one\n// two\nextern \"C\" __global__ void f() { wrong(); }\n// four\n", "broken", "sm_90",
+                        nvrtc(), binary, error),
+            CERMET_COMPILE_FAILED);
+  for (const char* part :
+       {"broken for sm_90: NVRTC_ERROR_COMPILATION", "broken.cu(3): error: identifier \"wrong\" is undefined",
+        "    1 | // one\n", "    3 | extern \"C\" __global__ void f() { wrong(); }\n", "    4 | // four\n", "NVRTC 1"})
+    EXPECT_NE(error.find(part), std::string::npos) << part << "\n" << error;
+}
+
+TEST_F(Nvrtc, AnArchitectureItDoesNotKnow) {
+  CudaBinary binary;
+  std::string error;
+  EXPECT_EQ(compileCuda("", "old", "sm_20", nvrtc(), binary, error), CERMET_UNSUPPORTED);
+  EXPECT_NE(error.find("does not compile for sm_20; it knows sm_75 sm_80"), std::string::npos) << error;
+}
+
+TEST_F(Nvrtc, ThreadsCompileAtOnce) {
+  std::vector<CudaBinary> binaries(4);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < binaries.size(); ++i)
+    threads.emplace_back([&, i] {
+      std::string error, source = fmt::format("extern \"C\" __global__ void f(int* p) {{ *p = {}; }}", i);
+      EXPECT_EQ(compileCuda(source, "f", "sm_90", nvrtc(), binaries[i], error), CERMET_OK) << error;
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  for (const CudaBinary& binary : binaries) {
+    EXPECT_FALSE(binary.cubin.empty());
+    EXPECT_FALSE(binary.ptx.empty());
+  }
+}
+
+TEST(NvrtcSearch, SaysWhatItTriedAndWhatToDo) {
+  CudaBinary binary;
+  std::string error;
+  EXPECT_EQ(compileCuda("", "f", "sm_90", "/nowhere/libnvrtc.so.13", binary, error), CERMET_NOT_FOUND);
+  EXPECT_NE(
+      error.find("set CERMET_NVRTC to libnvrtc.so.13 or a directory that holds it. Tried:\n  /nowhere/libnvrtc.so.13:"),
+      std::string::npos)
+      << error;
+  EXPECT_EQ(compileCuda("", "f", "sm_90", "/usr/lib/x86_64-linux-gnu/libz.so.1", binary, error), CERMET_NOT_FOUND);
+  EXPECT_NE(error.find("it is not NVRTC"), std::string::npos) << error;
+}
+
+} // namespace

@@ -1,0 +1,194 @@
+// What a plan says: one kernel where one is enough, otherwise steps with buffers between them, in an order that works.
+#include "compiler/Plan.h"
+#include "compiler/Dump.h"
+#include "compiler/KernelSpec.h"
+#include "tests/unit/compiler/GraphTexts.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace cermet;
+using namespace cermet::tests;
+using nlohmann::json;
+
+namespace {
+
+json planOf(const std::string& text, const std::string& target = "sm_90") {
+  std::string answer, error;
+  EXPECT_EQ(compileGraph(text, target, Dump(), answer, error), CERMET_OK) << error << text;
+  return answer.empty() ? json() : json::parse(answer);
+}
+
+// Every step reads what is an input or was written by an earlier step; every output is written once.
+void checkOrder(const json& plan) {
+  std::set<int> written;
+  const json& values = plan["values"];
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i]["kind"] == "input")
+      written.insert(static_cast<int>(i));
+  for (const json& step : plan["steps"]) {
+    std::vector<int> reads, writes;
+    if (step["kind"] == "kernel")
+      for (const json& operand : step["operands"])
+        (operand["output"].get<bool>() ? writes : reads).push_back(operand["value"]);
+    else {
+      reads = step["operands"].get<std::vector<int>>();
+      writes = step["results"].get<std::vector<int>>();
+    }
+    for (int value : reads)
+      EXPECT_TRUE(written.contains(value)) << step["name"] << " reads " << values[value];
+    for (int value : writes)
+      EXPECT_TRUE(written.insert(value).second) << step << " writes " << values[value] << " again";
+  }
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_TRUE(written.contains(static_cast<int>(i))) << values[i] << " is never written";
+}
+
+TEST(Plan, OneKernelForOneNorm) {
+  json plan = planOf(addRmsNorm({"r0", "r1", "4096"}, "bf16", "bf16", "bf16", "eps = 1.0e-6"));
+  checkOrder(plan);
+  EXPECT_EQ(plan["format"], "cermet.plan.1");
+  EXPECT_EQ(plan["name"], "add_rms_norm");
+  ASSERT_EQ(plan["steps"].size(), 1u);
+  const json& step = plan["steps"][0];
+  EXPECT_EQ(step["skeleton"], "row");
+  EXPECT_EQ(step["columns"], 4096);
+  EXPECT_EQ(step["accumulators"], 0);
+  EXPECT_EQ(step["entries"]["fold"], "");
+  EXPECT_EQ(plan["values"][0],
+            json::parse(R"({"name": "x", "kind": "input", "dtype": "bf16", "dims": ["r0", "r1", 4096]})"));
+  KernelSpec spec;
+  ASSERT_EQ(parse(step["spec"], spec), "");
+  EXPECT_EQ(print(spec), step["spec"]);
+  EXPECT_EQ(spec.target, "sm_90");
+  EXPECT_EQ(step["threads"], spec.schedule.threads);
+  EXPECT_EQ(step["rows_per_block"], spec.schedule.threads / spec.schedule.threadsPerRow);
+}
+
+TEST(Plan, ElementwiseWorkIsFlat) {
+  json plan = planOf(glu({"r0", "14336"}, "bf16"));
+  ASSERT_EQ(plan["steps"].size(), 1u);
+  EXPECT_EQ(plan["steps"][0]["skeleton"], "flat");
+  EXPECT_EQ(plan["steps"][0]["vector"], 8);
+}
+
+TEST(Plan, AFrontendsSmallOperationsAreFusedAndReported) {
+  std::string t = tensor({"r0", "64"}, "bf16");
+  json plan = planOf(graph("f", "%gate: " + t + ", %up: " + t, t,
+                           "    %s = cermet.silu %gate : " + t + " loc(\"silu\")\n    %m = cermet.mul %s, %up : " + t +
+                               " loc(\"mul\")\n    return %m : " + t + "\n"));
+  ASSERT_EQ(plan["regions"].size(), 1u);
+  EXPECT_EQ(plan["regions"][0]["pattern"], "glu");
+  EXPECT_EQ(plan["regions"][0]["results"], json({"mul"}));
+  EXPECT_EQ(plan["values"][2]["name"], "mul");
+}
+
+// norm, matmul, glu of its result: three steps, two of them kernels.
+std::string block() {
+  std::string x = tensor({"r0", "64"}, "bf16"), w = tensor({"64"}, "bf16"), m = tensor({"64", "64"}, "bf16");
+  return graph("block", "%x: " + x + ", %w: " + w + ", %m: " + m, x,
+               "    %n = cermet.rms_norm %x, %w {eps = 1.0e-6} : " + x + ", " + w + " to " + x +
+                   "\n    %h = cermet.matmul %n, %m {transpose_rhs} : " + x + ", " + m + " to " + x +
+                   "\n    %g = cermet.glu %h, %x : " + x + "\n    return %g : " + x + "\n");
+}
+
+TEST(Plan, AMatmulSplitsItIntoSteps) {
+  json plan = planOf(block());
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 3u);
+  EXPECT_EQ(plan["steps"][0]["name"], "rms_norm");
+  EXPECT_EQ(plan["steps"][1]["kind"], "external");
+  EXPECT_EQ(plan["steps"][1]["op"], "cermet.matmul");
+  EXPECT_EQ(plan["steps"][1]["attributes"], json({{"transpose_rhs", true}}));
+  EXPECT_EQ(plan["steps"][1]["line"], 4);
+  EXPECT_EQ(plan["steps"][2]["name"], "glu");
+  EXPECT_EQ(plan["values"].size(), 6u); // three inputs, one output, two buffers
+  EXPECT_EQ(plan["values"][4]["kind"], "buffer");
+  EXPECT_EQ(plan["values"][4]["dims"], json({"r0", 64}));
+}
+
+TEST(Plan, EqualStepsShareAKernel) {
+  std::string x = tensor({"r0", "64"}, "bf16"), w = tensor({"64"}, "bf16"), m = tensor({"64", "64"}, "bf16");
+  json plan = planOf(graph("two", "%x: " + x + ", %w1: " + w + ", %w2: " + w + ", %m: " + m, x,
+                           "    %a = cermet.rms_norm %x, %w1 {eps = 1.0e-6} : " + x + ", " + w + " to " + x +
+                               " loc(\"first\")\n    %h = cermet.matmul %a, %m : " + x + ", " + m + " to " + x +
+                               "\n    %b = cermet.rms_norm %h, %w2 {eps = 1.0e-6} : " + x + ", " + w + " to " + x +
+                               " loc(\"second\")\n    return %b : " + x + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 3u);
+  EXPECT_EQ(plan["steps"][0]["spec"], plan["steps"][2]["spec"]);
+}
+
+TEST(Plan, ConstantsAndBroadcastsAreRepeatedNotStored) {
+  std::string x = tensor({"r0", "64"}, "f32"), w = tensor({"64"}, "f32"), m = tensor({"64", "64"}, "f32");
+  json plan =
+      planOf(graph("f", "%x: " + x + ", %w: " + w + ", %m: " + m, x,
+                   "    %c = cermet.constant 2.0 : " + x + "\n    %b = cermet.broadcast %w : " + w + " to " + x +
+                       "\n    %s = cermet.mul %x, %c : " + x + "\n    %h = cermet.matmul %s, %m : " + x + ", " + m +
+                       " to " + x + "\n    %r = cermet.add %h, %b : " + x + "\n    return %r : " + x + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 3u);
+  EXPECT_EQ(plan["steps"][2]["operands"][1]["kind"], "column");
+}
+
+TEST(Plan, ABroadcastThatAMatmulReadsIsStored) {
+  std::string x = tensor({"r0", "64"}, "f32"), w = tensor({"64"}, "f32"), m = tensor({"64", "64"}, "f32");
+  json plan = planOf(graph("f", "%x: " + x + ", %w: " + w + ", %m: " + m, x + ", " + x,
+                           "    %b = cermet.broadcast %w : " + w + " to " + x +
+                               "\n    %h = cermet.matmul %b, %m : " + x + ", " + m + " to " + x +
+                               "\n    %r = cermet.add %h, %x : " + x + "\n    return %r, %b : " + x + ", " + x + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 3u);
+  EXPECT_EQ(plan["steps"][0]["name"], "broadcast");
+}
+
+TEST(Plan, ReturnedInputsAndValuesReturnedTwiceAreCopied) {
+  std::string x = tensor({"r0", "64"}, "f32"), m = tensor({"64", "64"}, "f32"), odd = tensor({"n"}, "i64");
+  json plan = planOf(graph("f", "%x: " + x + ", %m: " + m + ", %i: " + odd, x + ", " + x + ", " + x + ", " + odd,
+                           "    %h = cermet.matmul %x, %m : " + x + ", " + m + " to " + x +
+                               "\n    return %h, %h, %x, %i : " + x + ", " + x + ", " + x + ", " + odd + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 4u);
+  EXPECT_EQ(plan["steps"][1]["name"], "copy");
+  EXPECT_EQ(plan["steps"][2]["name"], "copy");
+  EXPECT_EQ(plan["steps"][3]["op"], "cermet.copy");
+}
+
+TEST(Plan, WhatNoKernelTakesIsExternalWithTheReason) {
+  std::string x = tensor({"r0", "64"}, "f64"), w = tensor({"64"}, "f64"), y = tensor({"n", "64"}, "f64");
+  json plan = planOf(graph("f", "%x: " + x + ", %w: " + w, y,
+                           "    %n = cermet.rms_norm %x, %w {eps = 1.0e-6} : " + x + ", " + w + " to " + x +
+                               "\n    %o = cermet.opaque \"aten.sort\"(%n) {dim = -1 : i64} : (" + x + ") -> " + x +
+                               "\n    %r = cermet.reshape %o : " + x + " to " + y + "\n    return %r : " + y + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 3u);
+  EXPECT_EQ(plan["steps"][0]["op"], "cermet.rms_norm");
+  EXPECT_EQ(plan["steps"][0]["reason"],
+            "operand0 is tensor<?x64xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32, bf16 and f16");
+  EXPECT_EQ(plan["steps"][1]["op"], "cermet.opaque");
+  EXPECT_EQ(plan["steps"][1]["attributes"]["target"], "aten.sort");
+  EXPECT_EQ(plan["steps"][1]["attributes"]["dim"], -1);
+  EXPECT_FALSE(plan["steps"][1].contains("reason"));
+  EXPECT_EQ(plan["steps"][2]["op"], "cermet.reshape");
+}
+
+TEST(Plan, HostEntriesAreTheHosts) {
+  json plan = planOf(glu({"r0", "64"}, "f32"), "host:x86-64-v3");
+  EXPECT_EQ(plan["steps"][0]["entries"]["vector"], plan["steps"][0]["entries"]["scalar"]);
+  EXPECT_EQ(plan["steps"][0]["vector"], 1);
+}
+
+TEST(Plan, ManySmallOperationsTakeLinearTime) {
+  std::string x = tensor({"r0", "64"}, "f32"), m = tensor({"64", "64"}, "f32"), body, previous = "%x";
+  for (int i = 0; i < 1000; ++i) {
+    body += fmt::format("    %v{} = cermet.{} : {}\n", i, i % 10 ? "neg " + previous : "exp " + previous, x);
+    previous = "%v" + std::to_string(i);
+  }
+  body +=
+      "    %h = cermet.matmul " + previous + ", %m : " + x + ", " + m + " to " + x + "\n    return %h : " + x + "\n";
+  json plan = planOf(graph("long", "%x: " + x + ", %m: " + m, x, body));
+  checkOrder(plan);
+  EXPECT_EQ(plan["steps"].size(), 1001u);
+}
+
+} // namespace

@@ -1,0 +1,193 @@
+// The canonical texts of row programs and kernel specs.
+#include "compiler/KernelSpec.h"
+#include <cmath>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+
+using namespace cermet;
+
+namespace {
+
+// x * rsqrt(sum(x^2) + c) stored, x summed over rows: every kind of operand and instruction but the plain ones.
+RowProgram sample(double constant) {
+  RowProgram program;
+  program.name = "sample";
+  program.columns = 96;
+  program.operands = {{"x", OperandKind::Tile, DType::BF16},         {"scale", OperandKind::Row, DType::F32},
+                      {"w", OperandKind::Column, DType::F16},        {"s", OperandKind::Scalar, DType::F32},
+                      {"y", OperandKind::Tile, DType::F16, true},    {"r", OperandKind::Row, DType::F32, true},
+                      {"dw", OperandKind::Column, DType::BF16, true}};
+  using enum Opcode;
+  program.instructions = {{Load, DType::BF16, Space::Element, 0, {-1, -1}, 0},
+                          {Load, DType::F32, Space::Row, 0, {-1, -1}, 1},
+                          {Load, DType::F16, Space::Column, 0, {-1, -1}, 2},
+                          {Load, DType::F32, Space::Uniform, 0, {-1, -1}, 3},
+                          {Constant, DType::F32, Space::Uniform, 0, {-1, -1}, -1, constant},
+                          {Mul, DType::F32, Space::Element, 0, {0, 0}},
+                          {ReduceSum, DType::F32, Space::Row, 0, {5, -1}},
+                          {Add, DType::F32, Space::Row, 1, {6, 4}},
+                          {Rsqrt, DType::F32, Space::Row, 1, {7, -1}},
+                          {Mul, DType::F16, Space::Element, 1, {0, 8}},
+                          {Mul, DType::F16, Space::Element, 1, {9, 2}},
+                          {Sub, DType::F32, Space::Row, 1, {8, 1}},
+                          {Mul, DType::F32, Space::Row, 1, {11, 3}},
+                          {Store, DType::F16, Space::Element, 1, {10, -1}, 4},
+                          {Store, DType::F32, Space::Row, 1, {12, -1}, 5},
+                          {AccumulateRows, DType::BF16, Space::Column, 1, {9, -1}, 6}};
+  return program;
+}
+
+KernelSpec sampleSpec() {
+  KernelSpec spec{"sm_90", "traced", sample(1e-6), {}};
+  spec.schedule.skeleton = Skeleton::Row;
+  spec.schedule.threadsPerRow = 32;
+  spec.schedule.vector = 8;
+  spec.schedule.stages = 2;
+  spec.schedule.sharedBytes = 4096;
+  return spec;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return at == std::string::npos ? text : text.replace(at, from.size(), to);
+}
+
+TEST(RowProgram, TextComesBackExactly) {
+  std::mt19937_64 random(std::random_device{}());
+  for (int i = 0; i < 1000; ++i) {
+    RowProgram program = sample(std::bit_cast<double>(random())), parsed;
+    std::string text = print(program);
+    ASSERT_EQ(parse(text, parsed), "") << text;
+    ASSERT_EQ(print(parsed), text);
+    if (!std::isnan(program.instructions[4].constant)) {
+      ASSERT_EQ(parsed.instructions[4].constant, program.instructions[4].constant) << text;
+    }
+  }
+}
+
+TEST(RowProgram, TextKeepsUnusualNumbers) {
+  for (double value :
+       {0.0, -0.0, double(INFINITY), -double(INFINITY), std::numeric_limits<double>::denorm_min(), 1e308, 0.1}) {
+    RowProgram parsed;
+    ASSERT_EQ(parse(print(sample(value)), parsed), "");
+    EXPECT_EQ(std::bit_cast<uint64_t>(parsed.instructions[4].constant), std::bit_cast<uint64_t>(value)) << value;
+  }
+}
+
+TEST(RowProgram, KnowsItsStages) {
+  RowProgram program = sample(1);
+  EXPECT_EQ(program.stages(), 2);
+  EXPECT_TRUE(program.reduces());
+  EXPECT_TRUE(program.accumulates());
+  program.instructions.resize(6);
+  EXPECT_EQ(program.stages(), 1);
+  EXPECT_FALSE(program.reduces());
+  EXPECT_FALSE(program.accumulates());
+}
+
+struct Refusal {
+  const char *from, *to, *message;
+};
+
+TEST(RowProgram, RefusesWhatIsNotOne) {
+  const Refusal refusals[] = {
+      {"program sample 96", "program sample", "line 1: expected `program <name> <columns>`"},
+      {"program sample 96", "program 9 96", "line 1: expected `program <name> <columns>`"},
+      {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
+      {"in x tile bf16", "in x tile f64", "line 2: expected `in|out <name> tile|row|column|scalar f32|bf16|f16`"},
+      {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
+      {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
+      {"%3 = load s", "%3 = load t", "line 12: no operand is called `t`"},
+      {"constant 1", "constant one", "line 13: expected a number"},
+      {"mul %0 %0", "mul %0", "line 14: mul takes 2 values"},
+      {"mul %0 %0", "mul %0 %5", "program sample: instruction 5: input %5 is not an earlier value"},
+      {"mul %0 %0 : f32 element 0", "mul %0 %0 : f32 element 1",
+       "program sample: instruction 5: stage is 1, expected 0 (the reductions on its longest path)"},
+      {"mul %0 %0 : f32 element 0", "mul %0 %0 : f32 element",
+       "line 14: expected `: <type> <space> <stage>` at the end"},
+      {"mul %0 %0 : f32 element", "mul %0 %0 : f32 row",
+       "program sample: instruction 5: a row result cannot read %0, which is element"},
+      {"reduce_sum %5 : f32 row", "reduce_sum %5 : f32 element",
+       "program sample: instruction 6: reduce_sum gives a row value"},
+      {"reduce_sum %5", "reduce_sum %4",
+       "program sample: instruction 6: reduce_sum takes an element value, %4 is uniform"},
+      {"store %12 r", "store %12 scale", "program sample: instruction 14: store of scale, which is an input"},
+      {"store %10 y : f16", "store %10 y : f32", "program sample: instruction 13: type is f32, expected f16 (of y)"},
+      {"accumulate_rows %9 dw : bf16", "accumulate_rows %13 dw : bf16",
+       "program sample: instruction 15: input %13 is a store, which has no value"},
+      {"store %12 r : f32 row 1\n%15 = accumulate_rows %9 dw : bf16 column 1\n", "store %12 r : f32 row 1\n",
+       "program sample: output dw is written 0 times, expected once"}};
+  for (const Refusal& refusal : refusals) {
+    RowProgram program;
+    EXPECT_EQ(parse(replaced(print(sample(1)), refusal.from, refusal.to), program), refusal.message) << refusal.to;
+    EXPECT_EQ(program.columns, 0) << "a refused text left something behind";
+  }
+}
+
+TEST(RowProgram, AnyTruncatedOrBentTextIsRefusedOrRead) {
+  std::mt19937_64 random(std::random_device{}());
+  std::string text = print(sampleSpec());
+  for (int i = 0; i < 20000; ++i) {
+    std::string bent = text;
+    for (int k = static_cast<int>(random() % 4); k >= 0; --k)
+      bent[random() % bent.size()] = static_cast<char>(random() % 4 ? " %0123456789\n"[random() % 13] : random());
+    if (random() % 4 == 0)
+      bent.resize(random() % bent.size());
+    KernelSpec spec, again;
+    if (parse(bent, spec).empty()) {
+      ASSERT_EQ(parse(print(spec), again), "") << bent;
+      ASSERT_EQ(print(again), print(spec));
+    }
+  }
+}
+
+TEST(KernelSpec, TextComesBackExactly) {
+  KernelSpec parsed;
+  std::string text = print(sampleSpec());
+  ASSERT_EQ(parse(text, parsed), "");
+  EXPECT_EQ(print(parsed), text);
+  EXPECT_EQ(parsed.target, "sm_90");
+  EXPECT_EQ(parsed.schedule.threadsPerRow, 32);
+  EXPECT_EQ(parsed.schedule.stages, 2);
+  EXPECT_EQ(parsed.schedule.sharedBytes, 4096);
+}
+
+TEST(KernelSpec, EveryFieldIsInTheText) {
+  std::string text = print(sampleSpec());
+  for (auto change : std::vector<void (*)(KernelSpec&)>{
+           [](KernelSpec& s) { s.target = "sm_80"; }, [](KernelSpec& s) { s.schedule.skeleton = Skeleton::Flat; },
+           [](KernelSpec& s) { s.schedule.threads = 512; }, [](KernelSpec& s) { s.schedule.threadsPerRow = 64; },
+           [](KernelSpec& s) { s.schedule.vector = 4; }, [](KernelSpec& s) { s.schedule.vectorsPerThread = 3; },
+           [](KernelSpec& s) { s.schedule.stages = 3; }, [](KernelSpec& s) { s.schedule.blocksPerSm = 2; },
+           [](KernelSpec& s) { s.schedule.residentBlocks = 3; }, [](KernelSpec& s) { s.schedule.sharedBytes = 1; },
+           [](KernelSpec& s) { s.program.columns = 97; }}) {
+    KernelSpec changed = sampleSpec();
+    change(changed);
+    EXPECT_NE(print(changed), text);
+  }
+}
+
+TEST(KernelSpec, RefusesWhatIsNotOne) {
+  const Refusal refusals[] = {
+      {"cermet.kernel.1", "cermet.kernel.9",
+       "kernel spec, line 1: begins with `cermet.kernel.9`, expected `cermet.kernel.1`"},
+      {"target sm_90\n", "target\n", "kernel spec, line 2: expected `target <name>`"},
+      {"numerics traced", "numerics loose", "kernel spec, line 3: expected `numerics traced`"},
+      {"schedule row", "schedule column",
+       "kernel spec, line 4: expected `schedule flat|row threads=...` and the other settings"},
+      {"threads=256", "threads=250", "kernel spec, line 4: threads is 250, expected a multiple of 32 up to 1024"},
+      {"vector=8", "vector=x", "kernel spec, line 4: expected `vector=<number>`, given `vector=x`"},
+      {"vector=8", "vector=3", "kernel spec, line 4: vector is 3, expected 1, 2, 4, 8 or 16"},
+      {"threads_per_row=32", "threads_per_row=48",
+       "kernel spec, line 4: threads_per_row is 48, expected a power of two up to threads (256) or threads itself"},
+      {"program sample 96", "program sample", "kernel spec: line 1: expected `program <name> <columns>`"}};
+  for (const Refusal& refusal : refusals) {
+    KernelSpec spec;
+    EXPECT_EQ(parse(replaced(print(sampleSpec()), refusal.from, refusal.to), spec), refusal.message) << refusal.to;
+  }
+}
+
+} // namespace

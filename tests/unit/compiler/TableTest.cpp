@@ -1,0 +1,215 @@
+// libcermet_compiler through its one export, as libcermet calls it.
+#include "BuildId.h"
+#include "compiler/CompilerApi.h"
+#include "tests/unit/compiler/GraphTexts.h"
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+using namespace cermet::tests;
+using nlohmann::json;
+
+namespace {
+
+const cermet_compiler_table& table = *cermet_compiler_table_v1();
+
+// An answer or an error, released.
+std::string take(cermet_buffer& buffer) {
+  std::string result(buffer.data ? buffer.data : "", buffer.size);
+  table.release(&buffer);
+  EXPECT_EQ(buffer.data, nullptr);
+  return result;
+}
+
+struct Reply {
+  cermet_status status;
+  std::string answer, error;
+};
+
+template <typename Call> Reply ask(Call call) {
+  cermet_buffer answer{}, error{};
+  cermet_status status = call(&answer, &error);
+  return {status, take(answer), take(error)};
+}
+
+Reply compile(const std::string& text, const char* target, const char* dump = "") {
+  cermet_compiler_options options{"", dump};
+  return ask([&](cermet_buffer* answer, cermet_buffer* error) {
+    return table.compile(text.data(), text.size(), target, &options, answer, error);
+  });
+}
+
+const std::string kNorm = rmsNorm({"r0", "r1", "64"}, "bf16", "bf16", "bf16", "eps = 1.0e-6");
+
+TEST(Table, NamesItsBuild) {
+  EXPECT_EQ(table.table_version, 1u);
+  EXPECT_STREQ(table.build_id, CERMET_BUILD_ID);
+}
+
+TEST(Table, CompilesForEveryTarget) {
+  for (const char* target :
+       {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "host:x86-64-v2", "host:x86-64-v3", "host:x86-64-v4"}) {
+    Reply reply = compile(kNorm, target);
+    ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+    EXPECT_EQ(json::parse(reply.answer)["target"], target);
+  }
+}
+
+TEST(Table, RefusesAnUnknownTarget) {
+  Reply reply = compile(kNorm, "sm_70");
+  EXPECT_EQ(reply.status, CERMET_UNSUPPORTED);
+  EXPECT_EQ(reply.error, "target `sm_70` is not known; expected one of sm_80 sm_86 sm_89 sm_90 sm_100 sm_120 "
+                         "host:x86-64-v2 host:x86-64-v3 host:x86-64-v4");
+}
+
+TEST(Table, BuildsAHostKernel) {
+  std::string spec = json::parse(compile(kNorm, "host:x86-64-v2").answer)["steps"][0]["spec"];
+  int32_t version = -1;
+  cermet_compiler_options options{"", ""};
+  Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+    return table.build_kernel(spec.data(), spec.size(), &options, answer, &version, error);
+  });
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  EXPECT_EQ(reply.answer.substr(0, 4), "\x7f"
+                                       "ELF");
+  EXPECT_EQ(version, 0);
+}
+
+TEST(Table, ShowsSources) {
+  for (auto [target, word] : {std::pair{"sm_90", "__global__"}, {"host:x86-64-v3", "define"}}) {
+    std::string spec = json::parse(compile(kNorm, target).answer)["steps"][0]["spec"];
+    Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+      return table.kernel_source(spec.data(), spec.size(), answer, error);
+    });
+    ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+    EXPECT_NE(reply.answer.find(word), std::string::npos) << reply.answer;
+  }
+}
+
+TEST(Table, RefusesASpecThatIsNone) {
+  std::string spec = json::parse(compile(kNorm, "sm_90").answer)["steps"][0]["spec"];
+  size_t at = spec.find("sm_90");
+  std::string other = std::string(spec).replace(at, 5, "sm_70");
+  int32_t version = 0;
+  cermet_compiler_options options{"", ""};
+  for (auto [text, status, message] :
+       {std::tuple{std::string("nonsense"), CERMET_INVALID_ARGUMENT,
+                   "kernel spec, line 1: begins with `nonsense`, expected `cermet.kernel.1`"},
+        {std::string(), CERMET_INVALID_ARGUMENT, "kernel spec, line 0: begins with ``, expected `cermet.kernel.1`"},
+        {other, CERMET_UNSUPPORTED, "target `sm_70` is not known"}}) {
+    Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+      return table.build_kernel(text.data(), text.size(), &options, answer, &version, error);
+    });
+    EXPECT_EQ(reply.status, status);
+    EXPECT_EQ(reply.error.substr(0, strlen(message)), message);
+  }
+}
+
+TEST(Table, MatchesWithoutATarget) {
+  cermet_compiler_options options{"", ""};
+  Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+    return table.match(kNorm.data(), kNorm.size(), &options, answer, error);
+  });
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  EXPECT_EQ(json::parse(reply.answer)["format"], "cermet.match.1");
+}
+
+TEST(Table, DifferentiatesWhatIsWanted) {
+  cermet_compiler_options options{"", ""};
+  auto differentiate = [&](std::vector<uint8_t> wanted) {
+    return ask([&](cermet_buffer* answer, cermet_buffer* error) {
+      return table.differentiate(kNorm.data(), kNorm.size(), wanted.data(), static_cast<int32_t>(wanted.size()),
+                                 &options, answer, error);
+    });
+  };
+  Reply reply = differentiate({1, 1});
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  json answer = json::parse(reply.answer);
+  EXPECT_EQ(answer["format"], "cermet.gradient.1");
+  EXPECT_EQ(answer["backward_outputs"], json({0, 1}));
+  // One kernel each way: nothing of a norm's gradient needs a second pass over memory.
+  for (const char* part : {"forward", "backward"}) {
+    Reply plan = compile(answer[part], "sm_90");
+    ASSERT_EQ(plan.status, CERMET_OK) << plan.error;
+    EXPECT_EQ(json::parse(plan.answer)["steps"].size(), 1u);
+  }
+  EXPECT_EQ(json::parse(differentiate({0, 1}).answer)["backward_outputs"], json({1}));
+  EXPECT_EQ(differentiate({1}).error, "differentiate: `wanted` has 1 entries, expected 2 (one for each input)");
+  EXPECT_EQ(differentiate({0, 0}).error,
+            "differentiate: no input is wanted; set the entry of at least one in `wanted`");
+}
+
+TEST(Table, InterpretsInFloat64) {
+  std::string text = rmsNorm({"r0", "2"}, "f64", "f64", "f64", "eps = 0.0");
+  double x[] = {3, 4, 6, 8}, weight[] = {1, 2}, y[4] = {};
+  int64_t tile[] = {2, 2}, column[] = {2}, wrong[] = {4, 2};
+  cermet_tensor tensors[] = {
+      {x, tile, nullptr, 2, CERMET_F64}, {weight, column, nullptr, 1, CERMET_F64}, {y, tile, nullptr, 2, CERMET_F64}};
+  auto interpret = [&](int32_t count) {
+    return ask([&](cermet_buffer*, cermet_buffer* error) {
+      return table.interpret(text.data(), text.size(), 0, tensors, count, error);
+    });
+  };
+  Reply reply = interpret(3);
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  for (int row = 0; row < 2; ++row) {
+    EXPECT_NEAR(y[2 * row], 3 / std::sqrt(12.5), 1e-14);
+    EXPECT_NEAR(y[2 * row + 1], 2 * 4 / std::sqrt(12.5), 1e-14);
+  }
+  EXPECT_EQ(interpret(2).error, "interpret: 2 tensors given, expected 3 (2 inputs, then 1 outputs)");
+  tensors[2].sizes = wrong;
+  EXPECT_EQ(interpret(3).error, "output 0: sizes are [4, 2], expected [2, 2]");
+  tensors[2] = {nullptr, tile, nullptr, 2, CERMET_F64};
+  EXPECT_EQ(interpret(3).error, "output 0: data is NULL, expected 4 float64 numbers");
+  tensors[0].dtype = CERMET_F32;
+  EXPECT_EQ(interpret(3).error, "x: dtype is 0, expected 3 (the graph's, as cermet_dtype)");
+  tensors[0] = {x, column, nullptr, 1, CERMET_F64};
+  EXPECT_EQ(interpret(3).error, "x: rank is 1, expected 2");
+  tensors[0] = {x, nullptr, nullptr, 2, CERMET_F64};
+  EXPECT_EQ(interpret(3).error, "x: sizes is NULL, expected 2 numbers");
+}
+
+TEST(Table, AnswersThreadsAtOnceAndAlike) {
+  std::vector<std::string> answers(8);
+  std::vector<std::thread> threads;
+  for (std::string& answer : answers)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i)
+        answer = compile(kNorm, "sm_90").answer;
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_FALSE(answers[0].empty());
+  for (const std::string& answer : answers)
+    EXPECT_EQ(answer, answers[0]);
+}
+
+TEST(Table, DumpsEveryTextAndNeverFailsForIt) {
+  std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / ("cermet-dump-" + std::to_string(getpid()));
+  Reply reply = compile(kNorm, "host:x86-64-v3", folder.c_str());
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  std::string spec = json::parse(reply.answer)["steps"][0]["spec"];
+  cermet_compiler_options options{"", folder.c_str()};
+  int32_t version;
+  reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+    return table.build_kernel(spec.data(), spec.size(), &options, answer, &version, error);
+  });
+  ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
+  std::set<std::string> extensions;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::string name = entry.path().filename();
+    EXPECT_TRUE(name.starts_with("rms_norm-")) << name;
+    extensions.insert(name.substr(name.find('.') + 1));
+    EXPECT_GT(std::filesystem::file_size(entry), 0u) << name;
+  }
+  for (const char* expected : {"graph.mlir", "raised.mlir", "program", "spec", "ll", "so", "sh"})
+    EXPECT_TRUE(extensions.contains(expected)) << expected;
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(compile(kNorm, "sm_90", "/dev/null/nowhere").status, CERMET_OK);
+}
+
+} // namespace

@@ -1,0 +1,33 @@
+// Row programs written by hand, as lowering would make them.
+#pragma once
+#include "compiler/RowProgram.h"
+
+namespace cermet::test {
+
+// Appends instructions and keeps spaces and stages right. A value is its instruction's index.
+class ProgramBuilder {
+public:
+  ProgramBuilder(std::string name, int64_t columns) : program{std::move(name), columns, {}, {}} {}
+
+  int load(const std::string& name, OperandKind kind, DType dtype);
+  int constant(double value);
+  int compute(Opcode opcode, int a, int b = -1, DType type = DType::F32);
+  int sum(int value);
+  int spread(int value, Space space); // the same number at every place of a wider space
+  void store(const std::string& name, OperandKind kind, DType dtype, int value); // a column: summed over rows
+
+  RowProgram program;
+
+private:
+  int append(Instruction instruction);
+};
+
+RowProgram rmsNorm(int64_t columns, DType dtype);                       // x, weight -> y, rstd; Llama's roundings
+RowProgram rmsNormBackward(int64_t columns, DType dtype);               // x, weight, rstd, dy -> dx, dweight
+RowProgram addRmsNorm(int64_t columns, DType dtype);                    // x, residual, weight -> sum, y
+RowProgram siluGlu(int64_t columns, DType dtype);                       // gate, up -> y
+RowProgram siluGluBackward(int64_t columns, DType dtype);               // gate, up, dy -> dgate, dup
+RowProgram softmaxSquares(int64_t columns, DType dtype);                // p = softmax(x): p / sum p^2, and sum p^2
+RowProgram unary(int64_t columns, Opcode opcode, DType from, DType to); // y = opcode(x), rounded once
+
+} // namespace cermet::test

@@ -1,0 +1,81 @@
+// Configuration: every variable is documented and honoured, and nonsense is refused by name.
+#include "runtime/Config.h"
+#include "runtime/File.h"
+#include <gtest/gtest.h>
+#include <map>
+
+namespace cermet {
+namespace {
+
+Result<Config> readFrom(std::map<std::string, std::string> variables) {
+  return Config::read([variables = std::move(variables)](const char* variable) -> const char* {
+    const auto found = variables.find(variable);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(Config, DocumentationIsTheCode) {
+  const Result<std::string> text = readFile(SOURCE_DIR "/docs/environment.md");
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  EXPECT_NE(text->find(settingsTable()), std::string::npos) << "docs/environment.md should contain:\n"
+                                                            << settingsTable();
+}
+
+TEST(Config, DefaultsNeedNoEnvironment) {
+  const Result<Config> config = readFrom({});
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->cacheDirectory, "");
+  EXPECT_EQ(config->cudaLibrary, "libcuda.so.1");
+  EXPECT_GE(config->threads, 1);
+  EXPECT_FALSE(config->check);
+}
+
+TEST(Config, CacheDirectoryFollowsTheUsersFolders) {
+  EXPECT_EQ(readFrom({{"HOME", "/home/u"}})->cacheDirectory, "/home/u/.cache/cermet");
+  EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "/x"}})->cacheDirectory, "/x/cermet");
+  EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"CERMET_CACHE_DIR", "/c"}})->cacheDirectory, "/c");
+  EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"CERMET_CACHE_DIR", ""}})->cacheDirectory, "");
+}
+
+TEST(Config, EveryVariableIsHonoured) {
+  const Result<Config> config = readFrom({{"CERMET_CACHE_DIR", "a"},
+                                          {"CERMET_NVRTC", "b"},
+                                          {"CERMET_DUMP", "c"},
+                                          {"CERMET_COMPILER_LIBRARY", "d"},
+                                          {"CERMET_CUDA_LIBRARY", "e"},
+                                          {"CERMET_THREADS", "7"},
+                                          {"CERMET_CHECK", "1"},
+                                          {"CERMET_LOG", "info"}});
+  ASSERT_TRUE(config.ok()) << config.status().message();
+  EXPECT_EQ(config->cacheDirectory, "a");
+  EXPECT_EQ(config->nvrtcLibrary, "b");
+  EXPECT_EQ(config->dumpDirectory, "c");
+  EXPECT_EQ(config->compilerLibrary, "d");
+  EXPECT_EQ(config->cudaLibrary, "e");
+  EXPECT_EQ(config->threads, 7);
+  EXPECT_TRUE(config->check);
+  EXPECT_EQ(config->log, LogLevel::Info);
+  EXPECT_EQ(settings().size(), 8u) << "a new variable needs a line above";
+}
+
+TEST(Config, NonsenseIsRefusedByName) {
+  for (const char* threads : {"0", "-1", "1025", "two", "2x", "", "99999999999999999999"})
+    EXPECT_EQ(readFrom({{"CERMET_THREADS", threads}}).status().message(),
+              fmt::format("CERMET_THREADS is '{}', expected a number from 1 to 1024", threads));
+  EXPECT_EQ(readFrom({{"CERMET_CHECK", "yes"}}).status().message(), "CERMET_CHECK is 'yes', expected 0 or 1");
+  EXPECT_EQ(readFrom({{"CERMET_LOG", "loud"}}).status().message(), "CERMET_LOG is 'loud', expected off, warn or info");
+}
+
+TEST(Log, WarnsOncePerKindAndNotAtAllWhenOff) {
+  testing::internal::CaptureStderr();
+  Log log(LogLevel::Warn), off(LogLevel::Off);
+  log.warnOnce("a", "first");
+  log.warnOnce("a", "second");
+  log.warnOnce("b", "third");
+  log.info("no");
+  off.warnOnce("a", "no");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "cermet: warning: first\ncermet: warning: third\n");
+}
+
+} // namespace
+} // namespace cermet

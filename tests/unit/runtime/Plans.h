@@ -1,0 +1,100 @@
+// Plans that tests are made of, as the compiler would write them, and tensors to launch them on.
+#pragma once
+#include "runtime/Config.h"
+#include "runtime/Context.h"
+#include "runtime/Executable.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace cermet {
+
+using Json = nlohmann::json;
+
+// y[a, b, 8] = x[a, b, 8] * weight[8]
+inline Json scalePlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
+  return {{"format", "cermet.plan.1"},
+          {"name", "scale"},
+          {"target", target},
+          {"values",
+           {{{"name", "x"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"a", "b", 8}}},
+            {{"name", "weight"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {8}}},
+            {{"name", "y"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"a", "b", 8}}}}},
+          {"steps",
+           {{{"kind", "kernel"},
+             {"name", "scale"},
+             {"spec", spec},
+             {"skeleton", "row"},
+             {"columns", 8},
+             {"threads", 64},
+             {"rows_per_block", 2},
+             {"vector", 4},
+             {"blocks_per_sm", 0},
+             {"shared_bytes", 0},
+             {"accumulators", 0},
+             {"entries", {{"vector", "scale_vector"}, {"scalar", "scale_scalar"}, {"fold", ""}}},
+             {"operands",
+              {{{"value", 0}, {"kind", "tile"}, {"dtype", "f32"}, {"output", false}},
+               {{"value", 1}, {"kind", "column"}, {"dtype", "f32"}, {"output", false}},
+               {{"value", 2}, {"kind", "tile"}, {"dtype", "f32"}, {"output", true}}}}}}},
+          {"regions", Json::array()},
+          {"near_misses", Json::array()}};
+}
+
+// t = x * weight (a buffer); total[8] = sum over rows of t
+inline Json sumPlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
+  Json plan = scalePlan(target, spec);
+  plan["name"] = "sum";
+  plan["values"][2] = {{"name", "total"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {8}}};
+  plan["values"][3] = {{"name", "t"}, {"kind", "buffer"}, {"dtype", "f32"}, {"dims", {"a", "b", 8}}};
+  plan["steps"][0]["operands"][2]["value"] = 3;
+  Json& sum = plan["steps"][1] = plan["steps"][0];
+  sum["name"] = "sum_rows";
+  sum["blocks_per_sm"] = 2;
+  sum["accumulators"] = 1;
+  sum["entries"] = {{"vector", "sum_rows"}, {"scalar", "sum_rows"}, {"fold", "sum_rows_fold"}};
+  sum["operands"] = {{{"value", 3}, {"kind", "tile"}, {"dtype", "f32"}, {"output", false}},
+                     {{"value", 2}, {"kind", "column"}, {"dtype", "f32"}, {"output", true}}};
+  return plan;
+}
+
+// A tensor with its own sizes and strides; dense unless strides are given.
+struct TestTensor {
+  TestTensor(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides = {}, cermet_dtype dtype = CERMET_F32)
+      : data(data), sizes(std::move(sizes)), strides(std::move(strides)), dtype(dtype) {
+    if (!this->strides.empty() || this->sizes.empty())
+      return;
+    this->strides.resize(this->sizes.size(), 1);
+    for (size_t dim = this->sizes.size() - 1; dim-- > 0;)
+      this->strides[dim] = this->strides[dim + 1] * this->sizes[dim + 1];
+  }
+  operator cermet_tensor() const {
+    return {data, sizes.data(), strides.data(), static_cast<int32_t>(sizes.size()), dtype};
+  }
+  void* data;
+  std::vector<int64_t> sizes, strides;
+  cermet_dtype dtype;
+};
+
+// A configuration that reaches no directory, no real compiler and no real driver.
+inline Config testConfig() {
+  Config config;
+  config.compilerLibrary = FAKE_COMPILER;
+  config.cudaLibrary = "libno-such-driver.so";
+  config.threads = 4;
+  return config;
+}
+
+inline std::shared_ptr<Executable> prepare(const std::shared_ptr<Context>& context, const Json& plan,
+                                           const std::string& target) {
+  const auto compiled = context->compile(plan.dump(), target);
+  EXPECT_TRUE(compiled.ok()) << compiled.status().message();
+  if (!compiled.ok())
+    return nullptr;
+  const auto prepared = Executable::prepare(context, *compiled, 0);
+  EXPECT_TRUE(prepared.ok()) << prepared.status().message();
+  return prepared.ok() ? *prepared : nullptr;
+}
+
+} // namespace cermet

@@ -1,0 +1,69 @@
+// Merging of row extents, against a walk of every row.
+#include "runtime/RowSpace.h"
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+namespace cermet {
+namespace {
+
+// The offset of every row, in row-major order.
+std::vector<int64_t> offsets(int rank, const int64_t* extent, const int64_t* stride) {
+  std::vector<int64_t> result{0};
+  for (int dim = 0; dim < rank; ++dim) {
+    std::vector<int64_t> next;
+    for (int64_t base : result)
+      for (int64_t index = 0; index < extent[dim]; ++index)
+        next.push_back(base + index * stride[dim]);
+    result = std::move(next);
+  }
+  return result;
+}
+
+TEST(RowSpace, MergingMovesNoRow) {
+  std::mt19937 random(7);
+  int merged = 0, kept = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    const int rank = static_cast<int>(random() % 6), operands = static_cast<int>(random() % 4) + 1;
+    int64_t extent[kMaxRank], before[kMaxRank];
+    RowStrides stride[4], strideBefore[4];
+    for (int dim = 0; dim < rank; ++dim)
+      before[dim] = extent[dim] = static_cast<int64_t>(random() % 4) + 1;
+    for (int operand = 0; operand < operands; ++operand) {
+      int64_t dense = static_cast<int64_t>(random() % 3) * 8; // 0: shared by all rows
+      for (int dim = rank; dim-- > 0;) {
+        if (random() % 4 == 0)
+          dense += 8 * static_cast<int64_t>(random() % 3) - 8; // a gap, an overlap, or nothing
+        strideBefore[operand][dim] = stride[operand][dim] = dense;
+        dense *= extent[dim];
+      }
+    }
+    const int after = collapseRows(rank, extent, operands, stride);
+    ASSERT_GE(after, 1);
+    ASSERT_LE(after, std::max(rank, 1));
+    for (int operand = 0; operand < operands; ++operand)
+      ASSERT_EQ(offsets(after, extent, stride[operand]), offsets(rank, before, strideBefore[operand])) << trial;
+    merged += after < rank;
+    kept += after == rank;
+  }
+  EXPECT_GT(merged, 1000);
+  EXPECT_GT(kept, 1000);
+}
+
+TEST(RowSpace, DenseRowsBecomeOne) {
+  int64_t extent[kMaxRank] = {2, 3, 5, 7};
+  RowStrides stride[2] = {{3 * 5 * 7 * 64, 5 * 7 * 64, 7 * 64, 64}, {105, 35, 7, 1}};
+  EXPECT_EQ(collapseRows(4, extent, 2, stride), 1);
+  EXPECT_EQ(extent[0], 2 * 3 * 5 * 7);
+  EXPECT_EQ(stride[0][0], 64);
+  EXPECT_EQ(stride[1][0], 1);
+}
+
+TEST(RowSpace, ATransposedOperandKeepsItsExtents) {
+  int64_t extent[kMaxRank] = {2, 4, 16}; // batch, heads, tokens
+  RowStrides stride[2] = {{16 * 4 * 64, 64, 4 * 64}, {4 * 16 * 64, 16 * 64, 64}};
+  EXPECT_EQ(collapseRows(3, extent, 2, stride), 3);
+}
+
+} // namespace
+} // namespace cermet

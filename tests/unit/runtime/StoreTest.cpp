@@ -1,0 +1,276 @@
+// The store: once per key in a process, whole or not at all on disk, and no failure of a disk reaches the caller.
+#include "runtime/Store.h"
+#include "runtime/File.h"
+#include "tests/unit/runtime/TestDirectory.h"
+#include <atomic>
+#include <csignal>
+#include <fcntl.h>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace cermet {
+namespace {
+
+namespace files = std::filesystem;
+
+struct StoreTest : testing::Test {
+  TestDirectory directory;
+  Log log{LogLevel::Warn};
+  Counters counters;
+  Store::Sources sources{counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory};
+
+  Result<Store::Payload> ask(Store& store, const std::string& key, const std::string& payload) {
+    return store.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
+      entry.payload = payload;
+      return {};
+    });
+  }
+  std::string onlyFile() {
+    for (const auto& item : files::directory_iterator(directory / "kernel"))
+      return item.path().string();
+    return "";
+  }
+};
+
+TEST_F(StoreTest, AsksMemoryThenDirectoryThenMakes) {
+  {
+    Store store(directory.path(), log, counters);
+    EXPECT_EQ(**ask(store, "k", "made"), "made");
+    EXPECT_EQ(**ask(store, "k", "never"), "made");
+  }
+  Store another(directory.path(), log, counters);
+  EXPECT_EQ(**ask(another, "k", "never"), "made");
+  EXPECT_EQ(counters.kernelsCompiled, 1u);
+  EXPECT_EQ(counters.kernelsFromMemory, 1u);
+  EXPECT_EQ(counters.kernelsFromDirectory, 1u);
+  EXPECT_EQ(counters.cacheFailures, 0u);
+}
+
+TEST_F(StoreTest, MakesAfreshWhenTold) {
+  Store first(directory.path(), log, counters), second(directory.path(), log, counters, false);
+  EXPECT_EQ(**ask(first, "k", "made"), "made");
+  EXPECT_EQ(**ask(second, "k", "made again"), "made again");
+  Store third(directory.path(), log, counters);
+  EXPECT_EQ(**ask(third, "k", "never"), "made again");
+}
+
+TEST_F(StoreTest, KindsDoNotMix) {
+  Store store(directory.path(), log, counters);
+  EXPECT_EQ(**ask(store, "k", "kernel"), "kernel");
+  const auto plan = store.get(EntryKind::Plan, "k", sources, [](Entry& entry) -> Status {
+    entry.payload = "plan";
+    return {};
+  });
+  EXPECT_EQ(**plan, "plan");
+}
+
+TEST_F(StoreTest, MakesAKeyOnceForManyThreads) {
+  Store store(directory.path(), log, counters);
+  std::atomic<int> made{0}, wrong{0};
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 16; ++thread)
+    threads.emplace_back([&, thread] {
+      for (int turn = 0; turn < 50; ++turn) {
+        const std::string key = "key " + std::to_string((thread * 13 + turn) % 50);
+        const auto got = store.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
+          ++made;
+          std::this_thread::yield();
+          entry.payload = "payload of " + key;
+          return {};
+        });
+        wrong += !got.ok() || **got != "payload of " + key;
+      }
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(made, 50);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(counters.kernelsCompiled, 50u);
+  EXPECT_EQ(counters.kernelsFromMemory, 16u * 50 - 50);
+}
+
+TEST_F(StoreTest, AFailureIsToldAndNotKept) {
+  Store store(directory.path(), log, counters);
+  const auto failed = store.get(EntryKind::Kernel, "k", sources,
+                                [](Entry&) { return error(CERMET_COMPILE_FAILED, "no such register"); });
+  EXPECT_EQ(failed.status().code(), CERMET_COMPILE_FAILED);
+  EXPECT_EQ(failed.status().message(), "no such register");
+  const auto thrown =
+      store.get(EntryKind::Kernel, "k", sources, [](Entry&) -> Status { throw std::runtime_error("thrown"); });
+  EXPECT_EQ(thrown.status().message(), "thrown");
+  EXPECT_EQ(**ask(store, "k", "made"), "made");
+  EXPECT_EQ(counters.kernelsCompiled, 1u);
+}
+
+TEST_F(StoreTest, ADamagedEntryIsAMissAndMovedAside) {
+  {
+    Store store(directory.path(), log, counters);
+    ASSERT_TRUE(ask(store, "k", "made").ok());
+  }
+  const std::string file = onlyFile();
+  std::string bytes = *readFile(file);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(file, std::ios::binary) << bytes;
+  testing::internal::CaptureStderr();
+  {
+    Store store(directory.path(), log, counters);
+    EXPECT_EQ(**ask(store, "k", "again"), "again");
+  }
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("its checksum is wrong (moved aside as .bad)"),
+            std::string::npos);
+  EXPECT_EQ(counters.cacheFailures, 1u);
+  EXPECT_TRUE(files::exists(file + ".bad"));
+  Store healed(directory.path(), log, counters);
+  EXPECT_EQ(**ask(healed, "k", "never"), "again");
+}
+
+TEST_F(StoreTest, TheWholeKeyIsCompared) {
+  {
+    Store store(directory.path(), log, counters);
+    ASSERT_TRUE(ask(store, "one key", "made").ok());
+  }
+  // As if both keys had one hash.
+  files::rename(onlyFile(), directory / ("kernel/" + entryFileName("another key")));
+  testing::internal::CaptureStderr();
+  Store store(directory.path(), log, counters);
+  EXPECT_EQ(**ask(store, "another key", "its own"), "its own");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("is of another key"), std::string::npos);
+  EXPECT_EQ(counters.cacheFailures, 1u);
+}
+
+TEST_F(StoreTest, NewDirectoriesAndFilesAreTheUsersOwn) {
+  Store store(directory / "deep/er", log, counters);
+  ASSERT_TRUE(ask(store, "k", "made").ok());
+  for (const char* made : {"deep", "deep/er", "deep/er/kernel"}) {
+    struct stat state;
+    ASSERT_EQ(stat((directory / made).c_str(), &state), 0);
+    EXPECT_EQ(state.st_mode & 0777, 0700u) << made;
+  }
+  for (const auto& item : files::directory_iterator(directory / "deep/er/kernel"))
+    EXPECT_EQ(files::status(item).permissions(), files::perms::owner_read | files::perms::owner_write);
+}
+
+// A path that cannot be a directory, whoever asks.
+TEST_F(StoreTest, AnUnwritablePlaceWarnsOnceAndWorksFromMemory) {
+  std::ofstream(directory / "file") << "in the way";
+  testing::internal::CaptureStderr();
+  Store store(directory / "file", log, counters);
+  EXPECT_EQ(**ask(store, "a", "made a"), "made a");
+  EXPECT_EQ(**ask(store, "b", "made b"), "made b");
+  EXPECT_EQ(**ask(store, "a", "never"), "made a");
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("cannot be made"), std::string::npos) << text;
+  EXPECT_EQ(text.find("warning"), text.rfind("warning")) << text;
+  EXPECT_EQ(counters.cacheFailures, 2u);
+}
+
+TEST_F(StoreTest, AFullDiskWarnsOnceAndWorksFromMemory) {
+  if (access("/dev/full", W_OK) != 0)
+    GTEST_SKIP() << "no /dev/full";
+  // The directory is made to look full by a limit on the size of files.
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{64, 64};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    Log quiet(LogLevel::Off);
+    Store store(directory.path(), quiet, counters);
+    const bool right =
+        **ask(store, "a", std::string(4096, 'a')) == std::string(4096, 'a') && counters.cacheFailures == 1;
+    _exit(right ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(files::is_empty(directory / "kernel")); // no partial file is left
+}
+
+TEST_F(StoreTest, ADirectoryThatOthersCanWriteIsNotUsed) {
+  files::create_directory(directory / "open");
+  ASSERT_EQ(chmod((directory / "open").c_str(), 0777), 0);
+  testing::internal::CaptureStderr();
+  Store store(directory / "open", log, counters);
+  EXPECT_EQ(**ask(store, "k", "made"), "made");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("is not a directory that only this user can write"),
+            std::string::npos);
+}
+
+TEST_F(StoreTest, WhatIsNotARegularFileIsAMiss) {
+  files::create_directories(directory / "kernel");
+  const std::string file = directory / ("kernel/" + entryFileName("k"));
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+  testing::internal::CaptureStderr();
+  Store store(directory.path(), log, counters);
+  EXPECT_EQ(**ask(store, "k", "made"), "made");
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("not a regular file"), std::string::npos);
+}
+
+TEST_F(StoreTest, NoDirectoryMeansMemoryOnly) {
+  Store store("", log, counters);
+  EXPECT_EQ(**ask(store, "k", "made"), "made");
+  EXPECT_EQ(**ask(store, "k", "never"), "made");
+  EXPECT_EQ(counters.cacheFailures, 0u);
+}
+
+pid_t spawn(const std::string& directory, int keys, int seed) {
+  const std::string keysText = std::to_string(keys), seedText = std::to_string(seed);
+  const char* arguments[] = {STORE_PROCESS, directory.c_str(), keysText.c_str(), seedText.c_str(), nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = -1;
+  posix_spawn(&child, STORE_PROCESS, &actions, nullptr, const_cast<char**>(arguments), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  return child;
+}
+
+TEST_F(StoreTest, ProcessesShareADirectory) {
+  std::vector<pid_t> children;
+  for (int seed = 0; seed < 8; ++seed)
+    children.push_back(spawn(directory.path(), 40, seed));
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  const auto stored = listDirectory(directory.path());
+  ASSERT_TRUE(stored.ok());
+  EXPECT_EQ(stored->size(), 40u);
+  for (const StoredFile& file : *stored)
+    EXPECT_EQ(file.problem, "") << file.path;
+}
+
+TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
+  for (int round = 0; round < 60; ++round) {
+    const pid_t first = spawn(directory.path(), 0, 2 * round), second = spawn(directory.path(), 0, 2 * round + 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 20));
+    kill(first, SIGKILL);
+    kill(second, SIGKILL);
+    int status = 0;
+    waitpid(first, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "a process met a wrong payload: " << WEXITSTATUS(status);
+    waitpid(second, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "a process met a wrong payload: " << WEXITSTATUS(status);
+  }
+  const auto stored = listDirectory(directory.path());
+  ASSERT_TRUE(stored.ok());
+  size_t whole = 0;
+  for (const StoredFile& file : *stored) {
+    if (file.leftover) // a temporary file that never got its name
+      continue;
+    EXPECT_EQ(file.problem, "") << file.path;
+    ++whole;
+  }
+  EXPECT_GT(whole, 0u) << "nothing was stored, so nothing was tested";
+}
+
+} // namespace
+} // namespace cermet

@@ -1,0 +1,115 @@
+// A compiler library that answers what the test put into the question:
+//   graph text     "fail CODE MESSAGE"  an error      "JSON"  itself, with $TARGET replaced
+//   kernel spec    "fail CODE MESSAGE"  an error      "file PATH"  that file      else the spec itself
+// Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names.
+#include "BuildId.h"
+#include "compiler/CompilerApi.h"
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#ifndef FAKE_BUILD_ID
+#define FAKE_BUILD_ID CERMET_BUILD_ID
+#endif
+
+namespace {
+
+void give(cermet_buffer* buffer, const std::string& text) {
+  buffer->data = static_cast<char*>(std::malloc(text.size() + 1));
+  buffer->size = text.size();
+  std::memcpy(buffer->data, text.data(), text.size());
+}
+
+bool fails(const std::string& question, cermet_buffer* failure, cermet_status* status) {
+  std::istringstream words(question);
+  std::string word, message;
+  int code = 0;
+  if (!(words >> word >> code) || word != "fail")
+    return false;
+  std::getline(words >> std::ws, message);
+  give(failure, message);
+  *status = static_cast<cermet_status>(code);
+  return true;
+}
+
+cermet_status compile(const char* text, size_t length, const char* target, const cermet_compiler_options*,
+                      cermet_buffer* answer, cermet_buffer* failure) {
+  std::string question(text, length);
+  cermet_status status;
+  if (fails(question, failure, &status))
+    return status;
+  for (size_t at; (at = question.find("$TARGET")) != std::string::npos;)
+    question.replace(at, 7, target);
+  give(answer, question);
+  return CERMET_OK;
+}
+
+cermet_status match(const char* text, size_t length, const cermet_compiler_options* options, cermet_buffer* answer,
+                    cermet_buffer* failure) {
+  return compile(text, length, "", options, answer, failure);
+}
+
+cermet_status differentiate(const char* text, size_t length, const uint8_t* wanted, int32_t count,
+                            const cermet_compiler_options*, cermet_buffer* answer, cermet_buffer*) {
+  std::string reply(text, length);
+  for (int32_t index = 0; index < count; ++index)
+    reply += wanted[index] ? " yes" : " no";
+  give(answer, reply);
+  return CERMET_OK;
+}
+
+cermet_status buildKernel(const char* spec, size_t length, const cermet_compiler_options*, cermet_buffer* image,
+                          int32_t* nvrtcVersion, cermet_buffer* failure) {
+  const std::string question(spec, length);
+  if (const char* path = std::getenv("FAKE_COMPILER_LOG")) {
+    const int log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const std::string line = question + "\n";
+    if (log >= 0 && write(log, line.data(), line.size()) < 0)
+      std::perror("FAKE_COMPILER_LOG");
+    close(log);
+  }
+  cermet_status status;
+  if (fails(question, failure, &status))
+    return status;
+  std::this_thread::sleep_for(std::chrono::milliseconds(5)); // long enough for a second thread to come
+  *nvrtcVersion = 13000;
+  if (question.rfind("file ", 0) != 0) {
+    give(image, question);
+    return CERMET_OK;
+  }
+  std::ifstream file(question.substr(5), std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  give(image, bytes.str());
+  return CERMET_OK;
+}
+
+cermet_status kernelSource(const char* spec, size_t length, cermet_buffer* answer, cermet_buffer*) {
+  give(answer, "source of " + std::string(spec, length));
+  return CERMET_OK;
+}
+
+cermet_status interpret(const char*, size_t, int32_t, const cermet_tensor*, int32_t, cermet_buffer* failure) {
+  give(failure, "the fake compiler interprets nothing");
+  return CERMET_UNSUPPORTED;
+}
+
+void release(cermet_buffer* buffer) {
+  std::free(buffer->data);
+  *buffer = {nullptr, 0};
+}
+
+const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate,
+                                     buildKernel, kernelSource,  interpret, release};
+
+} // namespace
+
+extern "C" const cermet_compiler_table* cermet_compiler_table_v1(void) {
+  return &table;
+}

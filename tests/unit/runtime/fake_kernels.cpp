@@ -1,0 +1,52 @@
+// Host kernels as the compiler would make them, written by hand: what tests launch without a compiler. All work on f32.
+#include "runtime/RowArguments.h"
+
+using cermet::RowArguments;
+
+namespace {
+
+// The address of a row, as the contract of RowArguments says.
+float* rowOf(const RowArguments* arguments, int operand, int64_t row) {
+  auto* base = reinterpret_cast<float*>(arguments->operand[operand].base);
+  for (int64_t position = cermet::kMaxRowExtents - 1; position >= cermet::kMaxRowExtents - arguments->rowRank;
+       --position) {
+    base += (row % arguments->extent[position]) * arguments->operand[operand].stride[position];
+    row /= arguments->extent[position];
+  }
+  return base;
+}
+
+constexpr int64_t kColumns = 8;
+
+} // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// y = x * weight, [.., 8] by [8]
+EXPORT void scale_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t) {
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t column = 0; column < kColumns; ++column)
+      rowOf(arguments, 2, row)[column] =
+          rowOf(arguments, 0, row)[column] * reinterpret_cast<float*>(arguments->operand[1].base)[column];
+}
+EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+  scale_vector(arguments, begin, end, part);
+}
+
+// out[8] = sum over rows of x
+EXPORT void sum_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+  float* partial = arguments->partials + part * kColumns;
+  for (int64_t column = 0; column < kColumns; ++column)
+    partial[column] = 0;
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t column = 0; column < kColumns; ++column)
+      partial[column] += rowOf(arguments, 0, row)[column];
+}
+EXPORT void sum_rows_fold(const RowArguments* arguments) {
+  auto* out = reinterpret_cast<float*>(arguments->operand[1].base);
+  for (int64_t column = 0; column < kColumns; ++column) {
+    out[column] = 0;
+    for (int64_t part = 0; part < arguments->partialRows; ++part)
+      out[column] += arguments->partials[part * kColumns + column];
+  }
+}
