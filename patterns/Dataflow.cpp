@@ -76,9 +76,11 @@ Value widenedFrom(Value value) {
 Value versionedFrom(Value value) {
   auto result = dyn_cast<OpResult>(value);
   auto write = result ? dyn_cast<OpaqueOp>(result.getOwner()) : OpaqueOp();
-  if (!write || write.getEffect() != "write" || result.getResultNumber() >= write.getVersions())
+  if (!write || write.getEffect() != "write")
     return {};
-  return write.getOperand(result.getResultNumber());
+  unsigned index = result.getResultNumber();
+  Value older = write.getOperand(index < write.getVersions() ? index : 0);
+  return older.getType() == value.getType() ? older : Value();
 }
 
 bool writes(Operation* op, Value value) {

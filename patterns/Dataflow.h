@@ -23,7 +23,8 @@ std::optional<double> constantValue(mlir::Value value);
 // `value` is a cast that loses nothing: where it comes from.
 mlir::Value widenedFrom(mlir::Value value);
 
-// `value` is what a write made of another value: that value.
+// `value` is what a write made of another value, a new version of it or what the call returns (its target, by PyTorch's
+// custom): that value.
 mlir::Value versionedFrom(mlir::Value value);
 // Whether `op` is a write, and `value` one of those that it changes.
 bool writes(mlir::Operation* op, mlir::Value value);

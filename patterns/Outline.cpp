@@ -45,7 +45,6 @@ std::string matchAnswer(const RaiseResult& result) {
                                                        {"text", outline(region)},
                                                        {"operands", region.operands},
                                                        {"results", region.results},
-                                                       {"after", region.after},
                                                        {"replaced", region.replaced}});
   for (const NearMiss& miss : result.nearMisses)
     answer["near_misses"].push_back(

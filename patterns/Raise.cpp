@@ -81,7 +81,7 @@ private:
     Operation* op = builder.create(state);
     made[op] = last;
 
-    Place found{{&pattern, op, {}, {}, last ? nameOf(last) : "", {}}, order.lookup(rootOf(rewrite))};
+    Place found{{&pattern, op, {}, {}, {}}, order.lookup(rootOf(rewrite))};
     for (Value operand : rewrite.operands)
       found.region.operands.push_back(nameOf(operand));
     for (Value result : op->getResults())

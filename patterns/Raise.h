@@ -11,8 +11,6 @@ struct Region {
   const Pattern* pattern;
   mlir::Operation* op; // right after its last operand in block order; results in the pattern's order
   std::vector<std::string> operands, results;
-  // The node after which every operand exists, in the order of the block; "" where all operands are arguments.
-  std::string after;
   std::vector<std::string> replaced; // every operation that it stands for, in block order, each name once
 };
 

@@ -4,7 +4,7 @@
 #   setup_packages        Debian packages (needs root when one is missing)
 #   setup_environment     .venv with tests/requirements.txt
 #   setup_package         `pip install .` into .venv, reusing build/
-#   setup_build           everything CMake builds, tests included, in build/
+#   setup_build [TARGET]  what CMake builds in build/: everything, tests included, or only these targets
 #
 # Logs of the long steps are kept in build/logs/.
 
@@ -102,12 +102,12 @@ setup_package() {
   fi
   step "package cermet: build and install into .venv" package.log \
     "$python" -m pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
-    -C build-dir=build .
+    --config-settings=build-dir=build .
   printf '%s' "$wanted" >"$stamp"
 }
 
 setup_build() {
   step "CMake configure (preset default)" configure.log \
     cmake --preset default -DCERMET_TESTS=ON
-  step "build" build.log cmake --build --preset default
+  step "build" build.log cmake --build --preset default ${1:+--target "$@"}
 }

@@ -120,18 +120,20 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
 
   // Asks for a row's tiles; rows beyond the last are asked for as empty groups, so that groups stay countable.
   const auto prefetch = [&](i64 row, int stage) {
-    if (row < arguments.rows) {
-      const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, row));
+    if constexpr (Shape::kStaged) {
+      if (row < arguments.rows) {
+        const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, row));
+        char* slots = ring + stage * Shape::kStageBytes;
 #pragma unroll
-      for (int step = 0; step < Shape::kSteps; ++step) {
-        const int column = step * Shape::kSpan + lane * V;
-        if (Shape::kWhole || column < P::kColumns)
-          P::template copy_tiles<V>(ring + stage * Shape::kStageBytes +
-                                        step * P::kThreads * P::template TileBytes<V>::kAll,
-                                    arguments, offsets, column);
+        for (int step = 0; step < Shape::kSteps; ++step) {
+          const int column = step * Shape::kSpan + lane * V;
+          if (Shape::kWhole || column < P::kColumns)
+            P::template copy_tiles<V>(slots + step * P::kThreads * P::template TileBytes<V>::kAll, arguments, offsets,
+                                      column);
+        }
       }
+      commit_async();
     }
-    commit_async();
   };
 
   i64 row = block_index() * Shape::kRowsPerBlock + group;

@@ -8,17 +8,15 @@ namespace cermet::tools {
 using nlohmann::json;
 
 static std::string dimsText(const json& value) {
-  std::string text;
+  std::vector<std::string> dims;
   for (const json& dim : value.at("dims"))
-    text += (text.empty() ? "" : "x") + (dim.is_string() ? dim.get<std::string>() : dim.dump());
-  return fmt::format("{}:{}[{}]", value.at("name").get<std::string>(), value.at("dtype").get<std::string>(), text);
+    dims.push_back(dim.is_string() ? dim.get<std::string>() : dim.dump());
+  return fmt::format("{}:{}[{}]", value.at("name").get<std::string>(), value.at("dtype").get<std::string>(),
+                     fmt::join(dims, "x"));
 }
 
 static std::string joined(const json& names) {
-  std::string text;
-  for (const json& name : names)
-    text += (text.empty() ? "" : " ") + name.get<std::string>();
-  return text;
+  return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " "));
 }
 
 static void printFusions(const json& match) {

@@ -8,13 +8,13 @@ source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 limit_mb=60
 setup_packages
 setup_environment
-setup_build
+setup_build cermet_bench_launch cermet_example
 
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
 mkdir -p "$staging/wheels" "$staging/bin" "$staging/tests" .gpu
 step "wheel" wheel.log "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps \
-  -C build-dir=build -C install.strip=true -w "$staging/wheels" .
+  --config-settings=build-dir=build --config-settings=install.strip=true -w "$staging/wheels" .
 for peer in .gpu/wheels/*.whl; do [ ! -e "$peer" ] || cp "$peer" "$staging/wheels/"; done
 for binary in cermet_bench_launch cermet_example; do
   [ -x "build/bin/$binary" ] || fail "build/bin/$binary is missing; did the build leave it out?"

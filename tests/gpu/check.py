@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 import environment
+from core import nvrtc
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FIRED = 99  # compute-sanitizer's exit code for a finding
@@ -121,6 +122,8 @@ def benchmark(command: list, seconds: float) -> dict:
 
 
 def section_launch(seconds: float) -> dict:
+    if nvrtc():  # the binaries know nothing of Python's packages
+        os.environ["CERMET_NVRTC"] = nvrtc().decode()
     answer = benchmark(["bin/cermet_bench_launch"], seconds)
     status, output = run(["bin/cermet_example"], seconds)
     return answer | {"ok": answer["ok"] and status == 0, "c_example": output[-2000:]}

@@ -69,7 +69,7 @@ class Core:
     """A context of libcermet."""
 
     def __init__(self, cache: str | None = ""):
-        self.library = ctypes.CDLL(str(package_folder() / "libcermet.so"))
+        self.library = ctypes.CDLL(str(package_folder() / "libcermet.so.0"))
         self.library.cermet_error_message.restype = ctypes.c_char_p
         self.library.cermet_plan_json.restype = ctypes.c_char_p
         options = _Options(ctypes.sizeof(_Options), None if cache is None else cache.encode(), nvrtc(), None)

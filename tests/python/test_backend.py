@@ -7,11 +7,14 @@ import torch
 
 import cermet
 import graphs
+from cermet import rewriter
 from tiny_models import tiny, words
 
 
 def close(ours, eager):
-    torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-5)
+    """Two float32 computations of one thing, each with sums of its own order."""
+    for mine, theirs in zip(*((value if isinstance(value, (tuple, list)) else [value]) for value in (ours, eager))):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5 * max(1.0, theirs.abs().max().item()))
 
 
 def block(x, residual, weight, gate, up):
@@ -65,12 +68,14 @@ def test_new_sizes_compile_no_kernel():
 
 
 def test_dynamic_shapes_train():
-    call = torch.compile(block, backend="cermet", dynamic=True, fullgraph=True, options={"remainder": "aot"})
+    call = torch.compile(block, backend="cermet", fullgraph=True, options={"remainder": "aot"})
     _, _, *rest = [value.requires_grad_() for value in block_inputs()]
-    for rows in ((2, 6), (3, 4)):
+    before = cermet.counters()["regions"]
+    for rows in ((2, 6), (3, 4), (5, 3)):
         x, residual = torch.randn(*rows, 32), torch.randn(*rows, 32)
         grads = [torch.autograd.grad(f(x, residual, *rest)[0].sum(), rest) for f in (call, block)]
         close(*grads)
+    assert cermet.counters()["regions"] == before + 4  # once as numbers, once as symbols
 
 
 def test_an_inductor_mode_and_option_are_passed_on(monkeypatch):
@@ -137,10 +142,21 @@ def test_a_symbolic_eps_is_guarded():
     """`dynamic=True` makes a float argument symbolic; the fused norm holds its value, so another value compiles again."""
     call = torch.compile(graphs.rms_norm, backend="cermet", dynamic=True, options={"remainder": "aot"})
     x, weight = 0.01 * torch.randn(4, 32), torch.randn(32)
-    before = cermet.counters()["regions"]
-    for eps in (1e-6, 0.5, 1e-6):
+    torch._dynamo.mark_static(x, 1)
+    torch._dynamo.mark_static(weight)
+    compiled = []
+    for eps in (1e-6, 1e-6, 0.5, 0.5, 1e-6):
+        before = cermet.counters()["regions"]
         close(call(x, weight, eps), graphs.rms_norm(x, weight, eps))
-    assert cermet.counters()["regions"] > before
+        compiled.append(cermet.counters()["regions"] > before)
+    assert compiled == [True, False, True, False, False]
+
+
+def test_symbolic_columns_are_declined_with_a_reason():
+    module = graphs.trace(graphs.glu, *torch.randn(2, 4, 32), dynamic=True)
+    decision = rewriter.decide(module)
+    assert decision.regions == []
+    assert [item.condition for item in decision.near_misses] == ["cermet.glu of these shapes has no kernel"]
 
 
 def test_a_symbolic_float_that_is_not_ours_is_not_guarded():

@@ -22,6 +22,7 @@ def step(model, call, text):
 
 def exact(model, text):
     wide = truth.double(model)
+    wide.gradient_checkpointing_disable()  # a recomputation would run outside of the mode
     with truth.Float64():
         return step(wide, wide, text)
 
@@ -43,8 +44,7 @@ def compare(model, call, device, dtype):
                 errors.setdefault(name, []).append(truth.relative(grad, true_grads[name]))
     limit = 2 * truth.spacing(torch.float32) + max(losses["eager"])
     assert max(losses["ours"]) <= limit, f"loss off by {max(losses['ours']):.3e}, expected at most {limit:.3e}"
-    for name in ours:
-        truth.assert_as_good_as_eager(name, ours[name], eager[name], dtype)
+    truth.assert_as_good_as_eager(ours, eager, dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,7 +88,7 @@ def test_inference_logits(dtype, remainder, device):
                 true = wide(input_ids=text).logits
             ours.append(truth.relative(call(input_ids=text).logits, true))
             eager.append(truth.relative(model(input_ids=text).logits, true))
-    truth.assert_as_good_as_eager("logits", ours, eager, DTYPES[dtype])
+    truth.assert_as_good_as_eager({"logits": ours}, {"logits": eager}, DTYPES[dtype])
 
 
 def test_frozen_norms_and_frozen_activations_get_the_gradients_that_are_wanted(device):

@@ -130,20 +130,21 @@ def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
     return found
 
 
-def _any_plan(key: int) -> dict[str, Any]:
+def _some_plan(key: int, device: torch.device) -> dict[str, Any]:
+    """The plan for a device, or for whatever this machine has: signatures are the same for every target."""
     with _registry.lock:
         for (known, _), plan in _registry.plans.items():
             if known == key:
                 return plan[1]
-    return _plan(key, "auto")[1]
+    return _plan(key, target_of(device) if device.type in ("cpu", "cuda") else "auto")[1]
 
 
-def signature(key: int) -> Signature:
-    """What a region takes and returns; the same for every target."""
+def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature:
+    """What a region takes and returns; a plan for `device` is made if there is none yet."""
     with _registry.lock:
         if key in _registry.signatures:
             return _registry.signatures[key]
-    plan = _any_plan(key)
+    plan = _some_plan(key, device)
     ports: dict[str, list[Port]] = {"input": [], "output": []}
     for value in plan["values"]:
         if value["kind"] in ports:
@@ -153,6 +154,18 @@ def signature(key: int) -> Signature:
         return _registry.signatures.setdefault(key, made)
 
 
+def _not_lowered(plan: dict[str, Any]) -> str:
+    for step in plan["steps"]:
+        if step["kind"] != "kernel":
+            return f"{step['op']} of these shapes has no kernel"
+    return ""
+
+
+def not_lowered(key: int, device: torch.device) -> str:
+    """What keeps a region from being kernels alone, or ""."""
+    return _not_lowered(_some_plan(key, device))
+
+
 def prepare(key: int, device: torch.device) -> None:
     """Compiles what is missing, loads it and makes it what `key` runs on `device`. Raises cermet.Error."""
     index = _device_index(device)
@@ -160,9 +173,9 @@ def prepare(key: int, device: torch.device) -> None:
         if (key, index) in _registry.executables:
             return
     plan, json = _plan(key, target_of(device))
-    for step in json["steps"]:
-        if step["kind"] != "kernel":
-            raise Error(f"{json['name']}: {step['op']} cannot run inside a region")
+    missing = _not_lowered(json)
+    if missing:
+        raise Error(f"{json['name']}: {missing}")
     executable = library.context().prepare(plan, max(index, 0))
     status = _ops().cermet_torch_publish(key, index, json["name"].encode(), executable, plan)
     if status != 0:
@@ -199,7 +212,7 @@ def has_gradient(key: int, wanted: tuple[bool, ...]) -> bool:
 
 def launch(key: int, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a region; no gradient."""
-    outputs = len(signature(key).outputs)
+    outputs = len(signature(key, tensors[0].device).outputs)
     result = _launches[len(tensors), outputs](*tensors, key)
     return result if isinstance(result, tuple) else (result,)
 
@@ -207,7 +220,7 @@ def launch(key: int, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...
 def _fake_launch(*arguments: Any) -> Any:
     """Shapes, dtypes and (dense) strides of a launch, without running it."""
     *tensors, key = arguments
-    what = signature(key)
+    what = signature(key, tensors[0].device)
     if len(tensors) != len(what.inputs):
         raise Error(f"{what.name}: called with {len(tensors)} tensors, expected {len(what.inputs)}")
     sizes: dict[str, Any] = {}

@@ -152,12 +152,15 @@ def _check(module: fx.GraphModule, imported: Imported, by_name: dict[str, fx.Nod
             raise _Declined(f"{node.name} shares memory with an operand")
 
     key = regions.register(item["text"])
-    values = _fake_results(key, tensors, results, bool(next(iter(states))[0]))
-    for node, value in zip(results, values):
-        _same(node, example(node), value)
+    if missing := regions.not_lowered(key, device):
+        raise _Declined(missing)
     wanted = None
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
+        regions.gradient(key, wanted)
+    values = _fake_results(key, tensors, results, wanted is not None)
+    for node, value in zip(results, values):
+        _same(node, example(node), value)
     moved = sum(value.numel() * value.element_size() for value in [*tensors, *values])
     return Region(
         item["pattern"],
@@ -185,14 +188,14 @@ def _tensor(node: fx.Node) -> torch.Tensor:
 
 
 def _fake_results(
-    key: int, tensors: list[torch.Tensor], results: list[fx.Node], grad_mode: bool
+    key: int, tensors: list[torch.Tensor], results: list[fx.Node], differentiable: bool
 ) -> list[torch.Tensor]:
     # The mode of the nodes' own values: while a backend runs, Dynamo's current mode is another.
     mode = getattr(tensors[0], "fake_mode", None)
     op = regions.region_op(len(tensors), len(results))
     if mode is None:
         raise _Declined("the graph was traced without fake tensors")
-    with mode, torch.set_grad_enabled(grad_mode and any(example(node).requires_grad for node in results)):
+    with mode, torch.set_grad_enabled(differentiable):
         value = op(*tensors, key)
     return list(value) if isinstance(value, (tuple, list)) else [value]
 

@@ -5,7 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <llvm/AsmParser/Parser.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
 #include <llvm/Object/ELFObjectFile.h>
+#include <llvm/Support/SourceMgr.h>
 #include <set>
 #include <thread>
 
@@ -117,6 +122,21 @@ TEST(Object, SourceIsTitledLlvmIr) {
   EXPECT_NE(source.find("define void @rms_norm_host(ptr"), std::string::npos) << source;
   EXPECT_NE(source.find("<16 x float>"), std::string::npos);
   EXPECT_NE(source.find("\"target-cpu\"=\"x86-64-v3\""), std::string::npos);
+}
+
+TEST(Object, SourceOfEveryProgramVerifies) {
+  for (int which = 0; which < 6; ++which)
+    for (DType dtype : {DType::F32, DType::BF16, DType::F16})
+      for (const char* target : kLevels) {
+        std::string error;
+        std::string source = hostKernelSource(specOf(programOf(which, 77, dtype), target), error);
+        llvm::LLVMContext context;
+        llvm::SMDiagnostic diagnostic;
+        auto module = llvm::parseAssemblyString(source, diagnostic, context);
+        ASSERT_TRUE(module) << diagnostic.getMessage().str();
+        llvm::raw_string_ostream stream(error);
+        EXPECT_FALSE(llvm::verifyModule(*module, &stream)) << error;
+      }
 }
 
 TEST(Object, UnknownTargetSaysWhatIsExpected) {

@@ -1,0 +1,9 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:6:10: custom op 'cermet.layer_norm' is unknown
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<?x8xbf16, #cermet.symbols<["r0"]>>) -> (tensor<?x8xbf16, #cermet.symbols<["r0"]>>) {
+    %y = cermet.layer_norm %x : tensor<?x8xbf16, #cermet.symbols<["r0"]>>
+    return %y : tensor<?x8xbf16, #cermet.symbols<["r0"]>>
+  }
+}

@@ -1,0 +1,57 @@
+// Prints what is generated for a graph and for its gradient: each kernel's spec, and the CUDA C++ after prelude and
+// skeleton. For golden files.
+//
+//     cermet-print-programs graph.mlir sm_90
+#include "compiler/Dump.h"
+#include "compiler/EmitCuda.h"
+#include "compiler/Plan.h"
+#include "ir/Gradient.h"
+#include "ir/Text.h"
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+using namespace cermet;
+
+static bool print(const char* title, const std::string& text, const std::string& target) {
+  std::string answer, error;
+  if (compileGraph(text, target, Dump(), answer, error) != CERMET_OK) {
+    fmt::print(stderr, "{}: {}\n", title, error);
+    return false;
+  }
+  const nlohmann::json plan = nlohmann::json::parse(answer);
+  for (const auto& step : plan["steps"]) {
+    if (step["kind"] != "kernel")
+      continue;
+    KernelSpec spec;
+    if (error = parse(step["spec"], spec); !error.empty()) {
+      fmt::print(stderr, "{}: {}\n", title, error);
+      return false;
+    }
+    fmt::print("//===--- {} ---===//\n/*\n{}*/\n{}\n", title, step["spec"].get<std::string>(), emitProgram(spec));
+  }
+  return true;
+}
+
+int main(int count, char** arguments) {
+  if (count != 3) {
+    fmt::print(stderr, "usage: {} graph.mlir target\n", arguments[0]);
+    return 2;
+  }
+  std::ifstream file(arguments[1]);
+  std::string text((std::istreambuf_iterator<char>(file)), {}), error;
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  ir::registerDialects(context);
+  auto graph = ir::parseGraph(text, context, error);
+  ir::Gradient gradient;
+  if (!graph || !ir::differentiate(*graph, llvm::SmallVector<bool>(ir::graphFunction(*graph).getNumArguments(), true),
+                                   gradient, error)) {
+    fmt::print(stderr, "{}\n", error);
+    return 1;
+  }
+  std::string target = arguments[2];
+  bool printed = print("graph", text, target) && print("forward", ir::printGraph(*gradient.forward, false), target) &&
+                 print("backward", ir::printGraph(*gradient.backward, false), target);
+  return printed ? 0 : 1;
+}
