@@ -1,6 +1,8 @@
 #include "runtime/CompilerLibrary.h"
 #include "BuildId.h"
+#include <cstring>
 #include <dlfcn.h>
+#include <filesystem>
 #include <unistd.h>
 
 namespace cermet {
@@ -45,10 +47,14 @@ std::string CompilerLibrary::path(const Config& config) {
   if (!config.compilerLibrary.empty())
     return config.compilerLibrary;
   Dl_info self{};
-  std::string folder = ".";
-  if (dladdr(reinterpret_cast<const void*>(&CompilerLibrary::path), &self) && self.dli_fname)
-    if (const std::string file = self.dli_fname; file.find('/') != std::string::npos)
-      folder = file.substr(0, file.rfind('/'));
+  std::error_code failure;
+  std::filesystem::path code;
+  if (dladdr(reinterpret_cast<const void*>(&CompilerLibrary::path), &self) && self.dli_fname &&
+      std::strchr(self.dli_fname, '/'))
+    code = std::filesystem::canonical(self.dli_fname, failure);
+  if (code.empty()) // a program that the shell found by its name
+    code = std::filesystem::canonical("/proc/self/exe", failure);
+  const std::string folder = code.parent_path().string();
   const std::string beside = fmt::format("{}/{}", folder, kLibraryName);
   const std::string installed = fmt::format("{}/../lib/{}", folder, kLibraryName);
   return access(beside.c_str(), F_OK) != 0 && access(installed.c_str(), F_OK) == 0 ? installed : beside;

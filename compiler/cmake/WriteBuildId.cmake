@@ -1,5 +1,5 @@
 function(hash_of files result)
-  set(all "")
+  set(all "${LLVM}")
   foreach(file IN LISTS files)
     file(SHA256 ${file} digest)
     string(APPEND all ${digest})

@@ -2,9 +2,10 @@
 #include "runtime/Target.h"
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <sstream>
 
 namespace cermet::tools {
 
@@ -25,13 +26,15 @@ Result<std::shared_ptr<Context>> makeContext(const Common& common) {
 }
 
 Result<std::string> readGraph(const std::string& file) {
-  if (file == "-")
-    return std::string(std::istreambuf_iterator<char>(std::cin), {});
-  std::ifstream stream(file, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream.is_open() || stream.bad())
-    return error(CERMET_INVALID_ARGUMENT, "cannot read '{}': {}", file, std::generic_category().message(errno));
-  return text;
+  std::ifstream opened;
+  if (file != "-")
+    opened.open(file, std::ios::binary);
+  std::ostringstream text;
+  text << (file == "-" ? std::cin : opened).rdbuf();
+  if (file != "-" && (!opened.is_open() || std::filesystem::is_directory(file)))
+    return error(CERMET_INVALID_ARGUMENT, "cannot read '{}': {}", file,
+                 opened.is_open() ? "it is a directory" : std::generic_category().message(errno));
+  return text.str();
 }
 
 static Status compileFor(Context& context, const std::string& text, const std::string& target, std::string* json) {

@@ -39,7 +39,7 @@ int main(int count, char** arguments) {
                "file with one\n"
                "function (docs/ir.md); '-' reads standard input. Exit code: 0 done, 1 failed, 2 the input is wrong."};
   app.set_version_flag("--version", "cermet 0.1.0+" CERMET_BUILD_ID);
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1); // none: help, below; a wrong one is then named
   Common common;
   Status status;
 
@@ -99,9 +99,15 @@ int main(int count, char** arguments) {
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& failure) {
-    return app.exit(failure) == 0 ? 0 : kBadInput;
+    if (failure.get_exit_code() == 0) // --help, --version
+      return app.exit(failure);
+    return exitCode(error(CERMET_INVALID_ARGUMENT, "{}; see cermet --help", failure.what()));
   } catch (const std::exception& failure) {
     status = error(CERMET_INTERNAL, "{}", failure.what());
+  }
+  if (app.get_subcommands().empty()) {
+    fmt::print(stderr, "{}", app.help());
+    return kBadInput;
   }
   return exitCode(status);
 }

@@ -155,7 +155,8 @@ struct Options {
   uint64_t seed = 1;
   int64_t blocks = 2;    // of a persistent kernel
   int64_t pad = 0;       // see Tensor
-  int64_t extraRows = 0; // rows that the arguments claim beyond those that exist
+  int64_t extraRows = 0; // how much larger the outermost extent is in the arguments than in memory
+  int64_t shift = 0;     // elements by which every base is off its allocation
 };
 
 Outcome runStep(const json& plan, const Library& library, const KernelSpec& spec,
@@ -165,7 +166,7 @@ Outcome runStep(const json& plan, const Library& library, const KernelSpec& spec
   std::mt19937_64 random(options.seed);
   const int64_t vector = options.scalar ? 1 : spec.schedule.vector;
   for (const json& value : plan["values"]) {
-    run.tensors.emplace_back(value, symbols, options.pad * vector, options.scalar ? 1 : 0);
+    run.tensors.emplace_back(value, symbols, options.pad * vector, options.scalar ? 1 : options.shift);
     if (value["kind"] == "input")
       run.tensors.back().randomise(random, value["name"].get<std::string>().rfind("saved", 0) == 0);
   }
@@ -177,6 +178,7 @@ Outcome runStep(const json& plan, const Library& library, const KernelSpec& spec
     if (operand["kind"] == "tile")
       extents.assign(tensor.shape.begin(), tensor.shape.end() - 1);
   }
+  extents.front() += options.extraRows;
   arguments.rows = 1;
   arguments.rowRank = int64_t(extents.size());
   std::fill(arguments.extent, arguments.extent + 4, 1);
@@ -184,7 +186,6 @@ Outcome runStep(const json& plan, const Library& library, const KernelSpec& spec
     arguments.extent[4 - extents.size() + k] = extents[k];
     arguments.rows *= extents[k];
   }
-  arguments.rows += options.extraRows;
   int index = 0;
   for (const json& operand : step["operands"]) {
     const Tensor& tensor = run.tensors[operand["value"]];
@@ -403,9 +404,10 @@ TEST(Control, AMisalignedVectorIsFound) {
   const std::string text = glu(64, "bf16");
   const json compiled = plan(text);
   const KernelSpec spec = specOf(compiled);
-  const Library library(replaced(emitKernel(spec), "column = int(vector - row * kSteps) * V;",
-                                 "column = int(vector - row * kSteps) * V + 1;"));
-  const Outcome run = runStep(compiled, library, spec, {{"r0", 1}, {"r1", 1}}, {});
+  const Library library(emitKernel(spec));
+  Options options;
+  options.shift = 1;
+  const Outcome run = runStep(compiled, library, spec, {{"r0", 1}, {"r1", 1}}, options);
   EXPECT_NE(run.machineError.find("not aligned"), std::string::npos) << run.machineError;
 }
 

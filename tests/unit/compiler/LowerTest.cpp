@@ -87,10 +87,12 @@ protected:
         continue;
       const std::vector<double>& wanted = expected[lowered.positions[i]].data;
       ASSERT_EQ(data[i].size(), wanted.size()) << program.operands[i].name;
-      for (size_t k = 0; k < wanted.size(); ++k)
+      for (size_t k = 0; k < wanted.size(); ++k) {
+        ++(std::isfinite(wanted[k]) ? finite : other);
         ASSERT_TRUE(data[i][k] == wanted[k] || (std::isnan(data[i][k]) && std::isnan(wanted[k])))
             << program.operands[i].name << "[" << k << "] is " << data[i][k] << ", expected " << wanted[k] << "\n"
             << ir::printGraph(module, false) << print(program);
+      }
     }
   }
 
@@ -119,6 +121,7 @@ protected:
     compare(*gradient.backward, sizesOf(*gradient.backward), random);
   }
 
+  int64_t finite = 0, other = 0; // numbers compared: equal NaNs prove little
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
 };
 
@@ -156,6 +159,7 @@ TEST_F(LowerTest, RandomGraphsKeepTheirMeaning) {
     ++lowered;
   }
   EXPECT_EQ(lowered, 500);
+  EXPECT_GT(finite, other);
 }
 
 TEST_F(LowerTest, EqualGraphsGiveEqualPrograms) {
@@ -176,6 +180,19 @@ TEST_F(LowerTest, NoTraceOfWhatIsUnused) {
   EXPECT_EQ(print(lowered.program), "program f 64\nin a tile f32\nout result0 tile f32\n%0 = load a : f32 element 0\n"
                                     "%1 = neg %0 : f32 element 0\n%2 = store %1 result0 : f32 element 0\n");
   EXPECT_EQ(lowered.positions, (std::vector<int>{0, 0}));
+}
+
+TEST_F(LowerTest, AConstantIsWhatItsTypeHolds) {
+  for (auto [type, held] : {std::pair{"bf16", 0.10009765625}, {"f16", 0.0999755859375}, {"f32", double(0.1f)}}) {
+    std::string t = tensor({"r0", "64"}, type);
+    LoweredFunction lowered;
+    ASSERT_EQ(lower(*parsed(graph("f", "%a: " + t, t,
+                                  "    %c = cermet.constant 0.1 : " + t + "\n    %b = cermet.mul %a, %c : " + t +
+                                      "\n    return %b : " + t + "\n")),
+                    lowered),
+              "");
+    EXPECT_EQ(lowered.program.instructions[1].constant, held) << type;
+  }
 }
 
 TEST_F(LowerTest, AnInputReturnedTwiceIsStoredTwice) {
