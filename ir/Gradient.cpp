@@ -170,6 +170,25 @@ static void keepForward(func::FuncOp joint, int inputs, int outputs, const Gradi
       FunctionType::get(joint.getContext(), joint.getBody().getArgumentTypes(), terminator->getOperandTypes()));
 }
 
+// Returns a value that is the gradient of several inputs once. Gives the inputs of each remaining result.
+static std::vector<std::vector<int>> shareEqualResults(func::FuncOp backward, ArrayRef<int> inputs) {
+  Operation* terminator = backward.getBody().front().getTerminator();
+  std::vector<std::vector<int>> shared;
+  SmallVector<Value> results;
+  for (auto [input, result] : llvm::zip_equal(inputs, terminator->getOperands())) {
+    size_t at = llvm::find(results, result) - results.begin();
+    if (at == results.size()) {
+      results.push_back(result);
+      shared.emplace_back();
+    }
+    shared[at].push_back(input);
+  }
+  terminator->setOperands(results);
+  backward.setFunctionType(
+      FunctionType::get(backward.getContext(), backward.getArgumentTypes(), terminator->getOperandTypes()));
+  return shared;
+}
+
 static LogicalResult differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradient& gradient) {
   func::FuncOp original = graphFunction(graph);
   std::string name = original.getName().str();
@@ -197,11 +216,13 @@ static LogicalResult differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradie
   if (failed(cut))
     return failure();
   gradient.saved = cut->saved.size();
-  for (int index = 0; index < inputs; ++index)
-    if (wanted[index])
-      gradient.backwardOutputs.push_back(index);
   gradient.backward =
       buildBackward(joint, inputs, gradient.outputs, *cut, cotangents, name + "_backward", gradient.backwardInputs);
+  SmallVector<int> wantedInputs;
+  for (int index = 0; index < inputs; ++index)
+    if (wanted[index])
+      wantedInputs.push_back(index);
+  gradient.backwardOutputs = shareEqualResults(graphFunction(*gradient.backward), wantedInputs);
   if (cut->saved.empty()) {
     gradient.forward = graph.clone();
   } else {

@@ -26,7 +26,8 @@ struct Gradient {
   int outputs = 0;
   int saved = 0;
   std::vector<Origin> backwardInputs; // one for each argument of the backward
-  std::vector<int> backwardOutputs;   // the input that each result is the gradient of
+  std::vector<std::vector<int>>
+      backwardOutputs; // the inputs that each result is the gradient of; an addition's share one
 };
 
 // `wanted` has one entry for each input. False with `error` filled if an operation on the way has no gradient, or a

@@ -84,6 +84,12 @@ Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
   Dimensions aligned(to.size() - from.size());
   aligned.append(from);
 
+  // What repeats along every row is summed over rows, of whatever width, 1 included.
+  bool alongRows = to.size() > 1 && !from.empty() && from.back() == to.back() &&
+                   llvm::all_of(ArrayRef(aligned).drop_back(), [](const Dimension& d) { return d.isOne(); });
+  if (alongRows)
+    return {f.reshape(f.sumRows(sum), from)};
+
   // `right` dimensions from the end are reduced to 1 and dropped.
   Dimensions rest = to;
   size_t right = 0;

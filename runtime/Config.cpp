@@ -7,7 +7,7 @@
 
 namespace cermet {
 
-constexpr int kMaxThreads = 1024;
+constexpr int kMaxThreads = 1024, kMostDefaultThreads = 16;
 
 namespace {
 
@@ -67,7 +67,7 @@ const Field kFields[] = {
     {{"CERMET_CUDA_LIBRARY", "a path or a name", "`libcuda.so.1`",
       "The CUDA driver library; a name that is not there leaves the host target only."},
      parseText<&Config::cudaLibrary>},
-    {{"CERMET_THREADS", "a number from 1 to 1024", "one for each processor",
+    {{"CERMET_THREADS", "a number from 1 to 1024", "one for each processor, at most 16",
       "Threads of a launch on the host target. The result does not depend on it."},
      parseThreads},
     {{"CERMET_CHECK", "0 or 1", "0",

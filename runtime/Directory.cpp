@@ -47,7 +47,7 @@ void Directory::fail(const char* kind, const std::string& text) {
 // A kernel's image is code that this process runs: it is taken only from where nobody else could have put it.
 bool Directory::trusts(const std::string& directory) {
   struct stat state;
-  if (lstat(directory.c_str(), &state) != 0)
+  if (stat(directory.c_str(), &state) != 0)
     return false;
   if (S_ISDIR(state.st_mode) && (state.st_uid == geteuid() || state.st_uid == 0) && !(state.st_mode & S_IWOTH))
     return true;

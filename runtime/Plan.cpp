@@ -193,6 +193,9 @@ Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
 Status parseExternal(const json& item, const Plan& plan, PlanStep& step) {
   step.kind = StepKind::External;
   step.name = item.at("op").get<std::string>();
+  // An importer's own name for what it does not know says more than that it is opaque.
+  if (const json target = item.value("/attributes/target"_json_pointer, json()); target.is_string())
+    step.name = target.get<std::string>();
   const std::pair<const char*, std::vector<int>*> lists[] = {{"operands", &step.externalOperands},
                                                              {"results", &step.externalResults}};
   for (auto [field, list] : lists) {

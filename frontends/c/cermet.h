@@ -68,7 +68,7 @@ typedef struct cermet_context_options {
 CERMET_API cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context);
 CERMET_API void cermet_context_destroy(cermet_context* context);
 
-/* Monotonic since the context was made. */
+/* Monotonic since the context was made. "Plans" are all answers about a graph: plans, matches and gradients. */
 typedef struct cermet_counters {
   uint64_t plans_compiled, plans_from_memory, plans_from_directory;
   uint64_t kernels_compiled, kernels_from_memory, kernels_from_directory;
@@ -133,7 +133,8 @@ CERMET_API void cermet_string_free(char* text);
 typedef struct cermet_executable cermet_executable;
 
 /* Gets every kernel of the plan (memory, directory, else compile) and loads it. `device` is a CUDA ordinal, ignored for
- * host plans. Fails with CERMET_CAPTURING rather than load while the calling thread's device is being captured. */
+ * host plans. Where the driver can tell that a stream of the device is being captured, fails with CERMET_CAPTURING rather
+ * than load; it never invalidates a capture. */
 CERMET_API cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
                                         cermet_executable** executable);
 /* Kernels stay loaded for the life of the context: a captured graph may still hold them. */

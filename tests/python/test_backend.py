@@ -82,7 +82,12 @@ def test_an_inductor_mode_and_option_are_passed_on(monkeypatch):
     import torch._inductor.compile_fx as compile_fx
 
     seen = {}
-    monkeypatch.setattr(compile_fx, "compile_fx", lambda gm, inputs, config_patches: seen.update(config_patches) or gm.forward)
+
+    def record(gm, inputs, config_patches):
+        seen.update(config_patches)
+        return gm.forward
+
+    monkeypatch.setattr(compile_fx, "compile_fx", record)
     x, weight = torch.randn(4, 32), torch.randn(32)
     options = {"mode": "max-autotune-no-cudagraphs", "epilogue-fusion": False, "strict": True}
     close(torch.compile(graphs.rms_norm, backend="cermet", options=options)(x, weight), graphs.rms_norm(x, weight))
@@ -139,7 +144,7 @@ def test_model_compile_in_place_and_training_steps():
 
 
 def test_a_symbolic_eps_is_guarded():
-    """`dynamic=True` makes a float argument symbolic; the fused norm holds its value, so another value compiles again."""
+    """`dynamic=True` makes a float argument symbolic; the fused norm holds its value, so another one compiles again."""
     call = torch.compile(graphs.rms_norm, backend="cermet", dynamic=True, options={"remainder": "aot"})
     x, weight = 0.01 * torch.randn(4, 32), torch.randn(32)
     torch._dynamo.mark_static(x, 1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -31,6 +33,22 @@ def run(**options):
 def test_options(options, message):
     with pytest.raises(Exception, match=message):
         run(**options)
+
+
+def test_environment_variables_are_documented_and_checked(monkeypatch):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    read = set()
+    for file in root.glob("frontends/torch/cermet/*.py"):
+        read |= set(re.findall(r"environ\S*\(\"(CERMET_\w+)", file.read_text()))
+    documented = root / "docs" / "environment.md"
+    if not documented.exists():
+        pytest.skip("the source tree is not here, only the tests")
+    assert "CERMET_STRICT" in read
+    missing = {name for name in read if f"`{name}`" not in documented.read_text()}
+    assert not missing, f"docs/environment.md does not name {missing}"
+    monkeypatch.setenv("CERMET_STRICT", "yes")
+    with pytest.raises(Exception, match="CERMET_STRICT is 'yes', expected 0 or 1"):
+        run(remainder="eager")
 
 
 def test_mode_as_an_argument_is_checked_too():

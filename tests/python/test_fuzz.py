@@ -24,7 +24,7 @@ FUNCTIONS = [
     torch.ops.aten.native_dropout.default, torch.ops.higher_order.tag_activation_checkpoint, len, print, getattr,
     (lambda *arguments, **names: None),
 ]  # fmt: skip
-METHODS = "to float pow mean add_ view size item expand chunk __getitem__ copy_ squeeze nonsense unsqueeze_ type".split()
+METHODS = "to float pow mean add_ view size item expand chunk __getitem__ copy_ squeeze nonsense type".split()
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.complex64, torch.uint8,
           torch.float8_e4m3fn, torch.uint16]  # fmt: skip
 

@@ -92,7 +92,7 @@ def test_opcheck_of_inner_and_outer_ops(norm_key, glu_key):
 @pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
 def test_only_wanted_gradients_are_computed(wanted, norm_key):
     derived = regions.gradient(norm_key, wanted)
-    assert derived.backward_outputs == tuple(index for index, want in enumerate(wanted) if want)
+    assert derived.backward_outputs == tuple((index,) for index, want in enumerate(wanted) if want)
     x = torch.randn(4, 32, requires_grad=wanted[0])
     weight = torch.randn(32, requires_grad=wanted[1])
     regions.region_op(2, 1)(x, weight, norm_key).sum().backward()
@@ -128,11 +128,11 @@ def test_numerical_gradient(norm_key):
     op = regions.region_op(2, 1)
     grads = torch.autograd.grad(op(x, weight, norm_key), (x, weight), cotangent)
     step = 1e-2
-    with torch.no_grad():
-        ends = [
-            (op(x + sign * step * direction[0], weight + sign * step * direction[1], norm_key).double() * cotangent).sum()
-            for sign in (1, -1)
-        ]
+    ends = []
+    for signed in (step, -step):
+        with torch.no_grad():
+            y = op(x + signed * direction[0], weight + signed * direction[1], norm_key)
+        ends.append((y.double() * cotangent).sum())
     slope = ((ends[0] - ends[1]) / (2 * step)).item()
     dot = sum((grad * along).sum().item() for grad, along in zip(grads, direction))
     assert abs(slope - dot) <= 2e-3 * max(1.0, abs(dot)), f"slope {slope}, gradient along it {dot}"
@@ -222,10 +222,10 @@ def test_fakes_refuse_what_launches_refuse(norm_key):
 
 @pytest.mark.parametrize(
     ("capability", "target"),
-    [((8, 0), "sm_80"), ((8, 7), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90"), ((10, 3), "sm_100"), ((12, 1), "sm_120")],
+    [((8, 0), 80), ((8, 7), 86), ((8, 9), 89), ((9, 0), 90), ((10, 0), 100), ((10, 3), 100), ((12, 1), 120)],
 )
 def test_targets_of_compute_capabilities(capability, target):
-    assert regions.cuda_target(*capability) == target
+    assert regions.cuda_target(*capability) == f"sm_{target}"
 
 
 def test_unsupported_devices_are_named():

@@ -44,13 +44,13 @@ def compile(
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
     settings = dict(options or {})
-    strict = bool(settings.pop("strict", os.environ.get("CERMET_STRICT", "0") not in ("", "0")))
+    strict = bool(settings.pop("strict", _strict_by_default()))
     remainder = settings.pop("remainder", "inductor")
     mode = settings.pop("mode", mode)
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
     patches = _inductor_options(mode, settings, remainder)
-    rewrite(gm, strict)
+    rewrite(gm, strict, functional=remainder != "eager")
     if remainder == "eager":
         return gm.forward
     if remainder == "aot":
@@ -60,16 +60,25 @@ def compile(
     return compile_fx(gm, list(example_inputs), config_patches=patches)
 
 
-def rewrite(gm: fx.GraphModule, strict: bool = False) -> list[rewriter.Region]:
+def _strict_by_default() -> bool:
+    """CERMET_STRICT (docs/environment.md)."""
+    value = os.environ.get("CERMET_STRICT", "0")
+    if value not in ("0", "1"):
+        raise Error(f"CERMET_STRICT is {value!r}, expected 0 or 1")
+    return value == "1"
+
+
+def rewrite(gm: fx.GraphModule, strict: bool = False, functional: bool = True) -> list[rewriter.Region]:
     """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
 
-    If Cermet fails, the graph is left as it was (or the error is raised, if strict).
+    `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it was, or
+    the error is raised, if strict.
     """
     count("graphs")
     done: list[rewriter.Region] = []
     for module in rewriter.modules(gm):
         try:
-            decision = rewriter.decide(module)
+            decision = rewriter.decide(module, functional)
             rewriter.prepare(decision.regions)
             replaced, misplaced = rewriter.apply(decision)
         except Exception as error:

@@ -18,9 +18,6 @@ from typing import Any
 
 from .errors import Error
 
-_DTYPES = ("f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1")
-_MAX_RANK = 8
-
 
 class _ContextOptions(ctypes.Structure):
     _fields_ = [
@@ -187,8 +184,3 @@ def text_key(text: str) -> int:
 def version() -> str:
     """libcermet's version and build id."""
     return libcermet().cermet_version().decode()
-
-
-def dtype_code(name: str) -> int:
-    """cermet.h's cermet_dtype for a plan's dtype name."""
-    return _DTYPES.index(name)

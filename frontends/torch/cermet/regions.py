@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +57,7 @@ class Gradient:
     outputs: int
     saved: int
     backward_inputs: tuple[tuple[str, int], ...]
-    backward_outputs: tuple[int, ...]
+    backward_outputs: tuple[tuple[int, ...], ...]
 
 
 class _Registry:
@@ -196,7 +195,7 @@ def gradient(key: int, wanted: tuple[bool, ...]) -> Gradient:
         answer["outputs"],
         answer["saved"],
         tuple((item["from"], item["index"]) for item in answer["backward_inputs"]),
-        tuple(answer["backward_outputs"]),
+        tuple(tuple(inputs) for inputs in answer["backward_outputs"]),
     )
     with _registry.lock:
         return _registry.gradients.setdefault((key, wanted), made)
@@ -279,8 +278,9 @@ class _Region(torch.autograd.Function):
         else:
             results = launch(derived.backward, arguments)
         gradients: list[torch.Tensor | None] = [None] * len(ctx.wanted)
-        for index, result in zip(derived.backward_outputs, results):
-            gradients[index] = result
+        for inputs, result in zip(derived.backward_outputs, results):
+            for index in inputs:
+                gradients[index] = result
         return None, None, *gradients
 
 
@@ -386,8 +386,3 @@ def region_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
             f"a region of {inputs} inputs and {outputs} outputs, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}"
         )
     return _regions[inputs, outputs]
-
-
-def is_region(target: Any) -> bool:
-    """Whether an FX target is one of the outer or inner ops."""
-    return re.match(rf"{NAMESPACE}[.:]+(region|launch)_", str(target)) is not None

@@ -53,6 +53,7 @@ class Region:
     until: list[fx.Node]  # writes that must come after
     results: list[fx.Node]
     replaced: set[fx.Node]
+    state: tuple[Any, ...]  # grad mode and autocast in which the sequence runs
     values: list[torch.Tensor]  # the fake results
     device: torch.device
     source: str
@@ -66,6 +67,7 @@ class Decision:
     module: fx.GraphModule
     regions: list[Region]
     near_misses: list[NearMiss]
+    states: dict[fx.Node, tuple[Any, ...]]  # of every node, once it has run
 
 
 class _Declined(Exception):
@@ -98,8 +100,13 @@ def source_line(node: fx.Node) -> str:
     return "{}:{}: {}".format(*found[-1]) if found else ""
 
 
-def decide(module: fx.GraphModule) -> Decision:
-    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does."""
+def decide(module: fx.GraphModule, functional: bool = True) -> Decision:
+    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does.
+
+    `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
+    graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
+    (its cast to float32), where a region keeps the value itself.
+    """
     imported = import_graph(module)
     answer = library.context().match(imported.text)
     by_name = {node.name: node for node in module.graph.nodes}
@@ -110,18 +117,18 @@ def decide(module: fx.GraphModule) -> Decision:
     found = []
     for item in answer["regions"]:
         try:
-            found.append(_check(module, imported, by_name, item))
+            found.append(_check(imported, by_name, item, functional))
         except _Declined as reason:
             at = item["results"][0]
             near_misses.append(NearMiss(item["pattern"], at, str(reason), _source(by_name, at)))
-    return Decision(module, found, near_misses)
+    return Decision(module, found, near_misses, imported.states)
 
 
 def _source(by_name: dict[str, fx.Node], name: str) -> str:
     return source_line(by_name[name]) if name in by_name else ""
 
 
-def _check(module: fx.GraphModule, imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]) -> Region:
+def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool) -> Region:
     definitions = []
     for name in item["operands"]:
         if name not in imported.definitions:
@@ -157,7 +164,12 @@ def _check(module: fx.GraphModule, imported: Imported, by_name: dict[str, fx.Nod
     wanted = None
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
-        regions.gradient(key, wanted)
+        kept = regions.gradient(key, wanted).backward_inputs
+        named = {"input": item["operands"], "output": item["results"]}
+        for name in [named[origin][index] for origin, index in kept if origin in named]:
+            write = imported.definitions[name].until
+            if write is not None and not functional:
+                raise _Declined(f"{name} is written in place by {write.name} before the gradient has read it")
     values = _fake_results(key, tensors, results, wanted is not None)
     for node, value in zip(results, values):
         _same(node, example(node), value)
@@ -171,6 +183,7 @@ def _check(module: fx.GraphModule, imported: Imported, by_name: dict[str, fx.Nod
         [definition.until for definition in definitions if definition.until is not None],
         results,
         replaced,
+        next(iter(states)),
         values,
         device,
         source_line(results[0]),
@@ -240,19 +253,24 @@ def _dying(region: Region) -> set[fx.Node]:
     return alive
 
 
-def _place(region: Region, order: dict[fx.Node, int], dying: set[fx.Node]) -> fx.Node:
-    """The node before which the new one goes: after every operand has its right version, before anything needs it."""
+def _place(
+    region: Region, order: dict[fx.Node, int], dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]
+) -> fx.Node:
+    """The node before which the new one goes: after every operand has its right version, before anything needs it,
+    under the grad mode and autocast of what it replaces."""
     after = max((order[node] for node in [*region.operands, *region.since]), default=-1)
     readers = [user for node in region.results for user in node.users if user not in dying]
     before = min((order[node] for node in [*readers, *region.until]), default=len(order) - 1)
     nodes = list(order)
     position = after + 1
-    while position < len(nodes) and nodes[position].op == "placeholder":
+    while position < before and (nodes[position].op == "placeholder" or states[nodes[position - 1]] != region.state):
         position += 1
     if position > before:
         raise _Declined(
             f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
         )
+    if states[nodes[position - 1]] != region.state:
+        raise _Declined(f"{nodes[before].name} runs under another grad mode or autocast than the sequence")
     return nodes[position]
 
 
@@ -286,7 +304,7 @@ def _apply(decision: Decision) -> tuple[list[Region], list[NearMiss]]:
         order = {node: index for index, node in enumerate(graph.nodes)}
         dying = _dying(region)
         try:
-            place = _place(region, order, dying)
+            place = _place(region, order, dying, decision.states)
         except _Declined as reason:
             near_misses.append(NearMiss(region.pattern, region.results[0].name, str(reason), region.source))
             continue
@@ -296,7 +314,7 @@ def _apply(decision: Decision) -> tuple[list[Region], list[NearMiss]]:
                 if scalar is not None:
                     guard_scalar(scalar)  # the region holds this number: another one compiles again
         with graph.inserting_before(place):
-            became |= _insert(graph, region)
+            became |= _insert(graph, region, decision.states)
         for node in region.results:
             node.replace_all_uses_with(became[node])
         _erase(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
@@ -327,13 +345,16 @@ def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
     return node
 
 
-def _insert(graph: fx.Graph, region: Region) -> dict[fx.Node, fx.Node]:
+def _insert(
+    graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]]
+) -> dict[fx.Node, fx.Node]:
     """The new op, and for several results their getitems; each carries what tracing leaves on a node."""
     first = region.results[0]
     kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
     op = regions.region_op(len(region.operands), len(region.results))
     call = graph.call_function(op, (*region.operands, region.key))
     call.meta = dict(kept)
+    states[call] = region.state
     if len(region.results) == 1:
         call.meta["example_value"] = region.values[0]
         return {first: call}
@@ -341,6 +362,7 @@ def _insert(graph: fx.Graph, region: Region) -> dict[fx.Node, fx.Node]:
     became = {}
     for index, result in enumerate(region.results):
         item = graph.call_function(operator.getitem, (call, index))
+        states[item] = region.state
         item.meta = {**kept, "example_value": region.values[index]}
         became[result] = item
     return became

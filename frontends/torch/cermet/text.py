@@ -54,9 +54,6 @@ class TensorType:
     def with_element(self, element: str) -> TensorType:
         return TensorType(self.dims, element)
 
-    def with_dims(self, dims: Sequence[Dim]) -> TensorType:
-        return TensorType(tuple(dims), self.element)
-
 
 @dataclasses.dataclass(frozen=True)
 class Value:

@@ -129,14 +129,14 @@ TEST(Table, DifferentiatesWhatIsWanted) {
   ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
   json answer = json::parse(reply.answer);
   EXPECT_EQ(answer["format"], "cermet.gradient.1");
-  EXPECT_EQ(answer["backward_outputs"], json({0, 1}));
+  EXPECT_EQ(answer["backward_outputs"], json::array({json::array({0}), json::array({1})}));
   // One kernel each way: nothing of a norm's gradient needs a second pass over memory.
   for (const char* part : {"forward", "backward"}) {
     Reply plan = compile(answer[part], "sm_90");
     ASSERT_EQ(plan.status, CERMET_OK) << plan.error;
     EXPECT_EQ(json::parse(plan.answer)["steps"].size(), 1u);
   }
-  EXPECT_EQ(json::parse(differentiate({0, 1}).answer)["backward_outputs"], json({1}));
+  EXPECT_EQ(json::parse(differentiate({0, 1}).answer)["backward_outputs"], json::array({json::array({1})}));
   EXPECT_EQ(differentiate({1}).error, "differentiate: `wanted` has 1 entries, expected 2 (one for each input)");
   EXPECT_EQ(differentiate({0, 0}).error,
             "differentiate: no input is wanted; set the entry of at least one in `wanted`");

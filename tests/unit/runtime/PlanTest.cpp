@@ -81,6 +81,20 @@ TEST(Plan, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Plan, AnOpaqueStepHasItsOwnName) {
+  Json text = scalePlan();
+  text["steps"][1] = {{"kind", "external"},
+                      {"op", "cermet.opaque"},
+                      {"operands", {0}},
+                      {"results", {2}},
+                      {"attributes", {{"target", "aten.sdpa"}}}};
+  EXPECT_EQ(parsePlan(text.dump())->steps[1].name, "aten.sdpa");
+  text["steps"][1]["attributes"] = {{"transpose_rhs", true}};
+  EXPECT_EQ(parsePlan(text.dump())->steps[1].name, "cermet.opaque");
+  text["steps"][1]["attributes"] = 7;
+  (void)parsePlan(text.dump()).ok(); // must return
+}
+
 TEST(Plan, AColumnOutputNeedsAnAccumulator) {
   Json text = sumPlan();
   text["steps"][1]["accumulators"] = 2;
