@@ -13,8 +13,8 @@ struct RowStep {
   int threadsPerRow, threads, residentBlocks;
 };
 constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1024, 32, 128, 8},
-                                  {2048, 64, 128, 8},   {4096, 128, 128, 12}, {8192, 128, 128, 6},
-                                  {16384, 128, 128, 4}, {32768, 512, 512, 2}, {65536, 256, 256, 2}};
+                                  {2048, 64, 128, 8},   {4096, 128, 128, 10}, {8192, 128, 128, 6},
+                                  {16384, 128, 128, 4}, {32768, 256, 256, 2}, {65536, 256, 256, 2}};
 
 // Persistent blocks that sum over rows, by the same measure. The longest rows leave one block a multiprocessor.
 struct PersistentStep {

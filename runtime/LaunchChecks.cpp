@@ -92,6 +92,7 @@ Status Executable::checkPointers(const cermet_tensor* tensors) const {
   constexpr int kMemoryType = 2, kDeviceOrdinal = 9, kIsManaged = 8;
   constexpr int kMemoryTypeDevice = 2;
   const DriverTable& driver = device_->table();
+  const ContextBinding binding(driver, device_->context());
   for (int value = 0; value < plan_->inputs + plan_->outputs; ++value) {
     if (!tensors[value].data)
       continue;

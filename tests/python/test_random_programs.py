@@ -1,5 +1,5 @@
-"""Random programs of norms, GLUs, views and writes: whatever is fused in them, outputs and gradients are eager's. This is
-what finds a wrong order of writes, an alias that was not seen, a value read too late."""
+"""Random programs of norms, GLUs, views and writes: whatever is fused in them, outputs and gradients are eager's. This
+is what finds a wrong order of writes, an alias that was not seen, a value read too late."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STEPS = {
     "write through a view": (1, lambda w, a: (a[1].add_(0.25), None)[1]),
     "write a slice": (2, lambda w, a, b: a.__setitem__((slice(None), 0), b.detach()[:, 1])),
     "activation in place": (1, lambda w, a: F.silu(a, inplace=True)),
-    "weight changes": (1, lambda w, a: w.add_(0.01)),
+    "weight changes": (1, lambda w, a: (w.add_(0.01), None)[1]),
 }
 WRITES = {name for name in STEPS if "in place" in name or "write" in name} | {"weight changes"}
 

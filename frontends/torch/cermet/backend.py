@@ -71,8 +71,8 @@ def _strict_by_default() -> bool:
 def rewrite(gm: fx.GraphModule, strict: bool = False, functional: bool = True) -> list[rewriter.Region]:
     """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
 
-    `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it was, or
-    the error is raised, if strict.
+    `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it
+    was; if strict, the error is raised.
     """
     count("graphs")
     done: list[rewriter.Region] = []

@@ -155,8 +155,7 @@ TEST_F(HostLaunch, EveryBadTensorIsNamed) {
   char* unaligned = reinterpret_cast<char*>(memory[0]) + 2;
   const BadTensor cases[] = {
       {"scale: input 'x' (tensor 0) has dtype bf16, expected f32", [](auto& t) { t[0].dtype = CERMET_BF16; }},
-      {"scale: output 'y' (tensor 2) has dtype an unknown dtype, expected f32",
-       [](auto& t) { t[2].dtype = static_cast<cermet_dtype>(77); }},
+      {"scale: output 'y' (tensor 2) has dtype an unknown dtype, expected f32", [](auto& t) { t[2].dtype = 77; }},
       {"scale: input 'x' (tensor 0) has 2 dimensions, expected 3",
        [](auto& t) {
          t[0].sizes = {4, 8};

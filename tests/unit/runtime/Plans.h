@@ -61,7 +61,7 @@ inline Json sumPlan(const std::string& target = "$TARGET", const std::string& sp
 
 // A tensor with its own sizes and strides; dense unless strides are given.
 struct TestTensor {
-  TestTensor(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides = {}, cermet_dtype dtype = CERMET_F32)
+  TestTensor(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides = {}, int32_t dtype = CERMET_F32)
       : data(data), sizes(std::move(sizes)), strides(std::move(strides)), dtype(dtype) {
     if (!this->strides.empty() || this->sizes.empty())
       return;
@@ -74,7 +74,7 @@ struct TestTensor {
   }
   void* data;
   std::vector<int64_t> sizes, strides;
-  cermet_dtype dtype;
+  int32_t dtype; // also what is no cermet_dtype
 };
 
 // A configuration that reaches no directory, no real compiler and no real driver.

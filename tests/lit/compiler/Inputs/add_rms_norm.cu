@@ -313,8 +313,7 @@ in saved0 row f32
 in grad_0 tile bf16
 in grad_1 tile bf16
 out result0 tile bf16
-out result1 tile bf16
-out result2 column bf16
+out result1 column bf16
 %0 = load weight : bf16 column 0
 %1 = load output1 : bf16 element 0
 %2 = load saved0 : f32 row 0
@@ -340,8 +339,7 @@ out result2 column bf16
 %22 = add %4 %21 : f32 element 1
 %23 = cast %22 : bf16 element 1
 %24 = store %23 result0 : bf16 element 1
-%25 = store %23 result1 : bf16 element 1
-%26 = accumulate_rows %8 result2 : bf16 column 0
+%25 = accumulate_rows %8 result1 : bf16 column 0
 */
 struct Program {
   static constexpr int kColumns = 4096;
@@ -352,7 +350,7 @@ struct Program {
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
   };
-  typedef RowArguments<8> Arguments;
+  typedef RowArguments<7> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> output1_1[N];
     Vector<bf16, V> grad_0_3[N];
@@ -363,7 +361,6 @@ struct Program {
   };
   template <int V> struct Stores {
     Vector<bf16, V> result0_5;
-    Vector<bf16, V> result1_6;
   };
   struct Row {
     float v2;
@@ -386,10 +383,9 @@ struct Program {
     i64 grad_0_3;
     i64 grad_1_4;
     i64 result0_5;
-    i64 result1_6;
   };
   static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
-    return {row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index), row_offset(arguments.operand[5], index), row_offset(arguments.operand[6], index)};
+    return {row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index), row_offset(arguments.operand[5], index)};
   }
   template <int V> struct TileBytes {
     static constexpr int kAll = V * 2 + V * 2 + V * 2, kSmallest = (V * 2 < (V * 2 < (V * 2 < 16 ? V * 2 : 16) ? V * 2 : (V * 2 < 16 ? V * 2 : 16)) ? V * 2 : (V * 2 < (V * 2 < 16 ? V * 2 : 16) ? V * 2 : (V * 2 < 16 ? V * 2 : 16)));
@@ -469,20 +465,18 @@ struct Program {
     const float v22 = v4 + v21;
     const float v23 = round_to<bf16>(v22);
     stores.result0_5.at[i] = from_float<bf16>(v23);
-    stores.result1_6.at[i] = from_float<bf16>(v23);
     accumulators[0][slot] += v8;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
     store_vector<bf16, V>(arguments.operand[5].base, offsets.result0_5 + column, stores.result0_5);
-    store_vector<bf16, V>(arguments.operand[6].base, offsets.result1_6 + column, stores.result1_6);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   static DEVICE void store_fold(const Arguments& arguments, int accumulator, int column, float value) {
     if (accumulator == 0)
-      store_vector<bf16, 1>(arguments.operand[7].base, column, {from_float<bf16>(value)});
+      store_vector<bf16, 1>(arguments.operand[6].base, column, {from_float<bf16>(value)});
   }
 };
 
