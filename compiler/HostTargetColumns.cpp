@@ -105,10 +105,21 @@ Value HostColumns::load(Value base, DType dtype, const ColumnStep* step) {
 void HostColumns::store(Value value, Value base, DType dtype, bool isExact, const ColumnStep* step) {
   value = math.narrow(value, dtype, isExact);
   Value at = step ? element(base, step->column, dtype) : base;
-  if (step && step->mask)
-    LLVM::MaskedStoreOp::create(builder, value, at, step->mask, byteSize(dtype));
-  else
+  if (!step || !step->mask) {
     LLVM::StoreOp::create(builder, value, at, byteSize(dtype));
+    return;
+  }
+  if (dtype == DType::F32) {
+    LLVM::MaskedStoreOp::create(builder, value, at, step->mask, byteSize(dtype));
+    return;
+  }
+  // LLVM 22 turns a masked store of one truncated 16-bit lane into a store of 32 bits: lane by lane it cannot.
+  const int64_t whole = columns / kLanes * kLanes;
+  for (int64_t lane = 0; whole + lane < columns; ++lane) {
+    Value position = LLVM::ConstantOp::create(builder, builder.getI32Type(), builder.getI32IntegerAttr(int32_t(lane)));
+    LLVM::StoreOp::create(builder, LLVM::ExtractElementOp::create(builder, value, position),
+                          element(base, index(whole + lane), dtype), byteSize(dtype));
+  }
 }
 
 } // namespace cermet

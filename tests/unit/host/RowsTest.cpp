@@ -27,6 +27,18 @@ TEST(Rows, FollowStridesThatDoNotCollapse) {
     }
 }
 
+TEST(Rows, AStepOfOneColumnWritesNothingBesideIt) {
+  std::mt19937 random = freshRandom();
+  for (DType dtype : {DType::BF16, DType::F16})
+    for (int64_t columns : {1, 17, 129}) {
+      RowProgram program = addRmsNorm(columns, dtype);
+      HostKernel kernel(program);
+      const std::vector<int64_t> apart = {columns + 1};
+      Arguments arguments(program, {6}, random, {{}, {}, {}, apart, apart});
+      expectEqualsOracle(kernel, arguments);
+    }
+}
+
 TEST(Rows, SharedAcrossRowsByStrideZero) {
   RowProgram program = siluGlu(64, DType::F32); // gate, up, y
   HostKernel kernel(program);
