@@ -2,9 +2,10 @@
 // of MLIR, LLVM and lld, all inside the process. The object needs no library and no symbol from outside, so libcermet
 // loads it by dlopen without LLVM; the same bytes run on every machine of that micro-architecture level.
 //
-// What the code promises: sums along a row use 16 fixed lanes and a fixed tree, sums over rows go in row order, and
-// nothing is contracted or reassociated, so equal arguments give equal bits, on every level. exp is within 1 ulp over
-// the whole f32 range, other operations are correctly rounded (rsqrt and sigmoid: a few of them in a row). A row's last
+// What the code promises: sums along a row use 64 fixed sums and a fixed tree, sums over rows go in row order, in f32
+// within a part and in f64 over the parts, and nothing is contracted or reassociated, so equal arguments give equal bits,
+// on every level. exp is within 1 ulp over the whole f32 range, other operations are correctly rounded (rsqrt, sigmoid
+// and silu: a few of them in a row). A row's last
 // dimension has unit stride; bases need no more than their element's alignment; outputs must not overlap inputs.
 //
 // All functions are safe to call from several threads at once. None throws.
@@ -20,7 +21,7 @@ namespace cermet {
 //     accumulator's partials and then adds its rows into it. Disjoint ranges with their own partial rows may run at
 //     once.
 //   void fold(const RowArguments*)
-//     sums every accumulator's `partialRows` rows in order and stores the column outputs. "" without AccumulateRows.
+//     sums every accumulator's `partialRows` rows and stores the column outputs. "" without AccumulateRows.
 // The accumulators are numbered in the order of their operands.
 struct HostEntries {
   std::string main, fold;

@@ -42,6 +42,10 @@ Value HostColumns::splat(Value scalar) {
   return LLVM::ShuffleVectorOp::create(builder, first, first, SmallVector<int32_t>(kLanes, 0));
 }
 
+Value HostColumns::zeros() {
+  return math.constant(lanes(), 0.0f);
+}
+
 // Adds the upper half to the lower until one lane is left.
 Value HostColumns::sumOfLanes(Value vector) {
   for (int32_t half = kLanes / 2; half > 0; half /= 2) {
@@ -72,6 +76,17 @@ Values HostColumns::loop(Value from, Value to, int64_t step, const Values& initi
   return Values(loop.getResults());
 }
 
+// The lanes of the last step that hold columns; null if all do.
+Value HostColumns::raggedMask() {
+  int64_t rest = columns % kLanes;
+  if (rest == 0)
+    return {};
+  SmallVector<bool> active(kLanes, false);
+  std::fill_n(active.begin(), rest, true);
+  return arith::ConstantOp::create(
+      builder, DenseElementsAttr::get(VectorType::get(kLanes, builder.getI1Type()), ArrayRef<bool>(active)));
+}
+
 Values HostColumns::columnLoop(const Values& initial,
                                llvm::function_ref<Values(const ColumnStep&, const Values&)> body) {
   int64_t whole = columns / kLanes * kLanes;
@@ -80,14 +95,38 @@ Values HostColumns::columnLoop(const Values& initial,
     carried = loop(index(0), index(whole), kLanes, initial, [&](Value column, const Values& current) {
       return body({column, {}}, current);
     });
-  if (int64_t rest = columns - whole) {
-    SmallVector<bool> active(kLanes, false);
-    std::fill_n(active.begin(), rest, true);
-    Value mask = arith::ConstantOp::create(
-        builder, DenseElementsAttr::get(VectorType::get(kLanes, builder.getI1Type()), ArrayRef<bool>(active)));
+  if (Value mask = raggedMask())
     carried = body({index(whole), mask}, carried);
-  }
   return carried;
+}
+
+Values HostColumns::columnSums(size_t count, llvm::function_ref<Values(const ColumnStep&)> body) {
+  Values sums(kSums * count, zeros());
+  auto grow = [&](int64_t turn, const ColumnStep& step) {
+    for (auto [i, value] : llvm::enumerate(body(step))) {
+      Value& sum = sums[turn * count + i];
+      Value grown = arith::AddFOp::create(builder, sum, value);
+      sum = step.mask ? arith::SelectOp::create(builder, step.mask, grown, sum).getResult() : grown;
+    }
+  };
+  constexpr int64_t span = kSums * kLanes;
+  int64_t whole = columns / kLanes * kLanes, turns = columns / span * span;
+  if (turns > 0)
+    sums = loop(index(0), index(turns), span, sums, [&](Value column, const Values& current) {
+      sums = current;
+      for (int64_t turn = 0; turn < kSums; ++turn)
+        grow(turn, {add(column, index(turn * kLanes)), {}});
+      return sums;
+    });
+  for (int64_t column = turns; column < whole; column += kLanes)
+    grow((column - turns) / kLanes, {index(column), {}});
+  if (Value mask = raggedMask())
+    grow((whole - turns) / kLanes, {index(whole), mask});
+  for (int64_t half = kSums / 2; half > 0; half /= 2)
+    for (size_t i = 0; i < half * count; ++i)
+      sums[i] = arith::AddFOp::create(builder, sums[i], sums[i + half * count]);
+  sums.resize(count);
+  return sums;
 }
 
 Value HostColumns::load(Value base, DType dtype, const ColumnStep* step) {

@@ -15,7 +15,7 @@ struct ColumnStep {
 
 class HostColumns {
 public:
-  static constexpr int64_t kLanes = 16;
+  static constexpr int64_t kLanes = 16, kSums = 4;
 
   HostColumns(mlir::ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns);
 
@@ -33,6 +33,9 @@ public:
   // The same over all columns. A masked step's idle lanes load zeros and store nothing; `body` keeps them out of what
   // it carries.
   Values columnLoop(const Values& initial, llvm::function_ref<Values(const ColumnStep&, const Values&)> body);
+  // The sums over all columns of the values that `body` gives for a step, one vector each, starting from zeros. Steps
+  // take turns in kSums sums, which end in a tree: shorter chains of additions are both faster and more accurate.
+  Values columnSums(size_t count, llvm::function_ref<Values(const ColumnStep&)> body);
 
   mlir::Value element(mlir::Value base, mlir::Value offset, DType dtype); // address; `offset` in elements
   // One element at `base`, or, with a step, its columns; as f32.
@@ -40,9 +43,12 @@ public:
   void store(mlir::Value value, mlir::Value base, DType dtype, bool isExact, const ColumnStep* step);
 
   mlir::Value splat(mlir::Value scalar);
+  mlir::Value zeros();
   mlir::Value sumOfLanes(mlir::Value vector); // by a fixed tree
 
 private:
+  mlir::Value raggedMask();
+
   mlir::ImplicitLocOpBuilder& builder;
   HostMath& math;
   int64_t columns;

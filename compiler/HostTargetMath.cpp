@@ -142,12 +142,11 @@ Value HostMath::halfFromBits(Value stored) {
 // exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2, and exp(r) = 1 + r + r^2 q(r), where q is the
 // minimax polynomial of degree 4 under relative error (3.1e-9, 0.05 ulp; tried on every f32, exp is off by 0.991 ulp at
 // most). ln 2 is split so that n * ln2High is exact.
-// 2^n is applied in two halves, so that results below 2^-126 round once and results above 2^128 become infinite.
-Value HostMath::exp(Value x) {
+HostMath::Power HostMath::power(Value x, float highest) {
   constexpr float log2e = 0x1.715476p+0f, ln2High = 0.693359375f, ln2Low = -2.12194440e-4f;
   constexpr float coefficients[] = {0x1.6a4cb4p-10f, 0x1.123986p-7f, 0x1.5558b0p-5f, 0x1.555492p-3f, 0x1.fffffcp-2f};
-  constexpr float roundingShift = 0x1.8p23f;         // adding it leaves round(value) in the low bits of the sum
-  constexpr float highest = 89.0f, lowest = -104.0f; // beyond them exp is infinity or 0; NaN passes both comparisons
+  constexpr float roundingShift = 0x1.8p23f; // adding it leaves round(value) in the low bits of the sum
+  constexpr float lowest = -104.0f;          // below it exp is 0; NaN passes both comparisons
 
   Type type = x.getType();
   auto real32 = [&](float value) { return constant(type, value); };
@@ -171,12 +170,18 @@ Value HostMath::exp(Value x) {
   Type integers = exponent.getType();
   exponent = SubIOp::create(builder, exponent, integer(integers, 0x4b400000)); // roundingShift's bits
   Value first = ShRSIOp::create(builder, exponent, integer(integers, 1));
-  Value second = SubIOp::create(builder, exponent, first);
-  auto powerOfTwo = [&](Value n) -> Value {
-    Value biased = AddIOp::create(builder, n, integer(integers, 127));
-    return real(ShLIOp::create(builder, biased, integer(integers, 23)));
-  };
-  return multiply(multiply(mantissa, powerOfTwo(first)), powerOfTwo(second));
+  return {multiply(mantissa, powerOfTwo(first)), SubIOp::create(builder, exponent, first)};
+}
+
+Value HostMath::powerOfTwo(Value n) {
+  Value biased = AddIOp::create(builder, n, integer(n.getType(), 127));
+  return real(ShLIOp::create(builder, biased, integer(n.getType(), 23)));
+}
+
+// 2^n is applied in two halves, so that results below 2^-126 round once and results above 2^128 become infinite.
+Value HostMath::exp(Value x) {
+  Power e = power(x, 89.0f); // from there on exp is infinity
+  return MulFOp::create(builder, e.value, powerOfTwo(e.rest));
 }
 
 // exp of a negative number never overflows, so both tails keep their accuracy: z = exp(-|x|), and the answer is
@@ -191,8 +196,22 @@ Value HostMath::sigmoid(Value x) {
   return DivFOp::create(builder, numerator, AddFOp::create(builder, one, z));
 }
 
+// x / (1 + e) with e = exp(-x). Where 1 is nothing beside e, x / e instead, e's power of two in two halves again, so that
+// no x below overflows e; and where that is below every f32, zero.
 Value HostMath::silu(Value x) {
-  return MulFOp::create(builder, x, sigmoid(x));
+  constexpr float tail = -64.0f, zero = -110.0f;
+  Type type = x.getType();
+  Power e = power(NegFOp::create(builder, x), -zero);
+  auto below = [&](float bound) -> Value {
+    return CmpFOp::create(builder, CmpFPredicate::OLT, x, constant(type, bound));
+  };
+  Value whole = MulFOp::create(builder, e.value, powerOfTwo(e.rest));
+  Value sum = AddFOp::create(builder, constant(type, 1.0f), whole);
+  Value quotient = DivFOp::create(builder, x, SelectOp::create(builder, below(tail), e.value, sum));
+  Value rest = powerOfTwo(SubIOp::create(builder, integer(e.rest.getType(), 0), e.rest));
+  rest = SelectOp::create(builder, below(zero), constant(type, 0.0f), rest);
+  Value small = MulFOp::create(builder, quotient, rest);
+  return SelectOp::create(builder, below(tail), small, quotient);
 }
 
 Value HostMath::rsqrt(Value x) {

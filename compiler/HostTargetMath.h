@@ -25,6 +25,13 @@ public:
   mlir::Value rsqrt(mlir::Value x);
 
 private:
+  // exp(x) = value * 2^rest, where `value` is the rounded mantissa times about the root of exp(x)'s power of two.
+  struct Power {
+    mlir::Value value, rest; // f32, i32
+  };
+  Power power(mlir::Value x, float highest);
+  mlir::Value powerOfTwo(mlir::Value n); // i32 in [-126, 127] to f32
+
   mlir::Value bits(mlir::Value value);                   // f32 to i32, same bits
   mlir::Value real(mlir::Value value);                   // i32 to f32, same bits
   mlir::Value integer(mlir::Type shape, uint32_t value); // `shape`: i32 or vector<Nxi32>

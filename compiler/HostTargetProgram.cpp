@@ -192,10 +192,7 @@ void HostProgram::emitColumns(int stage) {
   if (reductions.empty() && effects.empty())
     return;
 
-  Values sums(reductions.size());
-  if (!reductions.empty())
-    std::fill(sums.begin(), sums.end(), math.constant(columns.lanes(), 0.0f));
-  sums = columns.columnLoop(sums, [&](const ColumnStep& at, const Values& current) {
+  auto visit = [&](const ColumnStep& at) {
     Step step{at, Values(program.instructions.size())};
     for (size_t i : effects) {
       const Instruction& instruction = program.instructions[i];
@@ -209,13 +206,16 @@ void HostProgram::emitColumns(int stage) {
       Value sum = arith::AddFOp::create(builder, columns.load(row, DType::F32, &step), value);
       columns.store(sum, row, DType::F32, true, &step);
     }
-    Values next;
-    for (auto [i, sum] : llvm::zip(reductions, current)) {
-      Value grown = arith::AddFOp::create(builder, sum, valueOf(program.instructions[i].inputs[0], &step));
-      next.push_back(step.mask ? arith::SelectOp::create(builder, step.mask, grown, sum).getResult() : grown);
-    }
-    return next;
-  });
+    Values shares;
+    for (size_t i : reductions)
+      shares.push_back(valueOf(program.instructions[i].inputs[0], &step));
+    return shares;
+  };
+  if (reductions.empty()) {
+    columns.columnLoop({}, [&](const ColumnStep& at, const Values&) { return visit(at); });
+    return;
+  }
+  Values sums = columns.columnSums(reductions.size(), visit);
   for (auto [i, sum] : llvm::zip(reductions, sums))
     scalars[i] = math.round(columns.sumOfLanes(sum), program.instructions[i].type);
 }
@@ -285,9 +285,8 @@ void HostProgram::emitMain(StringRef name) {
   if (!accumulators.empty()) {
     partials = partialsAt(partialRow);
     columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
-      Value zeros = math.constant(columns.lanes(), 0.0f);
       for (Value row : partials)
-        columns.store(zeros, row, DType::F32, true, &step);
+        columns.store(columns.zeros(), row, DType::F32, true, &step);
       return Values();
     });
   }
@@ -304,6 +303,7 @@ void HostProgram::emitMain(StringRef name) {
   LLVM::ReturnOp::create(builder, ValueRange());
 }
 
+// The partial rows are added in f64 and the sum is rounded once.
 void HostProgram::emitFold(StringRef name) {
   beginFunction(name, 0);
   Value count = loadArgument(i64, offsetof(RowArguments, partialRows));
@@ -311,15 +311,17 @@ void HostProgram::emitFold(StringRef name) {
   for (size_t operand : accumulators)
     outputs.push_back(loadArgument(pointer, operandOffset(operand)));
   partials = partialsAt(columns.index(0));
+  Type wide = columns.lanes().clone(builder.getF64Type());
   columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
     for (size_t i = 0; i < accumulators.size(); ++i) {
-      Values sum = columns.loop(
-          columns.index(0), count, 1, {math.constant(columns.lanes(), 0.0f)}, [&](Value j, const Values& current) {
-            Value row = columns.element(partials[i], columns.multiply(j, columns.index(program.columns)), DType::F32);
-            Value grown = arith::AddFOp::create(builder, current[0], columns.load(row, DType::F32, &step));
-            return Values{grown};
-          });
-      columns.store(sum[0], outputs[i], program.operands[accumulators[i]].dtype, false, &step);
+      Value zeros = arith::ExtFOp::create(builder, wide, columns.zeros());
+      Values sum = columns.loop(columns.index(0), count, 1, {zeros}, [&](Value j, const Values& current) {
+        Value row = columns.element(partials[i], columns.multiply(j, columns.index(program.columns)), DType::F32);
+        Value share = arith::ExtFOp::create(builder, wide, columns.load(row, DType::F32, &step));
+        return Values{arith::AddFOp::create(builder, current[0], share)};
+      });
+      Value rounded = arith::TruncFOp::create(builder, columns.lanes(), sum[0]);
+      columns.store(rounded, outputs[i], program.operands[accumulators[i]].dtype, false, &step);
     }
     return Values();
   });

@@ -19,8 +19,11 @@ Cotangents SubOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {cotangents[0], Formula(builder, getLoc()).neg(cotangents[0])};
 }
 
+// A square's factor 2 is exact beside the cotangent; as a sum of two equal products it would cost a rounding.
 Cotangents MulOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   Formula f(builder, getLoc());
+  if (getLhs() == getRhs())
+    return {f.mul(f.mul(f.number(cotangents[0].getType(), 2), cotangents[0]), f.widen(getLhs())), Value()};
   return {f.mul(cotangents[0], f.widen(getRhs())), f.mul(cotangents[0], f.widen(getLhs()))};
 }
 

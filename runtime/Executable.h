@@ -3,13 +3,16 @@
 // success it takes no lock, allocates nothing and makes no string.
 #pragma once
 #include "runtime/Context.h"
+#include <algorithm>
 #include <memory>
 
 namespace cermet {
 
-// A host launch splits its rows into at most this many parts where columns are summed over rows: the number is fixed so
-// that the sum's order, and so its value, depends on neither the threads nor the machine.
-constexpr int64_t kHostPartialRows = 16;
+// Where columns are summed over rows, a host launch splits its rows into parts of 16, or into 2048 parts: a short chain
+// of additions is accurate, and a sum's order, and so its value, depends on neither the threads nor the machine.
+inline int64_t hostPartialRows(int64_t rows) {
+  return std::min<int64_t>(rows / 16 + (rows % 16 != 0), 2048);
+}
 constexpr size_t kWorkspaceAlignment = 256;
 
 class Executable {

@@ -76,7 +76,7 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
     if (rows < 0) [[unlikely]]
       return tooManyRows(*plan_, step);
     const int64_t blocks =
-        device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : std::min(rows, kHostPartialRows);
+        device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
     uint64_t size;
     if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(step.accumulators * step.columns), &size))
         [[unlikely]]
@@ -230,7 +230,7 @@ void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vec
   };
   const int64_t rows = arguments.rows;
   const bool worthSharing = rows * step.columns >= kWorthSharing;
-  int64_t parts = kernel.hostFold ? kHostPartialRows : worthSharing ? int64_t(pool_->threads()) * kPartsPerThread : 1;
+  int64_t parts = kernel.hostFold ? hostPartialRows(rows) : worthSharing ? int64_t(pool_->threads()) * kPartsPerThread : 1;
   parts = std::min(parts, rows);
   arguments.partialRows = kernel.hostFold ? parts : 0;
   Work work{&arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};

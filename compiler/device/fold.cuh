@@ -1,22 +1,25 @@
-// The second stage of a sum over rows: adds the blocks' partial rows in a fixed order and rounds once. Blocks are
-// 32 columns by 32 slices of the partial rows; the grid's second dimension is the accumulator.
+// The second stage of a sum over rows: adds the blocks' partial rows in a fixed order, in f64, and rounds
+// once. Blocks are 32 columns by 32 slices of the partial rows; the grid's second dimension is the accumulator.
 
 template <class P> DEVICE void fold_kernel(const typename P::Arguments& arguments) {
   const int accumulator = block_row();
   const int column = int(block_index()) * 32 + thread_index() % 32;
   const int slice = thread_index() / 32;
   const float* partials = arguments.partials + accumulator * (arguments.partialRows * P::kColumns);
-  float sum = 0;
+  double sum = 0;
   if (column < P::kColumns)
     for (i64 row = slice; row < arguments.partialRows; row += 32)
       sum += partials[row * P::kColumns + column];
 
-  SHARED float shared[32 * 33];
+  SHARED double shared[32 * 33];
   shared[slice * 33 + thread_index() % 32] = sum;
   barrier();
-  if (slice != 0 || column >= P::kColumns)
-    return;
-  for (int other = 1; other < 32; ++other)
-    sum += shared[other * 33 + thread_index() % 32];
-  P::store_fold(arguments, accumulator, column, sum);
+#pragma unroll
+  for (int half = 16; half > 0; half /= 2) {
+    if (slice < half)
+      shared[slice * 33 + thread_index() % 32] += shared[(slice + half) * 33 + thread_index() % 32];
+    barrier();
+  }
+  if (slice == 0 && column < P::kColumns)
+    P::store_fold(arguments, accumulator, column, float(shared[thread_index() % 32]));
 }

@@ -4,6 +4,7 @@
 //
 // A program P is straight-line code and constants:
 //   kColumns, kThreads, kThreadsPerRow, kStages, kAccumulators, kStageCount, kMostReductions
+//   kCompensated                  whether accumulators carry what their additions lose, in as many again behind them
 //   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
 //   Arguments, Offsets            the kernel's argument; where the row's operands begin
 //   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
@@ -28,6 +29,13 @@ template <class P, int V> struct RowShape {
   static constexpr bool kStaged = P::kStages > 0 && P::template TileBytes<V>::kSmallest >= 4;
   static constexpr int kStageBytes = kStaged ? kSteps * P::kThreads * P::template TileBytes<V>::kAll : 0;
 };
+
+// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones.
+DEVICE void add_compensated(float& sum, float& lost, float value) {
+  const float wanted = value - lost, grown = sum + wanted;
+  lost = (grown - sum) - wanted;
+  sum = grown;
+}
 
 // Sums each of Count values over the group's threads; every thread receives the result. `parity` alternates between two
 // scratch areas, so that one barrier per call is enough.
@@ -91,7 +99,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
   typedef RowShape<P, V> Shape;
   constexpr int kSlots = P::template kCached<V> ? Shape::kSteps : 1; // of column inputs and accumulators
   constexpr int kTileSlots = Shape::kStaged ? 1 : kSlots;
-  constexpr int kSums = P::kAccumulators > 0 ? P::kAccumulators : 1;
+  constexpr int kSums = P::kAccumulators > 0 ? P::kAccumulators * (P::kCompensated ? 2 : 1) : 1;
   constexpr int kSumSlots = P::kAccumulators > 0 && P::template kCached<V> ? kSlots * V : V;
   const int lane = thread_index() % P::kThreadsPerRow;
   const int group = thread_index() / P::kThreadsPerRow;
@@ -197,6 +205,8 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
             for (int i = 0; i < V; ++i) {
               partial[a * partialStride + column + i] += accumulators[a][i];
               accumulators[a][i] = 0;
+              if constexpr (P::kCompensated)
+                accumulators[a + P::kAccumulators][i] = 0;
             }
       }
     }

@@ -73,7 +73,7 @@ TEST_P(Numbers, SigmoidKeepsBothTails) {
 // x times a sigmoid that is a small multiple of 2^-149 has that step as its error.
 TEST_P(Numbers, Silu) {
   auto truth = [](double x) { return x / (1 + std::exp(-x)); };
-  EXPECT_LE(largestError(Opcode::Silu, truth, 0x1p-149), 4.0);
+  EXPECT_LE(largestError(Opcode::Silu, truth, 0x1p-149), 3.0);
 }
 
 TEST_P(Numbers, Rsqrt) {

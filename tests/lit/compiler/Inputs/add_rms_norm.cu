@@ -32,6 +32,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -182,6 +183,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -333,19 +335,21 @@ out result1 column bf16
 %16 = mul %15 %14 : f32 row 0
 %17 = mul %12 %16 : f32 row 1
 %18 = div %17 %5 : f32 row 1
-%19 = mul %18 %1 : f32 element 1
-%20 = add %10 %19 : f32 element 1
-%21 = add %20 %19 : f32 element 1
-%22 = add %4 %21 : f32 element 1
-%23 = cast %22 : bf16 element 1
-%24 = store %23 result0 : bf16 element 1
-%25 = accumulate_rows %8 result1 : bf16 column 0
+%19 = constant 2 : f32 uniform 0
+%20 = mul %19 %18 : f32 row 1
+%21 = mul %20 %1 : f32 element 1
+%22 = add %10 %21 : f32 element 1
+%23 = add %4 %22 : f32 element 1
+%24 = cast %23 : bf16 element 1
+%25 = store %24 result0 : bf16 element 1
+%26 = accumulate_rows %8 result1 : bf16 column 0
 */
 struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 256, kThreadsPerRow = 256, kStages = 2;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -370,6 +374,7 @@ struct Program {
     float v16;
     float v17;
     float v18;
+    float v20;
   };
   struct Element {
     float output1_1;
@@ -445,6 +450,7 @@ struct Program {
       row.v12 = sums[0];
     row.v17 = row.v12 * row.v16;
     row.v18 = exact_divide(row.v17, 0x1p+12f);
+    row.v20 = 0x1p+1f * row.v18;
     }
   }
   template <class Stores, int Sums, int Slots>
@@ -459,12 +465,11 @@ struct Program {
     const float v8 = v3 * v7;
     const float v9 = v3 * v0;
     const float v10 = v9 * row.v2;
-    const float v19 = row.v18 * v1;
-    const float v20 = v10 + v19;
-    const float v21 = v20 + v19;
-    const float v22 = v4 + v21;
-    const float v23 = round_to<bf16>(v22);
-    stores.result0_5.at[i] = from_float<bf16>(v23);
+    const float v21 = row.v20 * v1;
+    const float v22 = v10 + v21;
+    const float v23 = v4 + v22;
+    const float v24 = round_to<bf16>(v23);
+    stores.result0_5.at[i] = from_float<bf16>(v24);
     accumulators[0][slot] += v8;
   }
   template <int V>

@@ -19,6 +19,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];
@@ -118,6 +119,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];
@@ -231,6 +233,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];

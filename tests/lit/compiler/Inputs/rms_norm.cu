@@ -27,6 +27,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -157,6 +158,7 @@ struct Program {
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -291,18 +293,20 @@ out result1 column bf16
 %15 = mul %14 %13 : f32 row 0
 %16 = mul %11 %15 : f32 row 1
 %17 = div %16 %4 : f32 row 1
-%18 = mul %17 %0 : f32 element 1
-%19 = add %9 %18 : f32 element 1
-%20 = add %19 %18 : f32 element 1
-%21 = cast %20 : bf16 element 1
-%22 = store %21 result0 : bf16 element 1
-%23 = accumulate_rows %7 result1 : bf16 column 0
+%18 = constant 2 : f32 uniform 0
+%19 = mul %18 %17 : f32 row 1
+%20 = mul %19 %0 : f32 element 1
+%21 = add %9 %20 : f32 element 1
+%22 = cast %21 : bf16 element 1
+%23 = store %22 result0 : bf16 element 1
+%24 = accumulate_rows %7 result1 : bf16 column 0
 */
 struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 256, kThreadsPerRow = 256, kStages = 2;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
+  static constexpr bool kCompensated = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -326,6 +330,7 @@ struct Program {
     float v15;
     float v16;
     float v17;
+    float v19;
   };
   struct Element {
     float x_0;
@@ -395,6 +400,7 @@ struct Program {
       row.v11 = sums[0];
     row.v16 = row.v11 * row.v15;
     row.v17 = exact_divide(row.v16, 0x1p+12f);
+    row.v19 = 0x1p+1f * row.v17;
     }
   }
   template <class Stores, int Sums, int Slots>
@@ -408,11 +414,10 @@ struct Program {
     const float v7 = v3 * v6;
     const float v8 = v3 * v1;
     const float v9 = v8 * row.v2;
-    const float v18 = row.v17 * v0;
-    const float v19 = v9 + v18;
-    const float v20 = v19 + v18;
-    const float v21 = round_to<bf16>(v20);
-    stores.result0_4.at[i] = from_float<bf16>(v21);
+    const float v20 = row.v19 * v0;
+    const float v21 = v9 + v20;
+    const float v22 = round_to<bf16>(v21);
+    stores.result0_4.at[i] = from_float<bf16>(v22);
     accumulators[0][slot] += v7;
   }
   template <int V>
