@@ -50,21 +50,27 @@ DEVICE float to_float(f16 value) {
   return result;
 }
 
-// Round to nearest, ties to even.
+// Round to nearest, ties to even. The conversions of two values are used for one: they run at the rate of arithmetic,
+// those of one value at a quarter of it.
 template <class T> DEVICE T from_float(float value);
 template <> DEVICE float from_float<float>(float value) { return value; }
 template <> DEVICE bf16 from_float<bf16>(float value) {
-  bf16 result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
+  return {u16(pair)};
 }
 template <> DEVICE f16 from_float<f16>(float value) {
-  f16 result;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
-  return result;
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
+  return {u16(pair)};
 }
 
 template <class T> DEVICE float round_to(float value) { return to_float(from_float<T>(value)); }
+template <> DEVICE float round_to<bf16>(float value) {
+  u32 pair; // with the value in the upper half it is the float already
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value), "f"(0.0f));
+  return __uint_as_float(pair);
+}
 
 DEVICE float float_from_bits(u32 bits) { return __uint_as_float(bits); }
 
