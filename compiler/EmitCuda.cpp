@@ -253,7 +253,7 @@ void ProgramText::storage() {
       initial += fmt::format("{}row_offset(arguments.operand[{}], index)", initial.empty() ? "" : ", ", i);
     }
   line("  };");
-  line("  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {");
+  line("  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {");
   line(fmt::format("    return {{{}}};\n  }}", initial));
 
   std::string all, smallest = "16";

@@ -130,7 +130,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
   const auto prefetch = [&](i64 row, int stage) {
     if constexpr (Shape::kStaged) {
       if (row < arguments.rows) {
-        const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, row));
+        const typename P::Offsets offsets = row_offsets<P>(arguments, row);
         char* slots = ring + stage * Shape::kStageBytes;
 #pragma unroll
         for (int step = 0; step < Shape::kSteps; ++step) {
@@ -154,7 +154,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
   for (i64 first = block_index() * Shape::kRowsPerBlock; first < arguments.rows; first += stride, row += stride) {
     const bool live = row < arguments.rows;
     const i64 read = live ? row : first; // a group past the end reads a row that exists and stores nothing
-    const typename P::Offsets offsets = P::offsets(arguments, row_index(arguments, read));
+    const typename P::Offsets offsets = row_offsets<P>(arguments, read);
     typename P::template Tiles<V, kTileSlots> tiles;
     typename P::Row values;
     P::load_row(values, arguments, offsets);
