@@ -1,7 +1,7 @@
 """A training step (forward and backward) of a Llama with random weights: Cermet beside eager, Inductor and Liger.
 
 All contenders share one set of weights and see the same tokens. After each one's first step (its compile; caches are
-fresh, so it is a cold one) they take turns: `--rounds` times, each runs `--steps` steps in a row between two events. The
+fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row between two events. The
 table gives the median of the rounds and their spread, peak memory, the first step's seconds, the loss, and where a step's
 GPU time goes (profiler: matmul, attention, Cermet's kernels, all else). First steps run in one process in the order of the
 table: a later compiled contender finds Inductor's worker processes started, a second Cermet finds the first one's kernels.
@@ -139,7 +139,12 @@ def kind_of(kernel: str) -> str:
 
 
 def profile(contender: Contender, batch, steps: int = 3) -> dict:
-    """Milliseconds of GPU time a step by kind, and the kernels of ours and of the rest that take most of it."""
+    """Milliseconds of GPU time a step by kind, and the kernels of ours and of the rest that take most of it.
+
+    A step of large matmuls runs at the GPU's power limit: after an idle second clocks are high and every kernel is some
+    percent faster, so what is seen comes after steps that are not."""
+    for _ in range(8):
+        contender.step(batch)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
         for _ in range(steps):
             contender.step(batch)
@@ -219,8 +224,8 @@ def main() -> None:
         except Exception as problem:  # one contender's failure must not cost the others their figures
             failures[name] = f"{type(problem).__name__}: {problem}"
             print(f"{name} failed: {failures[name][:2000]}", flush=True)
-    for _ in range(arguments.rounds):
-        for contender in contenders:
+    for number in range(arguments.rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
             run_round(contender, batch, arguments.steps)
     for contender in contenders:
         kernels[contender.name] = profile(contender, batch)

@@ -138,7 +138,7 @@ def section_step(seconds: float) -> dict:
 
 
 # name -> (what runs it, seconds that it may take)
-SECTIONS = {"tests": (section_tests, 150), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
+SECTIONS = {"tests": (section_tests, 240), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
             "launch": (section_launch, 30), "kernels": (section_kernels, 120), "step": (section_step, 300)}
 
 

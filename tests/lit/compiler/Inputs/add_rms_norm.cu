@@ -66,7 +66,7 @@ struct Program {
     i64 result0_3;
     i64 result1_4;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[1], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index)};
   }
   template <int V> struct TileBytes {
@@ -218,7 +218,7 @@ struct Program {
     i64 result1_4;
     i64 result2_5;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[1], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index), row_offset(arguments.operand[5], index)};
   }
   template <int V> struct TileBytes {
@@ -389,7 +389,7 @@ struct Program {
     i64 grad_1_4;
     i64 result0_5;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index), row_offset(arguments.operand[5], index)};
   }
   template <int V> struct TileBytes {

@@ -41,7 +41,7 @@ struct Program {
     i64 up_1;
     i64 result0_2;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index)};
   }
   template <int V> struct TileBytes {
@@ -141,7 +141,7 @@ struct Program {
     i64 up_1;
     i64 result0_2;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index)};
   }
   template <int V> struct TileBytes {
@@ -260,7 +260,7 @@ struct Program {
     i64 result0_3;
     i64 result1_4;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[1], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index)};
   }
   template <int V> struct TileBytes {

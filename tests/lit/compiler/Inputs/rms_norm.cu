@@ -56,7 +56,7 @@ struct Program {
     i64 x_0;
     i64 result0_2;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[2], index)};
   }
   template <int V> struct TileBytes {
@@ -188,7 +188,7 @@ struct Program {
     i64 result0_2;
     i64 result1_3;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index)};
   }
   template <int V> struct TileBytes {
@@ -343,7 +343,7 @@ struct Program {
     i64 grad_0_3;
     i64 result0_4;
   };
-  static DEVICE Offsets offsets(const Arguments& arguments, const RowIndex& index) {
+  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {
     return {row_offset(arguments.operand[0], index), row_offset(arguments.operand[2], index), row_offset(arguments.operand[3], index), row_offset(arguments.operand[4], index)};
   }
   template <int V> struct TileBytes {
