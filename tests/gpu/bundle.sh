@@ -15,6 +15,7 @@ trap 'rm -rf "$staging"' EXIT
 mkdir -p "$staging/wheels" "$staging/bin" "$staging/tests" .gpu
 step "wheel" wheel.log "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps \
   --config-settings=build-dir=build --config-settings=install.strip=true -w "$staging/wheels" .
+step "CMake configure (tests again)" configure.log cmake --preset default -DCERMET_TESTS=ON
 for peer in .gpu/wheels/*.whl; do [ ! -e "$peer" ] || cp "$peer" "$staging/wheels/"; done
 for binary in cermet_bench_launch cermet_example; do
   [ -x "build/bin/$binary" ] || fail "build/bin/$binary is missing; did the build leave it out?"
