@@ -165,7 +165,7 @@ std::string ProgramText::expression(int index) const {
   case Opcode::Div:
     return fmt::format("exact_divide({}, {})", a(), b());
   case Opcode::Neg:
-    return fmt::format("-{}", a());
+    return fmt::format("-({})", a());
   case Opcode::Exp:
     return fmt::format("{}_exp({})", precision, a());
   case Opcode::Rsqrt:

@@ -5,8 +5,8 @@
 // What the code promises: sums along a row use 64 fixed sums and a fixed tree, sums over rows go in row order, in f32
 // within a part and in f64 over the parts, and nothing is contracted or reassociated, so equal arguments give equal bits,
 // on every level. exp is within 1 ulp over the whole f32 range, other operations are correctly rounded (rsqrt, sigmoid
-// and silu: a few of them in a row). A row's last
-// dimension has unit stride; bases need no more than their element's alignment; outputs must not overlap inputs.
+// and silu: a few of them in a row). A row's last dimension has unit stride; bases need no more than their element's
+// alignment; outputs must not overlap inputs.
 //
 // All functions are safe to call from several threads at once. None throws.
 #pragma once

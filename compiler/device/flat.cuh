@@ -4,7 +4,7 @@
 
 template <class P, int V> DEVICE void flat_kernel(const typename P::Arguments& arguments) {
   constexpr int kSteps = (P::kColumns + V - 1) / V; // vectors in a row; V divides kColumns
-  // 32 bits where they are enough: a division by a constant then costs a fifth.
+  // 32 bits where they are enough: a division by a constant is much cheaper then.
   i64 row;
   int step;
   if (block_count() * P::kThreads < 0x80000000ll) {

@@ -30,10 +30,12 @@ template <class P, int V> struct RowShape {
   static constexpr int kStageBytes = kStaged ? kSteps * P::kThreads * P::template TileBytes<V>::kAll : 0;
 };
 
-// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones.
+// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones. A sum
+// that became infinite has lost nothing: it stays infinite, as eager's does.
 DEVICE void add_compensated(float& sum, float& lost, float value) {
   const float wanted = value - lost, grown = sum + wanted;
-  lost = (grown - sum) - wanted;
+  const float error = (grown - sum) - wanted;
+  lost = error - error == 0 ? error : 0;
   sum = grown;
 }
 
