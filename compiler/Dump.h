@@ -1,7 +1,8 @@
 // What CERMET_DUMP writes: every text on the way from a graph to a kernel's machine code, one stem per graph and
 // kernel. Nothing here fails a compile: what cannot be written is left out.
 //
-//   <graph>-<key>.graph.mlir .raised.mlir .program     the text that came, its fused form, its plan's programs
+//   <graph>-<key>.graph.mlir .raised.mlir .small.mlir .program
+//                     the text that came, its fused form, what kernels are made of, its plan's programs
 //   <kernel>-<key>.spec .cu|.ll .log .ptx .sass .cubin|.so   and .sh, which compiles that kernel again
 #pragma once
 #include "compiler/KernelSpec.h"

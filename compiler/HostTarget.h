@@ -2,11 +2,19 @@
 // of MLIR, LLVM and lld, all inside the process. The object needs no library and no symbol from outside, so libcermet
 // loads it by dlopen without LLVM; the same bytes run on every machine of that micro-architecture level.
 //
-// What the code promises: sums along a row use 64 fixed sums and a fixed tree, sums over rows go in row order, in f32
-// within a part and in f64 over the parts, and nothing is contracted or reassociated, so equal arguments give equal bits,
-// on every level. exp is within 1 ulp over the whole f32 range, other operations are correctly rounded (rsqrt, sigmoid
-// and silu: a few of them in a row). A row's last dimension has unit stride; bases need no more than their element's
-// alignment; outputs must not overlap inputs.
+// What the code promises: reductions along a row use 64 fixed partial results and a fixed tree, sums over rows go in
+// row order, in f32 within a part and in f64 over the parts, and nothing is contracted or reassociated, so equal
+// arguments give equal bits, on every level (but for a NaN's own bits). Errors over the whole f32 range, in units in
+// the last place of the f32 result, before it is rounded to a 16-bit type:
+//   add, sub, mul, div, sqrt           0.5 (correctly rounded)
+//   log, tanh, erf, gelu, gelu_tanh    0.501, in both tails and where results are subnormal, too
+//   pow                                0.501, with C's special cases
+//   exp                                1
+//   rsqrt                              1.51
+//   sigmoid, silu                      3 (silu far below 0: and |x| * 2^-149)
+// Conversions, comparisons and integer operations are exact; the latter wrap. Real to integer is toward zero and modulo
+// the type's range, whatever the real's size. Where columns are not strided they have unit stride; bases need no more
+// than their element's alignment; outputs must not overlap inputs.
 //
 // All functions are safe to call from several threads at once. None throws.
 #pragma once

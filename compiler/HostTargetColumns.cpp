@@ -31,12 +31,11 @@ Value HostColumns::multiply(Value a, Value b) {
 }
 
 Value HostColumns::element(Value base, Value offset, DType dtype) {
-  Type type = dtype == DType::F32 ? real() : builder.getI16Type();
-  return LLVM::GEPOp::create(builder, pointer(), type, base, ArrayRef<LLVM::GEPArg>{offset});
+  return LLVM::GEPOp::create(builder, pointer(), math.stored(dtype), base, ArrayRef<LLVM::GEPArg>{offset});
 }
 
 Value HostColumns::splat(Value scalar) {
-  Value empty = LLVM::PoisonOp::create(builder, lanes());
+  Value empty = LLVM::PoisonOp::create(builder, VectorType::get(kLanes, scalar.getType()));
   Value zero = arith::ConstantOp::create(builder, builder.getI32IntegerAttr(0));
   Value first = LLVM::InsertElementOp::create(builder, empty, scalar, zero);
   return LLVM::ShuffleVectorOp::create(builder, first, first, SmallVector<int32_t>(kLanes, 0));
@@ -46,20 +45,33 @@ Value HostColumns::zeros() {
   return math.constant(lanes(), 0.0f);
 }
 
-// Adds the upper half to the lower until one lane is left.
-Value HostColumns::sumOfLanes(Value vector) {
+Value HostColumns::numbers(const ColumnStep& step) {
+  auto first = llvm::to_vector(llvm::seq<int64_t>(0, kLanes));
+  auto type = VectorType::get(kLanes, builder.getI64Type());
+  Value lanes = arith::ConstantOp::create(builder, DenseElementsAttr::get(type, ArrayRef<int64_t>(first)));
+  return add(splat(step.column), lanes);
+}
+
+Value HostColumns::identity(Opcode fold) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  return math.constant(lanes(), fold == Opcode::ReduceSum ? 0 : fold == Opcode::ReduceMax ? -infinity : infinity);
+}
+
+Value HostColumns::combine(Opcode fold, Value a, Value b) {
+  if (fold == Opcode::ReduceSum)
+    return arith::AddFOp::create(builder, a, b);
+  return fold == Opcode::ReduceMax ? math.maximum(a, b) : math.minimum(a, b);
+}
+
+// Folds the upper half into the lower until one lane is left.
+Value HostColumns::foldLanes(Opcode fold, Value vector) {
   for (int32_t half = kLanes / 2; half > 0; half /= 2) {
-    SmallVector<int32_t> low, high;
-    for (int32_t lane = 0; lane < half; ++lane) {
-      low.push_back(lane);
-      high.push_back(lane + half);
-    }
+    auto low = llvm::to_vector(llvm::seq<int32_t>(0, half)), high = llvm::to_vector(llvm::seq<int32_t>(half, 2 * half));
     Value lower = LLVM::ShuffleVectorOp::create(builder, vector, vector, low);
     Value upper = LLVM::ShuffleVectorOp::create(builder, vector, vector, high);
-    vector = arith::AddFOp::create(builder, lower, upper);
+    vector = combine(fold, lower, upper);
   }
-  Value zero = arith::ConstantOp::create(builder, builder.getI32IntegerAttr(0));
-  return LLVM::ExtractElementOp::create(builder, vector, zero);
+  return LLVM::ExtractElementOp::create(builder, vector, math.integer(builder.getI32Type(), 0));
 }
 
 Values HostColumns::loop(Value from, Value to, int64_t step, const Values& initial,
@@ -100,12 +112,16 @@ Values HostColumns::columnLoop(const Values& initial,
   return carried;
 }
 
-Values HostColumns::columnSums(size_t count, llvm::function_ref<Values(const ColumnStep&)> body) {
-  Values sums(kSums * count, zeros());
+Values HostColumns::columnFolds(ArrayRef<Opcode> folds, llvm::function_ref<Values(const ColumnStep&)> body) {
+  const size_t count = folds.size();
+  Values sums;
+  for (int64_t turn = 0; turn < kSums; ++turn)
+    for (Opcode fold : folds)
+      sums.push_back(identity(fold));
   auto grow = [&](int64_t turn, const ColumnStep& step) {
     for (auto [i, value] : llvm::enumerate(body(step))) {
       Value& sum = sums[turn * count + i];
-      Value grown = arith::AddFOp::create(builder, sum, value);
+      Value grown = combine(folds[i], sum, value);
       sum = step.mask ? arith::SelectOp::create(builder, step.mask, grown, sum).getResult() : grown;
     }
   };
@@ -124,40 +140,65 @@ Values HostColumns::columnSums(size_t count, llvm::function_ref<Values(const Col
     grow((whole - turns) / kLanes, {index(whole), mask});
   for (int64_t half = kSums / 2; half > 0; half /= 2)
     for (size_t i = 0; i < half * count; ++i)
-      sums[i] = arith::AddFOp::create(builder, sums[i], sums[i + half * count]);
+      sums[i] = combine(folds[i % count], sums[i], sums[i + half * count]);
   sums.resize(count);
+  for (auto [fold, sum] : llvm::zip(folds, sums))
+    sum = foldLanes(fold, sum);
   return sums;
 }
 
-Value HostColumns::load(Value base, DType dtype, const ColumnStep* step) {
-  Type stored = dtype == DType::F32 ? real() : builder.getI16Type();
-  if (!step)
-    return math.widen(LLVM::LoadOp::create(builder, stored, base, byteSize(dtype)), dtype);
-  Value at = element(base, step->column, dtype);
-  auto type = VectorType::get(kLanes, stored);
-  if (!step->mask)
-    return math.widen(LLVM::LoadOp::create(builder, type, at, byteSize(dtype)), dtype);
-  Value zeros = LLVM::ZeroOp::create(builder, type);
-  return math.widen(LLVM::MaskedLoadOp::create(builder, type, at, step->mask, zeros, byteSize(dtype)), dtype);
+int64_t HostColumns::width(const ColumnStep& step) const {
+  return step.mask ? columns % kLanes : kLanes;
 }
 
-void HostColumns::store(Value value, Value base, DType dtype, bool isExact, const ColumnStep* step) {
-  value = math.narrow(value, dtype, isExact);
-  Value at = step ? element(base, step->column, dtype) : base;
-  if (!step || !step->mask) {
-    LLVM::StoreOp::create(builder, value, at, byteSize(dtype));
+Value HostColumns::load(const Place& place, const ColumnStep* step) {
+  Type stored = math.stored(place.dtype);
+  const unsigned alignment = byteSize(place.dtype);
+  if (!step)
+    return math.widen(LLVM::LoadOp::create(builder, stored, place.base, alignment), place.dtype);
+  auto type = VectorType::get(kLanes, stored);
+  Value at = element(place.base, place.distance ? multiply(step->column, place.distance) : step->column, place.dtype);
+  if (place.distance) {
+    Value vector = LLVM::ZeroOp::create(builder, type);
+    for (int64_t lane = 0; lane < width(*step); ++lane) {
+      Value one = LLVM::LoadOp::create(builder, stored, at, alignment);
+      vector = LLVM::InsertElementOp::create(builder, vector, one, math.integer(builder.getI32Type(), lane));
+      at = element(at, place.distance, place.dtype);
+    }
+    return math.widen(vector, place.dtype);
+  }
+  if (!step->mask)
+    return math.widen(LLVM::LoadOp::create(builder, type, at, alignment), place.dtype);
+  Value zeros = LLVM::ZeroOp::create(builder, type);
+  return math.widen(LLVM::MaskedLoadOp::create(builder, type, at, step->mask, zeros, alignment), place.dtype);
+}
+
+void HostColumns::store(Value value, const Place& place, bool isExact, const ColumnStep* step) {
+  value = math.narrow(value, place.dtype, isExact);
+  const unsigned alignment = byteSize(place.dtype);
+  if (!step) {
+    LLVM::StoreOp::create(builder, value, place.base, alignment);
     return;
   }
-  if (dtype == DType::F32) {
-    LLVM::MaskedStoreOp::create(builder, value, at, step->mask, byteSize(dtype));
+  // LLVM 22 turns a masked store of one truncated lane (of 16 bits, at least) into a store of all that was truncated:
+  // lane by lane it cannot.
+  const bool isTruncated = place.dtype != DType::F32 && place.dtype != DType::I64;
+  if (step->mask && isTruncated) {
+    storeLanes(value, place, *step);
     return;
   }
-  // LLVM 22 turns a masked store of one truncated 16-bit lane into a store of 32 bits: lane by lane it cannot.
-  const int64_t whole = columns / kLanes * kLanes;
-  for (int64_t lane = 0; whole + lane < columns; ++lane) {
-    Value position = LLVM::ConstantOp::create(builder, builder.getI32Type(), builder.getI32IntegerAttr(int32_t(lane)));
-    LLVM::StoreOp::create(builder, LLVM::ExtractElementOp::create(builder, value, position),
-                          element(base, index(whole + lane), dtype), byteSize(dtype));
+  Value at = element(place.base, step->column, place.dtype);
+  if (step->mask)
+    LLVM::MaskedStoreOp::create(builder, value, at, step->mask, alignment);
+  else
+    LLVM::StoreOp::create(builder, value, at, alignment);
+}
+
+void HostColumns::storeLanes(Value vector, const Place& place, const ColumnStep& step) {
+  for (int64_t lane = 0; lane < width(step); ++lane) {
+    Value one = LLVM::ExtractElementOp::create(builder, vector, math.integer(builder.getI32Type(), lane));
+    Value at = element(place.base, add(step.column, index(lane)), place.dtype);
+    LLVM::StoreOp::create(builder, one, at, byteSize(place.dtype));
   }
 }
 

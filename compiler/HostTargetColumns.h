@@ -1,4 +1,4 @@
-// How a host kernel walks and touches memory: loops, steps of 16 columns, loads, stores, and the sum of a step's lanes.
+// How a host kernel walks and touches memory: loops, steps of 16 columns, loads, stores, and reductions along a row.
 #pragma once
 #include "compiler/HostTargetMath.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -13,13 +13,19 @@ struct ColumnStep {
   mlir::Value mask; // null: all lanes
 };
 
+// Where an operand's columns lie, or its one element.
+struct Place {
+  mlir::Value base;
+  DType dtype;
+  mlir::Value distance; // an input's: from one column to the next, in elements; null: 1
+};
+
 class HostColumns {
 public:
   static constexpr int64_t kLanes = 16, kSums = 4;
 
   HostColumns(mlir::ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns);
 
-  mlir::Type real() const { return builder.getF32Type(); }
   mlir::Type pointer() const;
   mlir::VectorType lanes() const; // of f32
 
@@ -33,21 +39,27 @@ public:
   // The same over all columns. A masked step's idle lanes load zeros and store nothing; `body` keeps them out of what
   // it carries.
   Values columnLoop(const Values& initial, llvm::function_ref<Values(const ColumnStep&, const Values&)> body);
-  // The sums over all columns of the values that `body` gives for a step, one vector each, starting from zeros. Steps
-  // take turns in kSums sums, which end in a tree: shorter chains of additions are both faster and more accurate.
-  Values columnSums(size_t count, llvm::function_ref<Values(const ColumnStep&)> body);
+  // Reduces over all columns the values that `body` gives for a step, one vector each for the reductions in `folds`.
+  // Steps take turns in kSums vectors, which end in a tree, as their lanes do: shorter chains of additions are both
+  // faster and more accurate.
+  Values columnFolds(llvm::ArrayRef<Opcode> folds, llvm::function_ref<Values(const ColumnStep&)> body);
 
   mlir::Value element(mlir::Value base, mlir::Value offset, DType dtype); // address; `offset` in elements
-  // One element at `base`, or, with a step, its columns; as f32.
-  mlir::Value load(mlir::Value base, DType dtype, const ColumnStep* step);
-  void store(mlir::Value value, mlir::Value base, DType dtype, bool isExact, const ColumnStep* step);
+  // One element, or, with a step, its columns.
+  mlir::Value load(const Place& place, const ColumnStep* step);
+  void store(mlir::Value value, const Place& place, bool isExact, const ColumnStep* step);
 
   mlir::Value splat(mlir::Value scalar);
-  mlir::Value zeros();
-  mlir::Value sumOfLanes(mlir::Value vector); // by a fixed tree
+  mlir::Value zeros();                         // of f32
+  mlir::Value numbers(const ColumnStep& step); // of the step's columns; i64
 
 private:
   mlir::Value raggedMask();
+  int64_t width(const ColumnStep& step) const; // its lanes in use
+  void storeLanes(mlir::Value vector, const Place& place, const ColumnStep& step);
+  mlir::Value identity(Opcode fold);
+  mlir::Value combine(Opcode fold, mlir::Value a, mlir::Value b);
+  mlir::Value foldLanes(Opcode fold, mlir::Value vector); // by a fixed tree
 
   mlir::ImplicitLocOpBuilder& builder;
   HostMath& math;

@@ -1,5 +1,4 @@
 #include "compiler/HostTargetMath.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 using namespace mlir;
@@ -7,29 +6,25 @@ using namespace mlir::arith;
 
 namespace cermet {
 
-namespace {
-
-// The type with the same shape as `type` and another element.
 Type withElement(Type type, Type element) {
   if (auto vector = dyn_cast<VectorType>(type))
     return vector.clone(element);
   return element;
 }
 
-} // namespace
-
-Value HostMath::constant(Type shape, float value) {
-  auto element = builder.getF32FloatAttr(value);
+static Value spread(ImplicitLocOpBuilder& builder, Type shape, TypedAttr element) {
   if (auto vector = dyn_cast<VectorType>(shape))
     return ConstantOp::create(builder, DenseElementsAttr::get(vector, Attribute(element)));
   return ConstantOp::create(builder, element);
 }
 
-Value HostMath::integer(Type shape, uint32_t value) {
-  auto element = builder.getI32IntegerAttr(static_cast<int32_t>(value));
-  if (auto vector = dyn_cast<VectorType>(shape))
-    return ConstantOp::create(builder, DenseElementsAttr::get(vector, Attribute(element)));
-  return ConstantOp::create(builder, element);
+Value HostMath::constant(Type shape, float value) {
+  return spread(builder, shape, builder.getF32FloatAttr(value));
+}
+
+Value HostMath::integer(Type shape, uint64_t value) {
+  Type element = getElementTypeOrSelf(shape);
+  return spread(builder, shape, IntegerAttr::get(element, APInt(64, value).trunc(element.getIntOrFloatBitWidth())));
 }
 
 Value HostMath::bits(Value value) {
@@ -48,95 +43,16 @@ Value HostMath::greater(Value x, float bound) {
   return CmpFOp::create(builder, CmpFPredicate::OGT, x, constant(x.getType(), bound));
 }
 
-Value HostMath::widen(Value stored, DType dtype) {
-  if (dtype == DType::F32)
-    return stored;
-  if (dtype == DType::F16 && hasF16C) {
-    Value half = BitcastOp::create(builder, withElement(stored.getType(), builder.getF16Type()), stored);
-    return ExtFOp::create(builder, withElement(stored.getType(), builder.getF32Type()), half);
-  }
-  Value wide = ExtUIOp::create(builder, withElement(stored.getType(), builder.getI32Type()), stored);
-  if (dtype == DType::F16)
-    return halfFromBits(wide);
-  return real(ShLIOp::create(builder, wide, integer(wide.getType(), 16)));
+Value HostMath::extreme(CmpFPredicate wins, Value a, Value b) {
+  return SelectOp::create(builder, isNan(a), a, SelectOp::create(builder, CmpFOp::create(builder, wins, a, b), a, b));
 }
 
-Value HostMath::narrow(Value value, DType dtype, bool isExact) {
-  if (dtype == DType::F32)
-    return value;
-  Type stored = withElement(value.getType(), builder.getI16Type());
-  if (dtype == DType::F16 && hasF16C) {
-    Value half = TruncFOp::create(builder, withElement(value.getType(), builder.getF16Type()), value);
-    return BitcastOp::create(builder, stored, half);
-  }
-  if (dtype == DType::F16)
-    return TruncIOp::create(builder, stored, halfBits(value));
-  Value rounded = isExact ? bits(value) : bfloatBits(value);
-  Value high = ShRUIOp::create(builder, rounded, integer(rounded.getType(), 16));
-  return TruncIOp::create(builder, stored, high);
+Value HostMath::maximum(Value a, Value b) {
+  return extreme(CmpFPredicate::OGT, a, b);
 }
 
-Value HostMath::round(Value value, DType dtype) {
-  switch (dtype) {
-  case DType::F32:
-    return value;
-  case DType::BF16: {
-    Value rounded = bfloatBits(value);
-    return real(AndIOp::create(builder, rounded, integer(rounded.getType(), 0xffff0000u)));
-  }
-  case DType::F16:
-    return widen(narrow(value, DType::F16, false), DType::F16);
-  }
-  return value;
-}
-
-// Adding half a unit of the last kept place, less one if that place is even, carries into the exponent where it must
-// (to infinity, too). A NaN would carry into the sign, so it only gets its quiet bit.
-Value HostMath::bfloatBits(Value value) {
-  Value source = bits(value);
-  Type type = source.getType();
-  Value even = AndIOp::create(builder, ShRUIOp::create(builder, source, integer(type, 16)), integer(type, 1));
-  Value bias = AddIOp::create(builder, even, integer(type, 0x7fff));
-  Value rounded = AddIOp::create(builder, source, bias);
-  Value quiet = OrIOp::create(builder, source, integer(type, 0x00400000));
-  return SelectOp::create(builder, isNan(value), quiet, rounded);
-}
-
-Value HostMath::halfBits(Value value) {
-  Value source = bits(value);
-  Type type = source.getType();
-  Value sign = AndIOp::create(builder, source, integer(type, 0x80000000u));
-  Value size = XOrIOp::create(builder, source, sign);
-
-  // Normal: move the exponent's bias from 127 to 15 and round off 13 bits.
-  Value odd = AndIOp::create(builder, ShRUIOp::create(builder, size, integer(type, 13)), integer(type, 1));
-  Value rebased = AddIOp::create(builder, size, integer(type, (static_cast<uint32_t>(15 - 127) << 23) + 0xfff));
-  Value normal = ShRUIOp::create(builder, AddIOp::create(builder, rebased, odd), integer(type, 13));
-
-  // Subnormal: adding 0.5, whose last place is 2^-24, makes the f32 adder round to f16's grid.
-  Value half = integer(type, 0x3f000000);
-  Value shifted = AddFOp::create(builder, real(size), real(half));
-  Value subnormal = SubIOp::create(builder, bits(shifted), half);
-
-  auto below = [&](uint32_t bound) -> Value {
-    return CmpIOp::create(builder, CmpIPredicate::ult, size, integer(type, bound));
-  };
-  Value finite = SelectOp::create(builder, below(113u << 23), subnormal, normal);
-  Value special = SelectOp::create(builder, isNan(value), integer(type, 0x7e00), integer(type, 0x7c00));
-  Value result = SelectOp::create(builder, below(143u << 23), finite, special); // 2^16 and up overflow
-  return OrIOp::create(builder, result, ShRUIOp::create(builder, sign, integer(type, 16)));
-}
-
-// Seen as an f32, the shifted f16 is too small by exactly 2^112; multiplying by that also normalises subnormals.
-Value HostMath::halfFromBits(Value stored) {
-  Type type = stored.getType();
-  Value size = AndIOp::create(builder, stored, integer(type, 0x7fff));
-  Value shifted = ShLIOp::create(builder, size, integer(type, 13));
-  Value scaled = bits(MulFOp::create(builder, real(shifted), real(integer(type, (127u + 112u) << 23))));
-  Value isSpecial = CmpIOp::create(builder, CmpIPredicate::uge, size, integer(type, 0x7c00));
-  Value special = OrIOp::create(builder, shifted, integer(type, 0x7f800000));
-  Value sign = ShLIOp::create(builder, AndIOp::create(builder, stored, integer(type, 0x8000)), integer(type, 16));
-  return real(OrIOp::create(builder, SelectOp::create(builder, isSpecial, special, scaled), sign));
+Value HostMath::minimum(Value a, Value b) {
+  return extreme(CmpFPredicate::OLT, a, b);
 }
 
 // exp(x) = 2^n * exp(r) with n = round(x / ln 2) and |r| <= ln(2) / 2, and exp(r) = 1 + r + r^2 q(r), where q is the
@@ -196,8 +112,8 @@ Value HostMath::sigmoid(Value x) {
   return DivFOp::create(builder, numerator, AddFOp::create(builder, one, z));
 }
 
-// x / (1 + e) with e = exp(-x). Where 1 is nothing beside e, x / e instead, e's power of two in two halves again, so that
-// no x below overflows e; and where that is below every f32, zero.
+// x / (1 + e) with e = exp(-x). Where 1 is nothing beside e, x / e instead, e's power of two in two halves again, so
+// that no x below overflows e; and where that is below every f32, zero.
 Value HostMath::silu(Value x) {
   constexpr float tail = -64.0f, zero = -110.0f;
   Type type = x.getType();

@@ -1,5 +1,6 @@
 #include "compiler/HostTargetProgram.h"
 #include "compiler/HostTargetColumns.h"
+#include "compiler/HostTargetOperations.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -14,8 +15,9 @@ namespace {
 bool isRowScalar(Space space) {
   return space == Space::Row || space == Space::Uniform;
 }
+// By its strides: an address, or an index operand's number.
 bool movesWithRow(const Operand& operand) {
-  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Row;
+  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Row || operand.kind == OperandKind::Index;
 }
 size_t operandOffset(size_t operand) {
   return offsetof(RowArguments, operand) + operand * sizeof(RowOperand);
@@ -25,7 +27,7 @@ class HostProgram {
 public:
   HostProgram(const RowProgram& program, ModuleOp module, bool hasF16C)
       : program(program), module(module), builder(module.getLoc(), module.getContext()), math(builder, hasF16C),
-        columns(builder, math, program.columns) {
+        columns(builder, math, program.columns), operations(builder, math, module) {
     builder.setInsertionPointToEnd(module.getBody());
     i64 = builder.getI64Type();
     pointer = columns.pointer();
@@ -47,6 +49,10 @@ private:
   Value loadArgument(Type type, size_t offset);
   Values partialsAt(Value row);
 
+  void loadOperands();
+  Value moved(size_t operand, Value from, Value offset);
+  Place place(int operand) const { return {base[operand], program.operands[operand].dtype, distance[operand]}; }
+
   void loadExtents();
   Value emitRun(Value row, Value end);
   void emitRowScalars(int stage);
@@ -60,12 +66,14 @@ private:
   ImplicitLocOpBuilder builder;
   HostMath math;
   HostColumns columns;
+  HostOperations operations;
   Type i64, pointer;
   SmallVector<size_t> accumulators; // operands, in order
 
   Value arguments; // the function's RowArguments
   Values extents;
-  Values base;     // by operand: its array, or the current row in it
+  Values base;     // by operand: its array, or the current row in it; an index operand's current number
+  Values distance; // by operand: between columns that are strided
   Values partials; // by accumulator: a row of partial sums
   Values scalars;  // Uniform and Row values, by instruction
 };
@@ -123,55 +131,37 @@ Value HostProgram::valueOf(int instruction, Step* step) {
 }
 
 Value HostProgram::compute(const Instruction& instruction, Step* step) {
-  auto input = [&](int i) { return valueOf(instruction.inputs[i], step); };
-  auto rounded = [&](Value value) { return math.round(value, instruction.type); };
   switch (instruction.opcode) {
   case Opcode::Load:
-    return columns.load(base[instruction.operand], program.operands[instruction.operand].dtype, step);
-  case Opcode::Constant:
-    return rounded(math.constant(columns.real(), static_cast<float>(instruction.constant)));
-  case Opcode::Cast:
-    return isExact(instruction.inputs[0], instruction.type) ? input(0) : rounded(input(0));
-  case Opcode::Neg: {
-    Value negated = arith::NegFOp::create(builder, input(0));
-    return isExact(instruction.inputs[0], instruction.type) ? negated : rounded(negated);
+    if (program.operands[instruction.operand].kind == OperandKind::Index)
+      return base[instruction.operand];
+    return columns.load(place(instruction.operand), step);
+  case Opcode::ColumnIndex:
+    return math.round(columns.numbers(*step), instruction.type);
+  default:
+    break;
   }
-  case Opcode::Add:
-    return rounded(arith::AddFOp::create(builder, input(0), input(1)));
-  case Opcode::Sub:
-    return rounded(arith::SubFOp::create(builder, input(0), input(1)));
-  case Opcode::Mul:
-    return rounded(arith::MulFOp::create(builder, input(0), input(1)));
-  case Opcode::Div:
-    return rounded(arith::DivFOp::create(builder, input(0), input(1)));
-  case Opcode::Exp:
-    return rounded(math.exp(input(0)));
-  case Opcode::Rsqrt:
-    return rounded(math.rsqrt(input(0)));
-  case Opcode::Sigmoid:
-    return rounded(math.sigmoid(input(0)));
-  case Opcode::Silu:
-    return rounded(math.silu(input(0)));
-  case Opcode::ReduceSum:
-  case Opcode::Store:
-  case Opcode::AccumulateRows:
-    break; // not values of one place: emitRowScalars and emitColumns see to them
+  Values inputs;
+  SmallVector<DType> types;
+  for (int i = 0; i < inputCount(instruction.opcode); ++i) {
+    inputs.push_back(valueOf(instruction.inputs[i], step));
+    types.push_back(program.instructions[instruction.inputs[i]].type);
   }
-  return {};
+  return operations.compute(instruction, inputs, types);
 }
 
 // Row values that the stage's reductions do not decide, and stores of such values.
 void HostProgram::emitRowScalars(int stage) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (instruction.stage != stage || instruction.space != Space::Row || instruction.opcode == Opcode::ReduceSum)
+    if (instruction.stage != stage || instruction.space != Space::Row || isReduction(instruction.opcode))
       continue;
     if (instruction.opcode != Opcode::Store) {
       scalars[i] = compute(instruction, nullptr);
       continue;
     }
     DType dtype = program.operands[instruction.operand].dtype;
-    columns.store(valueOf(instruction.inputs[0], nullptr), base[instruction.operand], dtype,
+    columns.store(valueOf(instruction.inputs[0], nullptr), place(instruction.operand),
                   isExact(instruction.inputs[0], dtype), nullptr);
   }
 }
@@ -179,12 +169,15 @@ void HostProgram::emitRowScalars(int stage) {
 // One pass over the columns: the stage's stores, its sums over rows, and its reductions.
 void HostProgram::emitColumns(int stage) {
   SmallVector<size_t> reductions, effects;
+  SmallVector<Opcode> folds;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
     if (instruction.stage != stage)
       continue;
-    if (instruction.opcode == Opcode::ReduceSum)
+    if (isReduction(instruction.opcode)) {
       reductions.push_back(i);
+      folds.push_back(instruction.opcode);
+    }
     if (instruction.opcode == Opcode::AccumulateRows ||
         (instruction.opcode == Opcode::Store && instruction.space == Space::Element))
       effects.push_back(i);
@@ -199,12 +192,11 @@ void HostProgram::emitColumns(int stage) {
       Value value = valueOf(instruction.inputs[0], &step);
       if (instruction.opcode == Opcode::Store) {
         DType dtype = program.operands[instruction.operand].dtype;
-        columns.store(value, base[instruction.operand], dtype, isExact(instruction.inputs[0], dtype), &step);
+        columns.store(value, place(instruction.operand), isExact(instruction.inputs[0], dtype), &step);
         continue;
       }
-      Value row = partials[llvm::find(accumulators, instruction.operand) - accumulators.begin()];
-      Value sum = arith::AddFOp::create(builder, columns.load(row, DType::F32, &step), value);
-      columns.store(sum, row, DType::F32, true, &step);
+      Place row{partials[llvm::find(accumulators, instruction.operand) - accumulators.begin()], DType::F32, {}};
+      columns.store(arith::AddFOp::create(builder, columns.load(row, &step), value), row, true, &step);
     }
     Values shares;
     for (size_t i : reductions)
@@ -215,9 +207,25 @@ void HostProgram::emitColumns(int stage) {
     columns.columnLoop({}, [&](const ColumnStep& at, const Values&) { return visit(at); });
     return;
   }
-  Values sums = columns.columnSums(reductions.size(), visit);
-  for (auto [i, sum] : llvm::zip(reductions, sums))
-    scalars[i] = math.round(columns.sumOfLanes(sum), program.instructions[i].type);
+  Values results = columns.columnFolds(folds, visit);
+  for (auto [i, result] : llvm::zip(reductions, results))
+    scalars[i] = math.round(result, program.instructions[i].type);
+}
+
+void HostProgram::loadOperands() {
+  base.assign(program.operands.size(), {});
+  distance.assign(program.operands.size(), {});
+  for (size_t i = 0; i < program.operands.size(); ++i) {
+    const Operand& operand = program.operands[i];
+    base[i] = operand.kind == OperandKind::Index ? columns.index(0) : loadArgument(pointer, operandOffset(i));
+    if (operand.isStrided)
+      distance[i] = loadArgument(i64, operandOffset(i) + offsetof(RowOperand, step));
+  }
+}
+
+Value HostProgram::moved(size_t operand, Value from, Value offset) {
+  const Operand& which = program.operands[operand];
+  return which.kind == OperandKind::Index ? columns.add(from, offset) : columns.element(from, offset, which.dtype);
 }
 
 // The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.
@@ -243,12 +251,12 @@ Value HostProgram::emitRun(Value row, Value end) {
       stride[i] = loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
       offset = columns.add(offset, columns.multiply(place[k], stride[i]));
     }
-    first[i] = columns.element(loadArgument(pointer, operandOffset(i)), offset, program.operands[i].dtype);
+    first[i] = moved(i, base[i], offset);
   }
   columns.loop(columns.index(0), count, 1, {}, [&](Value j, const Values&) {
     for (size_t i = 0; i < program.operands.size(); ++i)
       if (movesWithRow(program.operands[i]))
-        base[i] = columns.element(first[i], columns.multiply(j, stride[i]), program.operands[i].dtype);
+        base[i] = moved(i, first[i], columns.multiply(j, stride[i]));
     for (int stage = 0; stage < program.stages(); ++stage) {
       emitRowScalars(stage);
       emitColumns(stage);
@@ -273,11 +281,8 @@ void HostProgram::emitMain(StringRef name) {
   SmallVector<Value> indices = beginFunction(name, 3);
   Value begin = indices[0], end = indices[1], partialRow = indices[2];
   loadExtents();
-  base.assign(program.operands.size(), {});
+  loadOperands();
   scalars.assign(program.instructions.size(), {});
-  for (size_t i = 0; i < program.operands.size(); ++i)
-    if (!movesWithRow(program.operands[i]))
-      base[i] = loadArgument(pointer, operandOffset(i));
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (program.instructions[i].space == Space::Uniform)
       scalars[i] = compute(program.instructions[i], nullptr);
@@ -286,7 +291,7 @@ void HostProgram::emitMain(StringRef name) {
     partials = partialsAt(partialRow);
     columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
       for (Value row : partials)
-        columns.store(columns.zeros(), row, DType::F32, true, &step);
+        columns.store(columns.zeros(), {row, DType::F32, {}}, true, &step);
       return Values();
     });
   }
@@ -307,9 +312,7 @@ void HostProgram::emitMain(StringRef name) {
 void HostProgram::emitFold(StringRef name) {
   beginFunction(name, 0);
   Value count = loadArgument(i64, offsetof(RowArguments, partialRows));
-  Values outputs;
-  for (size_t operand : accumulators)
-    outputs.push_back(loadArgument(pointer, operandOffset(operand)));
+  loadOperands();
   partials = partialsAt(columns.index(0));
   Type wide = columns.lanes().clone(builder.getF64Type());
   columns.columnLoop({}, [&](const ColumnStep& step, const Values&) {
@@ -317,11 +320,11 @@ void HostProgram::emitFold(StringRef name) {
       Value zeros = arith::ExtFOp::create(builder, wide, columns.zeros());
       Values sum = columns.loop(columns.index(0), count, 1, {zeros}, [&](Value j, const Values& current) {
         Value row = columns.element(partials[i], columns.multiply(j, columns.index(program.columns)), DType::F32);
-        Value share = arith::ExtFOp::create(builder, wide, columns.load(row, DType::F32, &step));
+        Value share = arith::ExtFOp::create(builder, wide, columns.load({row, DType::F32, {}}, &step));
         return Values{arith::AddFOp::create(builder, current[0], share)};
       });
       Value rounded = arith::TruncFOp::create(builder, columns.lanes(), sum[0]);
-      columns.store(rounded, outputs[i], program.operands[accumulators[i]].dtype, false, &step);
+      columns.store(rounded, place(accumulators[i]), false, &step);
     }
     return Values();
   });

@@ -1,12 +1,16 @@
 #include "compiler/Lower.h"
+#include "ir/Interpreter.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "frontends/c/cermet.h"
 #include "runtime/RowArguments.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <algorithm>
 #include <fmt/format.h>
 #include <optional>
 #include <set>
@@ -14,14 +18,12 @@
 namespace cermet {
 namespace {
 
+constexpr size_t kMaxRank = CERMET_MAX_RANK;
+
 using llvm::SmallVector;
 using mlir::Operation;
 using mlir::RankedTensorType;
 using mlir::Value;
-
-ir::Dimensions shapeOf(Value value) {
-  return ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));
-}
 
 std::optional<DType> dtypeOf(mlir::Type type) {
   type = mlir::getElementTypeOrSelf(type);
@@ -31,6 +33,21 @@ std::optional<DType> dtypeOf(mlir::Type type) {
     return DType::BF16;
   if (type.isF16())
     return DType::F16;
+  auto integer = llvm::dyn_cast<mlir::IntegerType>(type);
+  if (!integer)
+    return std::nullopt;
+  switch (integer.getWidth()) {
+  case 64:
+    return DType::I64;
+  case 32:
+    return DType::I32;
+  case 16:
+    return DType::I16;
+  case 8:
+    return integer.isUnsigned() ? DType::U8 : DType::I8;
+  case 1:
+    return DType::I1;
+  }
   return std::nullopt;
 }
 
@@ -48,17 +65,49 @@ std::string identifier(std::string name) {
 }
 
 std::optional<Opcode> elementwise(Operation& op) {
-  return llvm::TypeSwitch<Operation*, std::optional<Opcode>>(&op)
+  using Result = std::optional<Opcode>;
+  return llvm::TypeSwitch<Operation*, Result>(&op)
       .Case<ir::AddOp>([](auto) { return Opcode::Add; })
       .Case<ir::SubOp>([](auto) { return Opcode::Sub; })
       .Case<ir::MulOp>([](auto) { return Opcode::Mul; })
       .Case<ir::DivOp>([](auto) { return Opcode::Div; })
+      .Case<ir::PowOp>([](auto) { return Opcode::Pow; })
+      .Case<ir::MaxOp>([](auto) { return Opcode::Max; })
+      .Case<ir::MinOp>([](auto) { return Opcode::Min; })
       .Case<ir::NegOp>([](auto) { return Opcode::Neg; })
+      .Case<ir::AbsOp>([](auto) { return Opcode::Abs; })
       .Case<ir::ExpOp>([](auto) { return Opcode::Exp; })
+      .Case<ir::LogOp>([](auto) { return Opcode::Log; })
+      .Case<ir::SqrtOp>([](auto) { return Opcode::Sqrt; })
       .Case<ir::RsqrtOp>([](auto) { return Opcode::Rsqrt; })
+      .Case<ir::TanhOp>([](auto) { return Opcode::Tanh; })
+      .Case<ir::ErfOp>([](auto) { return Opcode::Erf; })
+      .Case<ir::ReluOp>([](auto) { return Opcode::Relu; })
       .Case<ir::SigmoidOp>([](auto) { return Opcode::Sigmoid; })
       .Case<ir::SiluOp>([](auto) { return Opcode::Silu; })
+      .Case<ir::GeluOp>([](auto) { return Opcode::Gelu; })
+      .Case<ir::GeluTanhOp>([](auto) { return Opcode::GeluTanh; })
+      .Case<ir::SelectOp>([](auto) { return Opcode::Select; })
+      .Case<ir::CastOp>([](auto) { return Opcode::Cast; })
+      .Case<ir::CompareOp>([](ir::CompareOp compare) {
+        return llvm::StringSwitch<Result>(compare.getPredicate())
+            .Case("eq", Opcode::Equal)
+            .Case("ne", Opcode::NotEqual)
+            .Cases({"lt", "gt"}, Opcode::Less)
+            .Cases({"le", "ge"}, Opcode::LessEqual)
+            .Default(std::nullopt);
+      })
       .Default([](auto) { return std::nullopt; });
+}
+
+std::optional<Opcode> reduction(Operation& op) {
+  if (llvm::isa<ir::ReduceSumOp>(op))
+    return Opcode::ReduceSum;
+  if (llvm::isa<ir::ReduceMaxOp>(op))
+    return Opcode::ReduceMax;
+  if (llvm::isa<ir::ReduceMinOp>(op))
+    return Opcode::ReduceMin;
+  return std::nullopt;
 }
 
 Space join(Space a, Space b) {
@@ -67,21 +116,16 @@ Space join(Space a, Space b) {
   return a == Space::Uniform ? b : Space::Element;
 }
 
-double rounded(double value, DType type) {
-  llvm::APFloat number(value);
-  bool inexact = false;
-  number.convert(type == DType::F32    ? llvm::APFloat::IEEEsingle()
-                 : type == DType::BF16 ? llvm::APFloat::BFloat()
-                                       : llvm::APFloat::IEEEhalf(),
-                 llvm::APFloat::rmNearestTiesToEven, &inexact);
-  number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
-  return number.convertToDouble();
+// A constant as its type holds it.
+double rounded(double value, mlir::Type type) {
+  return ir::roundTo(mlir::getElementTypeOrSelf(type), value);
 }
 
 class Lowering {
 public:
-  Lowering(mlir::func::FuncOp function, LoweredFunction& lowered)
-      : function(function), program(lowered.program), positions(lowered.positions) {}
+  Lowering(mlir::func::FuncOp function, const llvm::SmallBitVector& strided, LoweredFunction& lowered)
+      : function(function), strided(strided), program(lowered.program), positions(lowered.positions),
+        appendsColumn(lowered.appendsColumn) {}
 
   std::string run() {
     mlir::Block& body = function.getBody().front();
@@ -97,6 +141,7 @@ public:
       if (liveValues.contains(argument))
         if (std::string reason = input(argument); !reason.empty())
           return reason;
+    declareIndices(body);
     for (Operation& op : body.without_terminator())
       if (live.contains(&op))
         if (std::string reason = lower(op); !reason.empty())
@@ -110,6 +155,14 @@ public:
   }
 
 private:
+  // A single number of rank 0 is one column.
+  ir::Dimensions shapeOf(Value value) const {
+    ir::Dimensions shape = ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));
+    if (shape.empty() || appendsColumn)
+      shape.push_back(ir::Dimension{});
+    return shape;
+  }
+
   void markLive(Operation* end) {
     SmallVector<Operation*> pending{end};
     while (!pending.empty())
@@ -130,7 +183,7 @@ private:
       if (!liveValues.contains(value))
         return "";
       if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
-        return fmt::format("{} is {}; kernels take tensors of f32, bf16 and f16", described(value),
+        return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 i64 i32 i16 i8 u8 i1", described(value),
                            text(value.getType()));
       ir::Dimensions shape = shapeOf(value);
       for (const ir::Dimension& dimension : shape)
@@ -148,14 +201,22 @@ private:
       for (Value value : op.getResults())
         if (std::string reason = consider(value); !reason.empty())
           return reason;
-    if (tile.empty())
-      return "all its tensors have rank 0; a row program needs a last dimension";
-    if (tile.back().isSymbol())
-      return fmt::format("the last dimension of {} is symbolic; a kernel is compiled for a number of columns",
-                         ir::shapeText(tile));
-    if (tile.size() > kMaxRowExtents + 1)
-      return fmt::format("{} has {} row dimensions, a kernel takes {}", ir::shapeText(tile), tile.size() - 1,
-                         kMaxRowExtents);
+    if (!found)
+      return "it holds no tensor";
+    return tile.back().isSymbol() ? appendColumn() : "";
+  }
+
+  // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
+  std::string appendColumn() {
+    for (Operation* op : live)
+      if (reduction(*op) || llvm::isa<ir::SumRowsOp>(op))
+        return fmt::format("the last dimension of {} is symbolic; a kernel that sums is compiled for a number of columns",
+                           ir::shapeText(tile));
+    if (tile.size() == kMaxRank)
+      return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
+                         tile.size(), kMaxRank - 1);
+    appendsColumn = true;
+    tile.push_back(ir::Dimension{});
     return "";
   }
 
@@ -164,19 +225,21 @@ private:
            std::equal(shape.begin(), shape.end() - 1, tile.begin());
   }
 
+  // The space of a value whose shape extends to the tile's; a value that is the same for some rows is computed for each.
   std::optional<Space> classify(const ir::Dimensions& shape) const {
     if (shape == tile)
       return Space::Element;
-    bool ones =
-        std::all_of(shape.begin(), shape.end(), [](const ir::Dimension& dimension) { return dimension.isOne(); });
-    if (ones)
+    size_t missing = tile.size() - shape.size(); // the tile has the highest rank
+    auto isOne = [](const ir::Dimension& dimension) { return dimension.isOne(); };
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (!shape[i].isOne() && !(shape[i] == tile[missing + i]))
+        return std::nullopt;
+    bool oneRow = std::all_of(shape.begin(), shape.end() - 1, isOne);
+    if (shape.back().isOne() && oneRow)
       return Space::Uniform;
-    if (isRowShape(shape))
+    if (shape.back().isOne() && !tile.back().isOne())
       return Space::Row;
-    bool column =
-        shape.size() <= tile.size() && shape.back() == tile.back() &&
-        std::all_of(shape.begin(), shape.end() - 1, [](const ir::Dimension& dimension) { return dimension.isOne(); });
-    return column ? std::optional(Space::Column) : std::nullopt;
+    return oneRow ? Space::Column : Space::Element;
   }
 
   std::string described(Value value) const {
@@ -193,17 +256,17 @@ private:
   }
 
   int emit(Opcode opcode, DType type, Space space, llvm::ArrayRef<int> inputs, int operand = -1, double constant = 0) {
-    Instruction op{opcode, type, space, 0, {-1, -1}, operand, constant};
+    Instruction op{opcode, type, space, 0, {-1, -1, -1}, operand, constant};
     for (size_t i = 0; i < inputs.size(); ++i) {
       op.inputs[i] = inputs[i];
       const Instruction& input = program.instructions[inputs[i]];
-      op.stage = std::max(op.stage, input.stage + (input.opcode == Opcode::ReduceSum));
+      op.stage = std::max(op.stage, input.stage + isReduction(input.opcode));
     }
     // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& other = program.instructions[i];
-      if (other.opcode == opcode && other.type == type && other.space == space && other.inputs[0] == op.inputs[0] &&
-          other.inputs[1] == op.inputs[1] && other.operand == operand &&
+      if (other.opcode == opcode && other.type == type && other.space == space && std::ranges::equal(other.inputs, op.inputs) &&
+          other.operand == operand &&
           std::bit_cast<uint64_t>(other.constant) == std::bit_cast<uint64_t>(constant))
         return static_cast<int>(i);
     }
@@ -216,12 +279,13 @@ private:
     return op.space == space ? value : emit(Opcode::Cast, op.type, space, {value});
   }
 
-  int addOperand(std::string name, OperandKind kind, DType dtype, bool isOutput, int position) {
+  int addOperand(std::string name, OperandKind kind, DType dtype, bool isOutput, int position, bool isStrided = false) {
     name = identifier(std::move(name));
     std::string unique = name;
     for (int i = 1; !names.insert(unique).second; ++i)
       unique = fmt::format("{}_{}", name, i);
-    program.operands.push_back({unique, kind, dtype, isOutput});
+    isStrided &= kind == OperandKind::Tile || kind == OperandKind::Column;
+    program.operands.push_back({unique, kind, dtype, isOutput, isStrided});
     positions.push_back(position);
     return static_cast<int>(program.operands.size()) - 1;
   }
@@ -233,10 +297,31 @@ private:
     constexpr OperandKind kinds[] = {OperandKind::Tile, OperandKind::Row, OperandKind::Column, OperandKind::Scalar};
     int position = static_cast<int>(argument.getArgNumber());
     DType dtype = *dtypeOf(argument.getType());
-    int operand =
-        addOperand(ir::argumentName(function, position), kinds[static_cast<int>(*space)], dtype, false, position);
+    int operand = addOperand(ir::argumentName(function, position), kinds[static_cast<int>(*space)], dtype, false,
+                             position, isStrided(position));
     values[argument] = emit(Opcode::Load, dtype, *space, {}, operand);
     return "";
+  }
+
+  bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
+
+  // The row extent that an iota counts along, from the outermost; none where that is the columns, or has one element.
+  std::optional<int> rowExtentOf(ir::IotaOp iota) const {
+    ir::Dimensions shape = shapeOf(iota.getResult());
+    size_t dim = iota.getDim(), place = dim + tile.size() - shape.size();
+    if (place + 1 == tile.size() || shape[dim].isOne())
+      return std::nullopt;
+    return static_cast<int>(place);
+  }
+
+  // Inputs stand before outputs, so indices are operands before anything is lowered.
+  void declareIndices(mlir::Block& body) {
+    for (auto iota : body.getOps<ir::IotaOp>())
+      if (live.contains(iota) && classify(shapeOf(iota.getResult())))
+        if (std::optional<int> extent = rowExtentOf(iota); extent && !indices.contains(*extent))
+          indices[*extent] =
+              emit(Opcode::Load, DType::I64, Space::Row, {},
+                   addOperand(fmt::format("index{}", *extent), OperandKind::Index, DType::I64, false, *extent));
   }
 
   std::string lower(Operation& op) {
@@ -249,54 +334,69 @@ private:
                            described(operand), described(result));
     DType type = *dtypeOf(result.getType());
     if (llvm::isa<ir::SumRowsOp>(op)) {
-      if (classify(shapeOf(op.getOperand(0))) != Space::Element)
-        return misfit(op.getOperand(0));
+      if (shapeOf(op.getOperand(0)) != tile)
+        return fmt::format("{} has shape {}; a kernel sums over all rows of {}", described(op.getOperand(0)),
+                           ir::shapeText(shapeOf(op.getOperand(0))), ir::shapeText(tile));
       sums[result] = values.lookup(op.getOperand(0));
       return "";
     }
     if (auto sum = op.getNumOperands() == 1 ? sums.find(op.getOperand(0)) : sums.end(); sum != sums.end()) {
       // The kernel sums in f32 and rounds once; a sum that was already rounded cannot be widened.
-      if (dtypeOf(op.getOperand(0).getType()) != DType::F32)
-        return fmt::format("{} is rounded to {} before {}", described(op.getOperand(0)),
+      if (dtypeOf(op.getOperand(0).getType()) != DType::F32 || classOf(type) != ValueClass::Real)
+        return fmt::format("{} is {} before {}", described(op.getOperand(0)),
                            text(mlir::getElementTypeOrSelf(op.getOperand(0).getType())), described(result));
       int summed = sum->second;
       sums[result] = summed;
       return "";
     }
-    if (!classify(shapeOf(result)))
+    std::optional<Space> space = classify(shapeOf(result));
+    if (!space)
       return misfit(result);
     if (auto constant = llvm::dyn_cast<ir::ConstantOp>(op)) {
-      values[result] =
-          emit(Opcode::Constant, type, Space::Uniform, {}, -1, rounded(constant.getValue().convertToDouble(), type));
+      values[result] = emit(Opcode::Constant, type, Space::Uniform, {}, -1,
+                            rounded(constant.getValue().convertToDouble(), result.getType()));
       return "";
     }
     if (llvm::isa<ir::BroadcastOp>(op)) {
       values[result] = values.lookup(op.getOperand(0));
       return "";
     }
-    if (llvm::isa<ir::ReduceSumOp>(op)) {
-      if (classify(shapeOf(op.getOperand(0))) != Space::Element)
-        return misfit(op.getOperand(0));
-      values[result] =
-          emit(Opcode::ReduceSum, type, Space::Row, {spread(values.lookup(op.getOperand(0)), Space::Element)});
+    if (auto iota = llvm::dyn_cast<ir::IotaOp>(op)) {
+      std::optional<int> extent = rowExtentOf(iota);
+      bool isColumn = iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
+      int index = extent     ? indices.lookup(*extent)
+                  : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {})
+                             : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
+      values[result] = type == DType::I64
+                           ? index
+                           : emit(Opcode::Cast, type, program.instructions[index].space, {index});
       return "";
     }
-    SmallVector<int, 2> inputs;
-    Space space = Space::Uniform;
-    for (Value operand : op.getOperands()) {
-      inputs.push_back(values.lookup(operand));
-      space = join(space, program.instructions[inputs.back()].space);
-    }
-    if (llvm::isa<ir::CastOp>(op)) {
-      DType from = program.instructions[inputs[0]].type;
-      bool exact = from == type || type == DType::F32;
-      values[result] = exact ? inputs[0] : emit(Opcode::Cast, type, space, inputs);
+    if (std::optional<Opcode> opcode = reduction(op)) {
+      if (classify(shapeOf(op.getOperand(0))) != Space::Element)
+        return misfit(op.getOperand(0));
+      values[result] = emit(*opcode, type, Space::Row, {spread(values.lookup(op.getOperand(0)), Space::Element)});
       return "";
     }
     std::optional<Opcode> opcode = elementwise(op);
     if (!opcode)
       return fmt::format("{} does not work row by row", described(result));
-    values[result] = emit(*opcode, type, space, inputs);
+    SmallVector<int, 3> inputs;
+    Space joined = Space::Uniform;
+    for (Value operand : op.getOperands()) {
+      inputs.push_back(values.lookup(operand));
+      joined = join(joined, program.instructions[inputs.back()].space);
+    }
+    if (auto compare = llvm::dyn_cast<ir::CompareOp>(op); compare && compare.getPredicate().starts_with("g"))
+      std::swap(inputs[0], inputs[1]);
+    if (*opcode == Opcode::Cast) {
+      DType from = program.instructions[inputs[0]].type;
+      if (from == type || (type == DType::F32 && classOf(from) == ValueClass::Real)) {
+        values[result] = inputs[0];
+        return "";
+      }
+    }
+    values[result] = emit(*opcode, type, joined, inputs);
     return "";
   }
 
@@ -323,21 +423,28 @@ private:
   }
 
   mlir::func::FuncOp function;
+  const llvm::SmallBitVector& strided;
   RowProgram& program;
   std::vector<int>& positions;
   ir::Dimensions tile;
+  bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
   llvm::DenseMap<Value, int> values; // instruction
+  llvm::DenseMap<int, int> indices;  // row extent to the load of its index
   llvm::DenseMap<Value, int> sums;   // of sum_rows and its casts: the instruction that is summed
   std::set<std::string> names;
 };
 
 } // namespace
 
-std::string lowerToRowProgram(mlir::func::FuncOp function, LoweredFunction& lowered) {
+bool hasKernelType(mlir::Type type) {
+  return dtypeOf(type).has_value();
+}
+
+std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided, LoweredFunction& lowered) {
   LoweredFunction result;
-  std::string reason = Lowering(function, result).run();
+  std::string reason = Lowering(function, strided, result).run();
   if (reason.empty())
     lowered = std::move(result);
   return reason;

@@ -1,6 +1,8 @@
 // A graph function to the row program that computes all of it in one pass over rows, or the reason why there is none.
 #pragma once
 #include "compiler/RowProgram.h"
+#include "mlir/IR/Types.h"
+#include "llvm/ADT/SmallBitVector.h"
 
 namespace mlir::func {
 class FuncOp;
@@ -10,13 +12,22 @@ namespace cermet {
 
 struct LoweredFunction {
   RowProgram program;
-  std::vector<int> positions; // per operand: the function's argument (an input) or result (an output) that it is
+  // Per operand: the function's argument (an input) or result (an output) that it is; of an index operand, the row
+  // extent that it counts along, from the outermost.
+  std::vector<int> positions;
+  // The last dimension is symbolic: the program is over operands that have a further dimension of 1.
+  bool appendsColumn = false;
 };
 
-// `function` holds small operations only (ir/Decompose.h) and is canonical. Every value must be a tile [rows...,
-// columns], a row value [rows..., 1], a column value [columns] (leading 1s allowed) or a single number, of one
-// iteration space with up to four row dimensions. Unused arguments and dead operations leave no trace; the order is the
-// function's. Equal functions give equal programs. Returns "" and fills `lowered`, or says what does not fit.
-std::string lowerToRowProgram(mlir::func::FuncOp function, LoweredFunction& lowered);
+// `function` holds small operations only (ir/Decompose.h) and is canonical. There is one iteration space, the largest
+// shape: every value must extend to it by NumPy's rule, and what is stored must be all of it, one value a row, or a sum
+// over all rows. The last dimension of the arguments in `strided` (empty: of none) may have any stride, that of the
+// others is 1. Unused arguments and dead operations leave no trace; the order is the function's. Equal functions give
+// equal programs. Returns "" and fills `lowered`, or says what does not fit.
+std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered);
+
+// Whether a kernel has values of this element type.
+bool hasKernelType(mlir::Type type);
 
 } // namespace cermet

@@ -4,75 +4,92 @@
 #include "ir/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 
 namespace cermet {
 namespace {
 
-// A function whose arguments have `operands`' types, with nothing in it yet.
-func::FuncOp beginFunction(OutlinedStep& step, StringRef name, TypeRange results, OpBuilder& builder) {
-  MLIRContext* context = builder.getContext();
-  step.module = ir::createGraph(*context);
-  SmallVector<Type> types(ValueRange(step.operands).getTypes());
-  builder.setInsertionPointToEnd(step.module->getBody());
-  auto function =
-      func::FuncOp::create(builder, UnknownLoc::get(context), name, builder.getFunctionType(types, results));
-  Block* body = function.addEntryBlock();
-  for (BlockArgument argument : body->getArguments())
-    argument.setLoc(NameLoc::get(builder.getStringAttr("operand" + Twine(argument.getArgNumber()))));
-  builder.setInsertionPointToEnd(body);
-  return function;
+constexpr size_t kMostNames = 3; // in a kernel's name
+
+// What the operation is part of, or is.
+StringRef partName(Operation* op) {
+  if (auto part = dyn_cast<FusedLoc>(op->getLoc()))
+    if (auto name = dyn_cast_or_null<StringAttr>(part.getMetadata()))
+      return name;
+  return isa<ir::CastOp, ir::BroadcastOp, ir::ConstantOp, ir::IotaOp>(op) ? StringRef() : op->getName().stripDialect();
+}
+
+// Fused operations first; small ones only where there is none.
+std::string nameOf(ArrayRef<Operation*> ops) {
+  llvm::SmallSetVector<StringRef, 8> fused, small;
+  for (Operation* op : ops)
+    if (StringRef name = partName(op); !name.empty())
+      (isa<FusedLoc>(op->getLoc()) ? fused : small).insert(name);
+  const auto& names = fused.empty() ? small : fused;
+  if (names.empty())
+    return "copy";
+  std::string result = llvm::join(names.getArrayRef().take_front(kMostNames), "_");
+  return names.size() > kMostNames ? result + "_and_more" : result;
 }
 
 } // namespace
 
-OutlinedStep outlineStep(Operation* op, llvm::function_ref<bool(Operation*)> isRepeated) {
-  OutlinedStep step;
-  llvm::SmallSetVector<Operation*, 8> repeated;
-  llvm::SmallSetVector<Value, 8> operands;
-  SmallVector<Operation*> pending{op};
-  while (!pending.empty()) {
-    for (Value value : pending.pop_back_val()->getOperands()) {
-      Operation* source = value.getDefiningOp();
-      if (!source || !isRepeated(source))
-        operands.insert(value);
-      else if (repeated.insert(source))
-        pending.push_back(source);
-    }
-  }
-  step.operands.assign(operands.begin(), operands.end());
-  SmallVector<Operation*> order(repeated.begin(), repeated.end());
-  llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
-  order.push_back(op);
+Location partOf(StringRef name, Location location) {
+  MLIRContext* context = location.getContext();
+  return FusedLoc::get(context, location, StringAttr::get(context, name));
+}
 
-  SmallVector<Type> types;
-  for (Value result : op->getResults())
-    if (!result.use_empty()) {
-      step.results.push_back(result);
-      types.push_back(result.getType());
+OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
+                         llvm::function_ref<bool(Operation*)> isRepeated) {
+  OutlinedStep step;
+  step.results.assign(results.begin(), results.end());
+  // What is repeated stands right before its first reader, wherever the graph has it.
+  llvm::DenseSet<Operation*> members(ops.begin(), ops.end());
+  llvm::SmallSetVector<Operation*, 16> order;
+  llvm::SmallSetVector<Value, 8> operands;
+  auto reach = [&](auto& self, Value value) -> void {
+    Operation* source = value.getDefiningOp();
+    if (source && members.contains(source))
+      return;
+    if (!source || !isRepeated(source)) {
+      operands.insert(value);
+    } else if (!order.contains(source)) {
+      for (Value operand : source->getOperands())
+        self(self, operand);
+      order.insert(source);
     }
-  OpBuilder builder(op->getContext());
-  func::FuncOp function = beginFunction(step, op->getName().stripDialect(), types, builder);
+  };
+  for (Operation* op : ops) {
+    for (Value operand : op->getOperands())
+      reach(reach, operand);
+    order.insert(op);
+  }
+  for (Value result : results)
+    reach(reach, result);
+  step.operands.assign(operands.begin(), operands.end());
+
+  MLIRContext* context = results.front().getContext();
+  OpBuilder builder(context);
+  step.module = ir::createGraph(*context);
+  SmallVector<Type> types(ValueRange(step.operands).getTypes()), resultTypes(ValueRange(step.results).getTypes());
+  builder.setInsertionPointToEnd(step.module->getBody());
+  auto function = func::FuncOp::create(builder, builder.getUnknownLoc(), nameOf(ops),
+                                       builder.getFunctionType(types, resultTypes));
+  Block* body = function.addEntryBlock();
+  for (BlockArgument argument : body->getArguments())
+    argument.setLoc(NameLoc::get(builder.getStringAttr("operand" + Twine(argument.getArgNumber()))));
+  builder.setInsertionPointToEnd(body);
   IRMapping mapping;
   mapping.map(step.operands, function.getArguments());
   for (Operation* each : order)
     builder.clone(*each, mapping)->setLoc(builder.getUnknownLoc());
-  SmallVector<Value> results;
+  SmallVector<Value> returned;
   for (Value result : step.results)
-    results.push_back(mapping.lookup(result));
-  func::ReturnOp::create(builder, builder.getUnknownLoc(), results);
-  ir::decomposeFused(function);
+    returned.push_back(mapping.lookup(result));
+  func::ReturnOp::create(builder, builder.getUnknownLoc(), returned);
   ir::simplify(function);
-  return step;
-}
-
-OutlinedStep outlineCopy(Value value) {
-  OutlinedStep step;
-  step.operands = step.results = {value};
-  OpBuilder builder(value.getContext());
-  func::FuncOp function = beginFunction(step, "copy", value.getType(), builder);
-  func::ReturnOp::create(builder, builder.getUnknownLoc(), function.getArguments());
   return step;
 }
 

@@ -11,13 +11,15 @@ namespace cermet {
 struct OutlinedStep {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   llvm::SmallVector<mlir::Value> operands; // values of the graph, by the function's arguments
-  llvm::SmallVector<mlir::Value> results;  // and by its results: those of the operation that something uses
+  llvm::SmallVector<mlir::Value> results;  // and by its results
 };
 
-// `op`, with the operations it reads for which `isRepeated` holds, as small operations.
-OutlinedStep outlineStep(mlir::Operation* op, llvm::function_ref<bool(mlir::Operation*)> isRepeated);
+// The operations `ops`, in the block's order, with those that they read and for which `isRepeated` holds; `results` are
+// values of either.
+OutlinedStep outlineStep(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> results,
+                         llvm::function_ref<bool(mlir::Operation*)> isRepeated);
 
-// A function that returns its argument, of `value`'s type.
-OutlinedStep outlineCopy(mlir::Value value);
+// What the operations of a fused one are called in a kernel's name: their location holds the fused operation's name.
+mlir::Location partOf(llvm::StringRef name, mlir::Location location);
 
 } // namespace cermet

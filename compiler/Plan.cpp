@@ -1,19 +1,20 @@
 #include "compiler/Plan.h"
+#include "compiler/Clusters.h"
 #include "compiler/Dump.h"
 #include "compiler/EmitCuda.h"
 #include "compiler/HostTarget.h"
 #include "compiler/Lower.h"
-#include "compiler/Outline.h"
+#include "compiler/PlanValues.h"
 #include "compiler/Schedule.h"
 #include "compiler/Target.h"
 #include "ir/Decompose.h"
 #include "ir/Ops.h"
+#include "ir/Reshapes.h"
 #include "ir/Text.h"
 #include "patterns/Raise.h"
 #include "llvm/ADT/DenseMap.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 namespace cermet {
 namespace {
@@ -22,25 +23,6 @@ using Json = nlohmann::ordered_json;
 using llvm::SmallVector;
 using mlir::Operation;
 using mlir::Value;
-
-std::optional<std::string> dtypeName(mlir::Type type) {
-  type = mlir::getElementTypeOrSelf(type);
-  if (type.isBF16())
-    return "bf16";
-  if (auto real = llvm::dyn_cast<mlir::FloatType>(type); real && (type.isF16() || type.isF32() || type.isF64()))
-    return fmt::format("f{}", real.getWidth());
-  if (auto integer = llvm::dyn_cast<mlir::IntegerType>(type); integer && integer.getWidth() <= 64)
-    return fmt::format("{}{}", integer.isUnsigned() ? "u" : "i", integer.getWidth());
-  return std::nullopt;
-}
-
-Json dimensionsOf(mlir::Type type) {
-  Json result = Json::array();
-  if (auto tensor = llvm::dyn_cast<mlir::RankedTensorType>(type))
-    for (const ir::Dimension& dimension : ir::dimensions(tensor))
-      result.push_back(dimension.isSymbol() ? Json(dimension.symbol.str()) : Json(dimension.size));
-  return result;
-}
 
 Json attributeValue(mlir::Attribute attribute) {
   if (llvm::isa<mlir::UnitAttr>(attribute))
@@ -58,174 +40,168 @@ Json attributeValue(mlir::Attribute attribute) {
   return printed;
 }
 
-// Operations that are cheaper to repeat in each kernel that reads them than to store.
-bool isRepeated(Operation* op) {
-  return llvm::isa<ir::ConstantOp, ir::BroadcastOp>(op);
-}
-
 class Planner {
 public:
   Planner(mlir::func::FuncOp function, const std::string& target) : function(function), target(target) {}
 
   std::string run() {
-    plan["format"] = "cermet.plan.1";
-    plan["name"] = function.getName().str();
-    plan["target"] = target;
-    plan["values"] = Json::array();
-    plan["steps"] = Json::array();
-    if (std::string error = declareEnds(); !error.empty())
-      return error;
-    if (!wholeFunction())
+    plan = {{"format", "cermet.plan.1"}, {"name", function.getName().str()}, {"target", target}};
+    declareEnds();
+    if (values.error().empty() && !wholeFunction())
       stepByStep();
-    return error;
+    plan["values"] = values.take(steps);
+    plan["steps"] = std::move(steps);
+    return values.error();
   }
 
   Json plan;
   std::string programs; // of all kernels, for the dump
-  std::string reason;   // why the whole function is not one kernel, or ""
 
 private:
   Operation* terminator() { return function.getBody().front().getTerminator(); }
 
-  std::string addValue(std::string name, const char* kind, mlir::Type type, int& index) {
-    std::optional<std::string> dtype = dtypeName(type);
-    if (!dtype) {
-      std::string printed;
-      llvm::raw_string_ostream(printed) << type;
-      return fmt::format(
-          "{} has type {}; a plan's values are tensors and numbers of f32 bf16 f16 f64 i64 i32 i16 i8 u8 i1", name,
-          printed);
-    }
-    index = static_cast<int>(plan["values"].size());
-    plan["values"].push_back({{"name", name}, {"kind", kind}, {"dtype", *dtype}, {"dims", dimensionsOf(type)}});
-    return "";
-  }
-
-  // Inputs and outputs. A result that an operation computes is stored where it is computed; an input that is returned,
-  // or a value returned twice, is copied at the end.
-  std::string declareEnds() {
-    for (mlir::BlockArgument argument : function.getArguments()) {
-      int index = 0;
-      std::string name = ir::argumentName(function, argument.getArgNumber());
-      if (std::string error = addValue(name, "input", argument.getType(), index); !error.empty())
-        return error;
-      indices[argument] = index;
-    }
+  // A result that an operation computes is stored where it is computed; an input or a view that is returned, or a value
+  // returned twice, is copied at the end.
+  void declareEnds() {
+    for (mlir::BlockArgument argument : function.getArguments())
+      places[argument] =
+          values.add(PlanValues::Input, ir::argumentName(function, argument.getArgNumber()), argument.getType());
     for (mlir::OpOperand& result : terminator()->getOpOperands()) {
-      int index = 0;
       Operation* op = result.get().getDefiningOp();
       std::string name = op && op->getNumResults() == 1 ? ir::nodeName(op->getLoc()).str() : "";
       if (name.empty())
         name = fmt::format("result{}", result.getOperandNumber());
-      if (std::string error = addValue(name, "output", result.get().getType(), index); !error.empty())
-        return error;
-      outputs.push_back(index);
-      if (op)
-        indices.try_emplace(result.get(), index);
+      outputs.push_back(values.add(PlanValues::Output, name, result.get().getType()));
+      if (op && !isView(op))
+        places.try_emplace(result.get(), outputs.back());
     }
-    return "";
   }
 
   bool wholeFunction() {
-    mlir::OwningOpRef<mlir::ModuleOp> copy(function->getParentOfType<mlir::ModuleOp>().clone());
-    mlir::func::FuncOp whole = ir::graphFunction(*copy);
-    ir::decomposeFused(whole);
-    ir::simplify(whole);
-    LoweredFunction lowered;
-    reason = lowerToRowProgram(whole, lowered);
-    if (!reason.empty())
+    if (function.getBody().front().getOperations().size() > kMostOperations)
       return false;
-    SmallVector<int> arguments(function.getNumArguments());
-    for (size_t i = 0; i < arguments.size(); ++i)
-      arguments[i] = static_cast<int>(i);
-    addKernel(lowered, arguments, outputs);
+    llvm::SmallBitVector strided(function.getNumArguments());
+    SmallVector<Value> arguments(function.getArguments());
+    for (auto [index, argument] : llvm::enumerate(arguments))
+      if (!hasUnitStride(argument))
+        strided.set(index);
+    LoweredFunction lowered;
+    if (!lowerToRowProgram(function, strided, lowered).empty())
+      return false;
+    addKernel(lowered, stored(arguments), outputs);
     return true;
   }
 
   void stepByStep() {
-    for (Operation& op : function.getBody().front().without_terminator()) {
-      bool needed = !isRepeated(&op) || llvm::any_of(op.getUsers(), [&](Operation* user) { return needsStored(user); });
-      if (needed && error.empty())
-        step(&op);
-    }
-    for (mlir::OpOperand& result : terminator()->getOpOperands()) {
-      int from = indices.lookup(result.get()), to = outputs[result.getOperandNumber()];
-      if (from != to && error.empty())
-        copy(result.get(), from, to);
+    std::vector<Group> groups = groupOperations(function);
+    for (auto concat : llvm::reverse(llvm::to_vector(function.getBody().front().getOps<ir::ConcatOp>())))
+      placeParts(concat, groups);
+    for (Group& group : groups)
+      step(group);
+    for (mlir::OpOperand& result : terminator()->getOpOperands())
+      if (int to = outputs[result.getOperandNumber()]; places.lookup(result.get()) != to || !places.contains(result.get()))
+        copy(result.get(), to);
+  }
+
+  // A kernel stores what only a concat needs where the concat has it.
+  void placeParts(ir::ConcatOp concat, llvm::ArrayRef<Group> groups) {
+    int whole = place(concat.getResult());
+    int64_t dim = static_cast<int64_t>(concat.getDim());
+    SmallVector<int64_t> starts(llvm::cast<mlir::RankedTensorType>(concat.getType()).getRank(), 0);
+    for (Value part : concat.getOperands()) {
+      auto type = llvm::cast<mlir::RankedTensorType>(part.getType());
+      parts[concat].push_back(values.addSlice(whole, type, starts));
+      starts[dim] += type.getShape()[dim];
+      Operation* op = part.getDefiningOp();
+      bool isComputed = llvm::isa_and_nonnull<ir::ConcatOp>(op) || llvm::any_of(groups, [&](const Group& group) {
+        return group.isKernel && llvm::is_contained(group.outlined.results, part);
+      });
+      if (isComputed)
+        places.try_emplace(part, parts[concat].back());
     }
   }
 
-  // Whether a user reads its operands from memory; a kernel repeats what is cheap.
-  bool needsStored(Operation* user) {
-    if (isRepeated(user))
-      return false;
-    return user == terminator() || !lowerAlone(user, nullptr, nullptr).empty();
-  }
-
-  // The program of one operation with what it repeats; "" or why there is none.
-  std::string lowerAlone(Operation* op, OutlinedStep* step, LoweredFunction* lowered) {
-    if (llvm::isa<ir::MatmulOp, ir::OpaqueOp, ir::ReshapeOp>(op))
-      return "it is no row program";
-    if (auto known = misfits.find(op); known != misfits.end())
-      return known->second;
-    OutlinedStep outlined = outlineStep(op, isRepeated);
-    LoweredFunction result;
-    std::string why = lowerToRowProgram(ir::graphFunction(*outlined.module), result);
-    if (!why.empty()) {
-      misfits[op] = why;
-    } else if (step) {
-      *step = std::move(outlined);
-      *lowered = std::move(result);
+  void step(Group& group) {
+    if (group.isKernel) {
+      SmallVector<int> results = stored(group.outlined.results);
+      return addKernel(group.lowered, stored(group.outlined.operands), results);
     }
-    return why;
-  }
-
-  void step(Operation* op) {
-    OutlinedStep outlined;
-    LoweredFunction lowered;
-    std::string why = lowerAlone(op, &outlined, &lowered);
-    if (why.empty()) {
-      SmallVector<int> results = stored(outlined.results);
-      return addKernel(lowered, stored(outlined.operands), results);
+    Operation* op = group.ops.front();
+    if (auto concat = llvm::dyn_cast<ir::ConcatOp>(op)) {
+      for (auto [part, to] : llvm::zip_equal(concat.getOperands(), parts[concat]))
+        if (!places.contains(part) || places.lookup(part) != to)
+          copy(part, to);
+      return;
     }
     Json attributes = Json::object();
     for (mlir::NamedAttribute attribute : op->getAttrDictionary())
       attributes[attribute.getName().str()] = attributeValue(attribute.getValue());
-    Json external{{"kind", "external"}, {"op", op->getName().getStringRef().str()}, {"attributes", attributes}};
-    SmallVector<int> results = stored(op->getResults());
-    external["operands"] = llvm::to_vector_of<int>(stored(op->getOperands()));
-    external["results"] = results;
-    external["line"] = ir::textLine(op->getLoc());
-    if (misfits.contains(op))
-      external["reason"] = why;
-    plan["steps"].push_back(std::move(external));
+    SmallVector<int> operands = stored(op->getOperands()), results = stored(op->getResults());
+    Json external{{"kind", "external"},
+                  {"op", op->getName().getStringRef().str()},
+                  {"attributes", attributes},
+                  {"operands", operands},
+                  {"results", results},
+                  {"line", ir::textLine(op->getLoc())}};
+    if (!group.reason.empty())
+      external["reason"] = group.reason;
+    steps.push_back(std::move(external));
   }
 
-  void copy(Value value, int from, int to) {
-    OutlinedStep outlined = outlineCopy(value);
+  void copy(Value value, int to) {
+    OutlinedStep outlined = outlineStep({}, value, isRepeated);
+    llvm::SmallBitVector strided(outlined.operands.size());
+    for (auto [index, operand] : llvm::enumerate(outlined.operands))
+      if (!hasUnitStride(operand))
+        strided.set(index);
     LoweredFunction lowered;
-    if (lowerToRowProgram(ir::graphFunction(*outlined.module), lowered).empty())
-      return addKernel(lowered, from, to);
-    plan["steps"].push_back({{"kind", "external"},
-                             {"op", "cermet.copy"},
-                             {"attributes", Json::object()},
-                             {"operands", {from}},
-                             {"results", {to}},
-                             {"line", ir::textLine(terminator()->getLoc())}});
+    if (lowerToRowProgram(ir::graphFunction(*outlined.module), strided, lowered).empty())
+      return addKernel(lowered, stored(outlined.operands), to);
+    steps.push_back({{"kind", "external"},
+                     {"op", "cermet.copy"},
+                     {"attributes", Json::object()},
+                     {"operands", {place(value)}},
+                     {"results", {to}},
+                     {"line", ir::textLine(terminator()->getLoc())}});
   }
 
-  // Where values are, each in a buffer of its own unless it is an input or an output.
-  SmallVector<int> stored(mlir::ValueRange values) {
+  SmallVector<int> stored(mlir::ValueRange list) {
     SmallVector<int> result;
-    for (Value value : values) {
-      auto [known, isNew] = indices.try_emplace(value, 0);
-      if (isNew)
-        if (std::string why = addValue(fmt::format("t{}", buffers++), "buffer", value.getType(), known->second);
-            !why.empty())
-          error = why;
-      result.push_back(known->second);
-    }
+    for (Value value : list)
+      result.push_back(place(value));
     return result;
+  }
+
+  // Where a value is: each in a buffer of its own unless it is an input, an output, or a view of another.
+  int place(Value value) {
+    if (auto known = places.find(value); known != places.end())
+      return known->second;
+    Operation* op = value.getDefiningOp();
+    int index = op && isView(op) ? placeView(op) : values.addBuffer(value.getType());
+    places[value] = index;
+    return index;
+  }
+
+  int placeView(Operation* op) {
+    mlir::Type type = op->getResult(0).getType();
+    Value source = op->getOperand(0);
+    if (auto slice = llvm::dyn_cast<ir::SliceOp>(op))
+      return values.addSlice(place(source), type, slice.getStarts());
+    if (auto transpose = llvm::dyn_cast<ir::TransposeOp>(op))
+      return values.addView(place(source), type,
+                            {{"view", "transpose"}, {"permutation", transpose.getPermutation().vec()}});
+    if (isReshapeView(op))
+      return values.addReshape(place(source), type);
+    if (!denseCopies.contains(source)) {
+      denseCopies[source] = values.addBuffer(source.getType());
+      copy(source, denseCopies[source]);
+    }
+    return values.addReshape(denseCopies[source], type);
+  }
+
+  // The value as the kernel's rows and columns.
+  int columnsOf(int value, const Operand& operand, const LoweredFunction& lowered) {
+    return lowered.appendsColumn && operand.kind == OperandKind::Tile ? values.withColumn(value) : value;
   }
 
   void addKernel(const LoweredFunction& lowered, llvm::ArrayRef<int> inputs, llvm::ArrayRef<int> results) {
@@ -248,13 +224,19 @@ private:
     for (size_t i = 0; i < program.operands.size(); ++i) {
       const Operand& operand = program.operands[i];
       accumulators += operand.isOutput && operand.kind == OperandKind::Column;
-      operands.push_back({{"value", (operand.isOutput ? results : inputs)[lowered.positions[i]]},
-                          {"kind", name(operand.kind)},
-                          {"dtype", name(operand.dtype)},
-                          {"output", operand.isOutput}});
+      Json& json = operands.emplace_back(Json::object());
+      if (operand.kind == OperandKind::Index)
+        json["dim"] = lowered.positions[i];
+      else
+        json["value"] = columnsOf((operand.isOutput ? results : inputs)[lowered.positions[i]], operand, lowered);
+      json["kind"] = name(operand.kind);
+      json["dtype"] = name(operand.dtype);
+      json["output"] = operand.isOutput;
+      if (operand.isStrided)
+        json["strided"] = true;
     }
     bool byRow = schedule.skeleton == Skeleton::Row;
-    plan["steps"].push_back({{"kind", "kernel"},
+    steps.push_back({{"kind", "kernel"},
                              {"name", program.name},
                              {"spec", print(spec)},
                              {"skeleton", name(schedule.skeleton)},
@@ -272,12 +254,28 @@ private:
 
   mlir::func::FuncOp function;
   const std::string& target;
-  std::string error;
-  llvm::DenseMap<Value, int> indices; // into the plan's values
-  SmallVector<int> outputs;
-  llvm::DenseMap<Operation*, std::string> misfits; // why an operation is no kernel
-  int buffers = 0;
+  Json steps = Json::array();
+  PlanValues values;
+  SmallVector<int> outputs;                                  // by position
+  llvm::DenseMap<Value, int> places;                         // values of the plan
+  llvm::DenseMap<Operation*, SmallVector<int>> parts;        // of a concat, by operand
+  llvm::DenseMap<Value, int> denseCopies;                    // of values that a reshape cannot be a view of
 };
+
+// Small operations in place of fused ones, which stay the name of what they become. One of a type that no kernel has
+// stays whole: somebody else runs it.
+void decompose(mlir::func::FuncOp function) {
+  auto isKernelOperation = [](Operation* op) {
+    return llvm::all_of(op->getOperandTypes(), hasKernelType) && llvm::all_of(op->getResultTypes(), hasKernelType);
+  };
+  function.walk([](ir::DecomposableOpInterface op) {
+    op->setLoc(partOf(op->getName().stripDialect(), op->getLoc()));
+  });
+  ir::decomposeFused(function, isKernelOperation);
+  ir::simplify(function);
+  ir::sinkReshapes(function);
+  ir::simplify(function);
+}
 
 } // namespace
 
@@ -303,6 +301,9 @@ cermet_status compileGraph(llvm::StringRef text, const std::string& target, cons
   ir::simplify(function);
   if (dump.enabled())
     dump.write(stem, "raised.mlir", ir::printGraph(*graph, true));
+  decompose(function);
+  if (dump.enabled())
+    dump.write(stem, "small.mlir", ir::printGraph(*graph, true));
   Planner planner(function, target);
   if (error = planner.run(); !error.empty())
     return CERMET_UNSUPPORTED;

@@ -9,12 +9,57 @@
 namespace cermet {
 namespace {
 
-constexpr std::array kDTypes{"f32", "bf16", "f16"};
-constexpr std::array kOperandKinds{"tile", "row", "column", "scalar"};
+constexpr std::array kDTypes{"f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "i1"};
+constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index"};
 constexpr std::array kSpaces{"element", "row", "column", "uniform"};
-constexpr std::array kOpcodes{"load",    "constant", "cast",       "add",   "sub",
-                              "mul",     "div",      "neg",        "exp",   "rsqrt",
-                              "sigmoid", "silu",     "reduce_sum", "store", "accumulate_rows"};
+// What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
+enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, None };
+struct OpcodeTraits {
+  const char* name;
+  int inputs;
+  Classes classes;
+};
+constexpr std::array kOpcodes{
+    OpcodeTraits{"load", 0, Classes::None},
+    OpcodeTraits{"constant", 0, Classes::None},
+    OpcodeTraits{"column_index", 0, Classes::None},
+    OpcodeTraits{"cast", 1, Classes::Conversion},
+    OpcodeTraits{"add", 2, Classes::Numbers},
+    OpcodeTraits{"sub", 2, Classes::Numbers},
+    OpcodeTraits{"mul", 2, Classes::Numbers},
+    OpcodeTraits{"neg", 1, Classes::Numbers},
+    OpcodeTraits{"abs", 1, Classes::Numbers},
+    OpcodeTraits{"max", 2, Classes::Any},
+    OpcodeTraits{"min", 2, Classes::Any},
+    OpcodeTraits{"div", 2, Classes::Reals},
+    OpcodeTraits{"pow", 2, Classes::Reals},
+    OpcodeTraits{"exp", 1, Classes::Reals},
+    OpcodeTraits{"log", 1, Classes::Reals},
+    OpcodeTraits{"sqrt", 1, Classes::Reals},
+    OpcodeTraits{"rsqrt", 1, Classes::Reals},
+    OpcodeTraits{"tanh", 1, Classes::Reals},
+    OpcodeTraits{"erf", 1, Classes::Reals},
+    OpcodeTraits{"relu", 1, Classes::Reals},
+    OpcodeTraits{"sigmoid", 1, Classes::Reals},
+    OpcodeTraits{"silu", 1, Classes::Reals},
+    OpcodeTraits{"gelu", 1, Classes::Reals},
+    OpcodeTraits{"gelu_tanh", 1, Classes::Reals},
+    OpcodeTraits{"equal", 2, Classes::Comparison},
+    OpcodeTraits{"not_equal", 2, Classes::Comparison},
+    OpcodeTraits{"less", 2, Classes::Comparison},
+    OpcodeTraits{"less_equal", 2, Classes::Comparison},
+    OpcodeTraits{"select", 3, Classes::Selection},
+    OpcodeTraits{"reduce_sum", 1, Classes::Reals},
+    OpcodeTraits{"reduce_max", 1, Classes::Reals},
+    OpcodeTraits{"reduce_min", 1, Classes::Reals},
+    OpcodeTraits{"store", 1, Classes::Any},
+    OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
+};
+static_assert(kOpcodes.size() == static_cast<size_t>(Opcode::AccumulateRows) + 1);
+
+const OpcodeTraits& traits(Opcode opcode) {
+  return kOpcodes.at(static_cast<size_t>(opcode));
+}
 
 template <typename Enum, size_t n>
 bool find(const std::array<const char*, n>& names, std::string_view text, Enum& value) {
@@ -33,29 +78,59 @@ bool usesOperand(Opcode op) {
   return op == Opcode::Load || op == Opcode::Store || op == Opcode::AccumulateRows;
 }
 
-int inputCount(Opcode op) {
-  switch (op) {
-  case Opcode::Load:
-  case Opcode::Constant:
-    return 0;
-  case Opcode::Add:
-  case Opcode::Sub:
-  case Opcode::Mul:
-  case Opcode::Div:
-    return 2;
-  default:
-    return 1;
-  }
+bool findOpcode(std::string_view text, Opcode& opcode) {
+  auto at = std::find_if(kOpcodes.begin(), kOpcodes.end(), [&](const OpcodeTraits& it) { return text == it.name; });
+  opcode = static_cast<Opcode>(at - kOpcodes.begin());
+  return at != kOpcodes.end();
 }
 
 Space spaceOf(OperandKind kind) {
-  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform};
+  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row};
   return spaces[static_cast<int>(kind)];
 }
 
 // Whether a value of `from` is one of `to` read at every index: a Row value is the same along a row's elements.
 bool spreads(Space from, Space to) {
   return from == to || to == Space::Element || from == Space::Uniform;
+}
+
+const char* name(ValueClass valueClass) {
+  return valueClass == ValueClass::Real ? "real" : valueClass == ValueClass::Integer ? "integer" : "bool";
+}
+
+std::string checkClasses(const RowProgram& program, const Instruction& op) {
+  auto inputClass = [&](int i) { return classOf(program.instructions[op.inputs[i]].type); };
+  const ValueClass result = classOf(op.type);
+  auto wrong = [&](const char* expected) { return fmt::format("{} takes {}", cermet::name(op.opcode), expected); };
+  for (int i = 0; i < inputCount(op.opcode); ++i) {
+    const ValueClass given = inputClass(i);
+    switch (traits(op.opcode).classes) {
+    case Classes::Reals:
+      if (given != ValueClass::Real || result != ValueClass::Real)
+        return wrong("reals and gives one");
+      break;
+    case Classes::Numbers:
+      if (given != result || result == ValueClass::Bool)
+        return wrong("numbers of the result's class");
+      break;
+    case Classes::Any:
+      if (given != result)
+        return fmt::format("{} of a {} to a {}", cermet::name(op.opcode), name(given), name(result));
+      break;
+    case Classes::Comparison:
+      if (result != ValueClass::Bool || given != inputClass(0))
+        return wrong("two values of one class and gives a bool");
+      break;
+    case Classes::Selection:
+      if (given != (i == 0 ? ValueClass::Bool : result))
+        return wrong("a bool and two values of the result's class");
+      break;
+    case Classes::Conversion:
+    case Classes::None:
+      break;
+    }
+  }
+  return "";
 }
 
 std::string checkInstruction(const RowProgram& program, size_t index) {
@@ -67,8 +142,8 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     const Instruction& input = program.instructions[op.inputs[i]];
     if (input.opcode == Opcode::Store || input.opcode == Opcode::AccumulateRows)
       return fmt::format("input %{} is a store, which has no value", op.inputs[i]);
-    stage = std::max(stage, input.stage + (input.opcode == Opcode::ReduceSum));
-    bool sums = op.opcode == Opcode::ReduceSum || op.opcode == Opcode::AccumulateRows;
+    stage = std::max(stage, input.stage + isReduction(input.opcode));
+    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows;
     if (sums && input.space != Space::Element)
       return fmt::format("{} takes an element value, %{} is {}", name(op.opcode), op.inputs[i], name(input.space));
     if (!sums && !spreads(input.space, op.space))
@@ -78,10 +153,14 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
   }
   if (op.stage != stage)
     return fmt::format("stage is {}, expected {} (the reductions on its longest path)", op.stage, stage);
+  if (std::string reason = checkClasses(program, op); !reason.empty())
+    return reason;
   if (op.opcode == Opcode::Constant && op.space != Space::Uniform)
     return "a constant is uniform";
-  if (op.opcode == Opcode::ReduceSum && op.space != Space::Row)
-    return "reduce_sum gives a row value";
+  if (op.opcode == Opcode::ColumnIndex && (op.space != Space::Column || classOf(op.type) != ValueClass::Integer))
+    return "a column index is an integer, a column value";
+  if (isReduction(op.opcode) && op.space != Space::Row)
+    return fmt::format("{} gives a row value", name(op.opcode));
   if (!usesOperand(op.opcode))
     return "";
   if (op.operand < 0 || op.operand >= static_cast<int>(program.operands.size()))
@@ -115,6 +194,11 @@ std::string check(const RowProgram& program) {
     if (outputs && !operand.isOutput)
       return fmt::format("input {} stands after an output", operand.name);
     outputs |= operand.isOutput;
+    bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column;
+    if (operand.isStrided && (operand.isOutput || !isColumns))
+      return fmt::format("operand {} is strided; only a tile or column input is", operand.name);
+    if (operand.kind == OperandKind::Index && (operand.isOutput || operand.dtype != DType::I64))
+      return fmt::format("index operand {} is no i64 input", operand.name);
   }
   if (!outputs)
     return "no output operand";
@@ -143,10 +227,22 @@ const char* name(Space space) {
   return kSpaces.at(static_cast<size_t>(space));
 }
 const char* name(Opcode opcode) {
-  return kOpcodes.at(static_cast<size_t>(opcode));
+  return traits(opcode).name;
 }
 int byteSize(DType type) {
-  return type == DType::F32 ? 4 : 2;
+  constexpr int sizes[] = {4, 2, 2, 8, 4, 2, 1, 1, 1};
+  return sizes[static_cast<int>(type)];
+}
+int inputCount(Opcode opcode) {
+  return traits(opcode).inputs;
+}
+bool isReduction(Opcode opcode) {
+  return opcode == Opcode::ReduceSum || opcode == Opcode::ReduceMax || opcode == Opcode::ReduceMin;
+}
+ValueClass classOf(DType type) {
+  if (type == DType::I1)
+    return ValueClass::Bool;
+  return type <= DType::F16 ? ValueClass::Real : ValueClass::Integer;
 }
 
 int RowProgram::stages() const {
@@ -163,14 +259,14 @@ bool RowProgram::accumulates() const {
 
 bool RowProgram::reduces() const {
   return std::any_of(instructions.begin(), instructions.end(),
-                     [](const Instruction& op) { return op.opcode == Opcode::ReduceSum; });
+                     [](const Instruction& op) { return isReduction(op.opcode); });
 }
 
 std::string print(const RowProgram& program) {
   std::string text = fmt::format("program {} {}\n", program.name, program.columns);
   for (const Operand& operand : program.operands)
-    text += fmt::format("{} {} {} {}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
-                        name(operand.dtype));
+    text += fmt::format("{} {} {} {}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
+                        name(operand.dtype), operand.isStrided ? " strided" : "");
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& op = program.instructions[i];
     text += fmt::format("%{} = {}", i, name(op.opcode));
@@ -198,16 +294,17 @@ std::string parse(const std::string& text, RowProgram& program) {
     Operand operand;
     operand.isOutput = lines.word(0) == "out";
     operand.name = lines.word(1);
-    if (lines.count() != 4 || !isIdentifier(operand.name) || !find(kOperandKinds, lines.word(2), operand.kind) ||
+    operand.isStrided = lines.count() == 5 && lines.word(4) == "strided";
+    if (lines.count() != 4 + size_t(operand.isStrided) || !isIdentifier(operand.name) || !find(kOperandKinds, lines.word(2), operand.kind) ||
         !find(kDTypes, lines.word(3), operand.dtype))
-      return failed("expected `in|out <name> tile|row|column|scalar f32|bf16|f16`");
+      return failed("expected `in|out <name> tile|row|column|scalar|index <type> [strided]`");
     result.operands.push_back(operand);
   }
   for (; more; more = lines.next()) {
     Instruction op;
     int64_t number = 0;
     if (!lines.reference(0, number) || number != static_cast<int64_t>(result.instructions.size()) ||
-        lines.word(1) != "=" || !find(kOpcodes, lines.word(2), op.opcode))
+        lines.word(1) != "=" || !findOpcode(lines.word(2), op.opcode))
       return failed(fmt::format("expected `%{} = <opcode> ...`", result.instructions.size()));
     size_t at = 3;
     for (int k = 0; k < inputCount(op.opcode); ++k, ++at) {

@@ -4,9 +4,12 @@
 //
 // The iteration space is up to four run-time row extents by `columns` (static). Instructions are SSA in execution order.
 // Each value lives in one space: an Element has a value per row and column, a Row value one per row, a Column value one
-// per column, a Uniform one per kernel. An instruction computes in f32 (f64 operands are not lowered yet) and rounds its
-// result to `type`. A reduction ends a stage: instructions that depend on it belong to a later stage, and every stage may
-// read the same tile operands again.
+// per column, a Uniform one per kernel. A reduction ends a stage: instructions that depend on it belong to a later stage,
+// and every stage may read the same tile operands again.
+//
+// Values are of three classes, by their type: reals (f32, bf16, f16) are computed in f32 and rounded to the type;
+// integers are computed in 64 bits and wrapped to the type; booleans are true or false. A bool in memory is a byte, not
+// 0 for true.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +17,10 @@
 
 namespace cermet {
 
-enum class DType { F32, BF16, F16 };
-enum class OperandKind { Tile, Row, Column, Scalar }; // [rows..., columns], [rows..., 1], [columns], [1]
+enum class DType { F32, BF16, F16, I64, I32, I16, I8, U8, I1 };
+enum class ValueClass { Real, Integer, Bool };
+// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
+enum class OperandKind { Tile, Row, Column, Scalar, Index };
 enum class Space { Element, Row, Column, Uniform };
 
 struct Operand {
@@ -23,27 +28,35 @@ struct Operand {
   OperandKind kind;
   DType dtype;
   bool isOutput = false;
+  bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
 };
 
 enum class Opcode {
-  Load,          // operand -> value, widened to f32
-  Constant,      // `constant`
-  Cast,          // round to `type`
-  Add, Sub, Mul, Div,
-  Neg, Exp, Rsqrt, Sigmoid, Silu,
-  ReduceSum,     // Element -> Row
+  Load,          // operand -> value
+  Constant,      // `constant`, a number of `type`
+  ColumnIndex,   // the column's number; an integer, Column space
+  Cast,          // to `type`: rounds a real; real to integer toward zero and wrapped; to bool, not 0; bool to 0 or 1
+  // Of reals or integers (both inputs and the result are of one class)
+  Add, Sub, Mul, Neg, Abs,
+  Max, Min,      // of reals: NaN if one is NaN; of bools: or, and
+  // Of reals
+  Div, Pow, Exp, Log, Sqrt, Rsqrt, Tanh, Erf, Relu, Sigmoid, Silu, Gelu, GeluTanh,
+  // Two values of one class -> bool. With NaN all are false but NotEqual.
+  Equal, NotEqual, Less, LessEqual,
+  Select,        // bool, two values of the result's type
+  ReduceSum, ReduceMax, ReduceMin, // real Element -> Row; the last two: NaN if one is NaN
   Store,         // value -> Tile or Row output operand, rounded to its dtype
-  AccumulateRows // Element value summed over all rows -> Column output operand (deterministic, f32, rounded once)
+  AccumulateRows // real Element value summed over all rows -> Column output operand (deterministic, f32, rounded once)
 };
 
 struct Instruction {
   Opcode opcode;
-  DType type = DType::F32;   // result's rounding
+  DType type = DType::F32;      // result's rounding
   Space space = Space::Uniform;
-  int stage = 0;             // number of reductions that lie before it on its longest path
-  int inputs[2] = {-1, -1};  // indices of earlier instructions
-  int operand = -1;          // Load, Store, AccumulateRows
-  double constant = 0;       // Constant
+  int stage = 0;                // number of reductions that lie before it on its longest path
+  int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
+  int operand = -1;             // Load, Store, AccumulateRows
+  double constant = 0;          // Constant
 };
 
 struct RowProgram {
@@ -56,6 +69,10 @@ struct RowProgram {
   bool accumulates() const;    // has AccumulateRows
   bool reduces() const;        // has a reduction along columns
 };
+
+ValueClass classOf(DType);
+bool isReduction(Opcode);
+int inputCount(Opcode);
 
 const char* name(DType);
 const char* name(OperandKind);

@@ -16,14 +16,19 @@ constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1
                                   {2048, 64, 128, 8},   {4096, 128, 128, 10}, {8192, 128, 128, 6},
                                   {16384, 128, 128, 4}, {32768, 256, 256, 2}, {65536, 256, 256, 2}};
 
-// Persistent blocks that sum over rows, by the same measure. The longest rows leave one block a multiprocessor.
+// Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds them.
+// Longer rows leave one block a multiprocessor. (bench/results/h200-2026-11-21-persistent.json has what was tried.)
 struct PersistentStep {
   int64_t rowBytes;
-  int threads, blocksPerSm;
+  int threads, blocksPerSm, stages;
 };
-constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8}, {8192, 128, 4}, {12288, 128, 3}, {24576, 256, 2}};
+constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 4, 2},  {12288, 128, 3, 2},
+                                                {16384, 256, 2, 2}, {24576, 512, 2, 2}, {32768, 512, 1, 3},
+                                                {98304, 256, 1, 2}, {INT64_MAX, 512, 1, 2}};
 
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
+constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
+constexpr int kMostPersistentThreads = 512;
 
 // Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
 struct SharedMemory {
@@ -38,6 +43,18 @@ int sharedPerMultiprocessor(const std::string& target) {
     if (target == entry.target)
       return entry.bytes;
   return 96 * 1024;
+}
+
+// Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
+int sumsPerElement(const RowProgram& program) {
+  int sums = 0;
+  bool compensated = false;
+  for (const Operand& operand : program.operands)
+    if (operand.isOutput && operand.kind == OperandKind::Column) {
+      ++sums;
+      compensated |= operand.dtype == DType::F32;
+    }
+  return compensated ? 2 * sums : sums;
 }
 
 int powerOfTwoAtLeast(int64_t value) {
@@ -58,10 +75,13 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   if (target.rfind("host", 0) == 0)
     return schedule;
 
+  // Bytes move in vectors of eight: more would cost the other operands too many registers.
   int narrowest = 4, tileBytes = 0;
+  bool strided = false;
   for (const Operand& operand : program.operands)
     if (operand.kind == OperandKind::Tile) {
-      narrowest = std::min(narrowest, byteSize(operand.dtype));
+      narrowest = std::min(narrowest, std::max(byteSize(operand.dtype), 2));
+      strided |= operand.isStrided;
       if (!operand.isOutput)
         tileBytes += byteSize(operand.dtype);
     }
@@ -77,15 +97,17 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
 
   schedule.skeleton = Skeleton::Row;
   const int64_t rowBytes = program.columns * tileBytes;
+  int mostStages = 0;
   if (program.accumulates()) {
-    schedule.threads = 512;
-    schedule.blocksPerSm = 1;
-    for (const PersistentStep& step : kPersistentLadder)
-      if (rowBytes <= step.rowBytes) {
-        schedule.threads = step.threads;
-        schedule.blocksPerSm = step.blocksPerSm;
-        break;
-      }
+    const PersistentStep& step = *std::find_if(std::begin(kPersistentLadder), std::end(kPersistentLadder),
+                                               [&](const PersistentStep& it) { return rowBytes <= it.rowBytes; });
+    schedule.threads = step.threads;
+    schedule.blocksPerSm = step.blocksPerSm;
+    mostStages = step.stages;
+    const auto elements = [&] { return divideUp(program.columns, schedule.threads); };
+    while (schedule.threads < kMostPersistentThreads &&
+           (elements() > kMostElementsPerThread || elements() * sumsPerElement(program) > kMostSumsPerThread))
+      schedule.threads *= 2;
     schedule.residentBlocks = schedule.blocksPerSm;
     schedule.threadsPerRow =
         std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
@@ -119,14 +141,13 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   const int rowsPerBlock = schedule.threads / schedule.threadsPerRow;
   int reductions = 0;
   for (const Instruction& instruction : program.instructions)
-    reductions += instruction.opcode == Opcode::ReduceSum;
+    reductions += isReduction(instruction.opcode);
   int shared = 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
   if (program.accumulates() && vectors > 0) {
     const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
     const int budget = sharedPerMultiprocessor(target) / schedule.blocksPerSm;
-    // Two rows in flight; three where a block has the multiprocessor to itself.
-    for (int stages = schedule.blocksPerSm == 1 ? 3 : 2; stages >= 2 && schedule.stages == 0; --stages)
-      if (schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
+    for (int stages = mostStages; stages >= 2 && schedule.stages == 0; --stages)
+      if (!strided && schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
         schedule.stages = stages;
         shared += stages * stage;
       }

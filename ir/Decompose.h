@@ -4,8 +4,9 @@
 
 namespace cermet::ir {
 
-// Replaces every fused operation of the function. The small operations take the fused one's location.
-void decomposeFused(mlir::func::FuncOp function);
+// Replaces the function's fused operations, those for which `isWanted` holds where it is given. The small operations
+// take the fused one's location.
+void decomposeFused(mlir::func::FuncOp function, llvm::function_ref<bool(mlir::Operation*)> isWanted = nullptr);
 
 // Folds, canonicalizes and merges equal operations, without a pass manager.
 void simplify(mlir::func::FuncOp function);

@@ -28,6 +28,67 @@ static NameLoc nameLoc(MLIRContext* context, const Twine& name) {
   return NameLoc::get(StringAttr::get(context, name));
 }
 
+//===--- Cotangents of slices ----------------------------------------------------------------------------------------//
+
+using Parts = SmallVector<std::pair<int64_t, Value>>;
+
+// What is joined and not zero, and where it begins.
+static void appendParts(ConcatOp concat, Parts& parts) {
+  int64_t start = 0;
+  for (Value part : concat.getOperands()) {
+    auto constant = part.getDefiningOp<ConstantOp>();
+    if (!constant || !constant.getValue().isZero())
+      parts.push_back({start, part});
+    start += typeOf(part).getDimSize(concat.getDim());
+  }
+}
+
+// The sum of two cotangents that are zero wherever the other is not, as slices of one value leave them: joined, not
+// added. Null where they are no such two.
+static Value joinDisjoint(OpBuilder& builder, Location location, Value a, Value b) {
+  auto first = a.getDefiningOp<ConcatOp>(), second = b.getDefiningOp<ConcatOp>();
+  if (!first || !second || first.getDim() != second.getDim())
+    return {};
+  int64_t dim = first.getDim(), end = 0;
+  Parts parts;
+  appendParts(first, parts);
+  appendParts(second, parts);
+  llvm::sort(parts, [](auto& left, auto& right) { return left.first < right.first; });
+  for (auto [start, part] : parts) {
+    if (start < end)
+      return {};
+    end = start + typeOf(part).getDimSize(dim);
+  }
+  Formula f(builder, location);
+  RankedTensorType type = typeOf(a);
+  SmallVector<Value> operands;
+  end = 0;
+  auto zerosUpTo = [&](int64_t start) {
+    Dimensions gap = dimensions(type);
+    gap[dim].size = start - end;
+    if (start != end)
+      operands.push_back(f.number(tensorType(gap, type.getElementType()), 0));
+  };
+  for (auto [start, part] : parts) {
+    zerosUpTo(start);
+    operands.push_back(part);
+    end = start + typeOf(part).getDimSize(dim);
+  }
+  zerosUpTo(type.getDimSize(dim));
+  return f.concat(operands, dim);
+}
+
+// A joined cotangent is rounded part by part, so that each part is stored once, where it belongs.
+static Value castParts(Formula& f, Value value, Type elementType) {
+  auto concat = value.getDefiningOp<ConcatOp>();
+  if (!concat)
+    return f.cast(value, elementType);
+  SmallVector<Value> parts;
+  for (Value part : concat.getOperands())
+    parts.push_back(f.cast(part, elementType));
+  return f.concat(parts, concat.getDim());
+}
+
 //===--- The joint function ------------------------------------------------------------------------------------------//
 
 // Adds cotangent arguments (one for each float output, null in `cotangents` for others) and the wanted gradients as
@@ -52,8 +113,10 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
   llvm::DenseMap<Value, Value> gradient;
   auto accumulate = [&](Value value, Value cotangent, Location location) {
     auto [known, isNew] = gradient.try_emplace(value, cotangent);
-    if (!isNew)
-      known->second = Formula(builder, location).add(known->second, cotangent);
+    if (isNew)
+      return;
+    Value joined = joinDisjoint(builder, location, known->second, cotangent);
+    known->second = joined ? joined : Formula(builder, location).add(known->second, cotangent);
   };
   SmallVector<Value> outputs(terminator->getOperands());
   for (auto [index, output] : llvm::enumerate(outputs)) {
@@ -95,7 +158,7 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
       continue;
     Value input = function.getArgument(index), value = gradient.lookup(input);
     Formula f(builder, input.getLoc());
-    results.push_back(value ? f.cast(value, typeOf(input).getElementType()) : f.number(input.getType(), 0));
+    results.push_back(value ? castParts(f, value, typeOf(input).getElementType()) : f.number(input.getType(), 0));
   }
   terminator->setOperands(results);
   function.setFunctionType(

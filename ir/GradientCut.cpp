@@ -31,6 +31,10 @@ private:
 
 } // namespace
 
+static bool isReduction(Operation* op) {
+  return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
+}
+
 static bool holdsOneNumberPerRow(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.getRank() > 0 && tensor.getShape().back() == 1 && isa<FloatType>(tensor.getElementType());
@@ -48,7 +52,7 @@ Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint), 
     auto reads = [&](const llvm::DenseSet<Value>& values) {
       return llvm::any_of(op.getOperands(), [&](Value operand) { return values.contains(operand); });
     };
-    bool isBackward = reads(backward), isReduced = isa<ReduceSumOp>(op) || reads(reduced);
+    bool isBackward = reads(backward), isReduced = isReduction(&op) || reads(reduced);
     for (Value result : op.getResults()) {
       if (isBackward)
         backward.insert(result);
@@ -98,8 +102,8 @@ GradientCut Cutter::walk(unsigned chosen, const llvm::DenseSet<Value>& rows) con
 }
 
 bool Cutter::repeatsReduction(const GradientCut& cut, const llvm::DenseSet<Value>& rowScalars) {
-  return llvm::any_of(
-      cut.needed, [&](Value value) { return rowScalars.contains(value) && isa<ReduceSumOp>(value.getDefiningOp()); });
+  return llvm::any_of(cut.needed,
+                      [&](Value value) { return rowScalars.contains(value) && isReduction(value.getDefiningOp()); });
 }
 
 // A saved value that the others give, without a further tensor or reduction, is not saved.
@@ -148,8 +152,47 @@ GradientCut Cutter::best() {
   return cut;
 }
 
+static Dimensions shapeOf(Value value) {
+  auto tensor = dyn_cast<RankedTensorType>(value.getType());
+  return tensor ? dimensions(tensor) : Dimensions();
+}
+
+// A symbol's size comes with an argument that has it. Where the backward has none of those that it reads, it is given
+// the first input that has.
+static void bindSymbols(func::FuncOp joint, int inputs, GradientCut& cut) {
+  Block& block = joint.getBody().front();
+  llvm::DenseSet<StringAttr> known;
+  auto add = [&](Value value) {
+    for (const Dimension& dimension : shapeOf(value))
+      known.insert(dimension.symbol);
+  };
+  for (int index : cut.inputs)
+    add(joint.getArgument(index));
+  for (int index : cut.outputs)
+    add(block.getTerminator()->getOperand(index));
+  llvm::for_each(cut.saved, add);
+  for (BlockArgument cotangent : joint.getArguments().drop_front(inputs))
+    if (cut.needed.contains(cotangent))
+      add(cotangent);
+  auto bind = [&](StringAttr symbol) {
+    for (BlockArgument input : joint.getArguments().take_front(inputs))
+      if (llvm::any_of(shapeOf(input), [&](const Dimension& dimension) { return dimension.symbol == symbol; })) {
+        cut.inputs.push_back(input.getArgNumber());
+        return add(input);
+      }
+  };
+  for (Operation& op : block)
+    for (Value result : op.getResults())
+      if (cut.needed.contains(result))
+        for (const Dimension& dimension : shapeOf(result))
+          if (dimension.symbol && !known.contains(dimension.symbol))
+            bind(dimension.symbol);
+  llvm::sort(cut.inputs);
+}
+
 FailureOr<GradientCut> cutGradient(func::FuncOp joint, int inputs, int outputs) {
   GradientCut cut = Cutter(joint, inputs, outputs).best();
+  bindSymbols(joint, inputs, cut);
   for (Operation& op : joint.getBody().front()) {
     auto opaque = dyn_cast<OpaqueOp>(op);
     if (opaque && opaque.getEffect() != "pure" &&

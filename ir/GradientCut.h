@@ -1,6 +1,7 @@
 // Where a joint function (forward, then backward; ir/Gradient.cpp) is cut: which forward values the backward is given
 // and which it recomputes. A backward is given inputs and outputs of the forward, and per-row values that lie behind a
-// reduction; of these it keeps few: reading is what a backward of a memory-bound region costs.
+// reduction; of these it keeps few: reading is what a backward of a memory-bound region costs. An input may be among
+// them for the size of a symbol alone.
 #pragma once
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/DenseSet.h"

@@ -1,7 +1,11 @@
-// Each small operation in float64. The caller rounds results to their element type.
+// Each small operation that computes, in float64; the operations of shape are in ir/InterpretShape.cpp. The caller
+// rounds results to their element type.
 #include "ir/Interpreter.h"
 #include "ir/Ops.h"
+#include "mlir/IR/TypeUtilities.h"
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 using namespace mlir;
 using namespace cermet::ir;
@@ -28,20 +32,64 @@ LogicalResult AddOp::interpret(Operands operands, cermet::ir::Array& result) {
 LogicalResult SubOp::interpret(Operands operands, cermet::ir::Array& result) {
   return binary(operands, result, [](double a, double b) { return a - b; });
 }
+// A product of two 32-bit integers has more bits than a double: integers are multiplied as such, and wrapped before
+// they become one again.
 LogicalResult MulOp::interpret(Operands operands, cermet::ir::Array& result) {
-  return binary(operands, result, [](double a, double b) { return a * b; });
+  auto integer = dyn_cast<IntegerType>(getElementTypeOrSelf(getType()));
+  if (!integer)
+    return binary(operands, result, [](double a, double b) { return a * b; });
+  unsigned unused = 64 - integer.getWidth();
+  return binary(operands, result, [&](double a, double b) -> double {
+    uint64_t product = (uint64_t(int64_t(a)) * uint64_t(int64_t(b))) << unused;
+    return integer.isUnsigned() ? double(product >> unused) : double(int64_t(product) >> unused);
+  });
 }
 LogicalResult DivOp::interpret(Operands operands, cermet::ir::Array& result) {
   return binary(operands, result, [](double a, double b) { return a / b; });
 }
+LogicalResult PowOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return binary(operands, result, [](double a, double b) { return std::pow(a, b); });
+}
+
+static double larger(double a, double b) {
+  return a > b || std::isnan(a) ? a : b;
+}
+static double smaller(double a, double b) {
+  return a < b || std::isnan(a) ? a : b;
+}
+
+LogicalResult MaxOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return binary(operands, result, larger);
+}
+LogicalResult MinOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return binary(operands, result, smaller);
+}
 LogicalResult NegOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return -x; });
+}
+LogicalResult AbsOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return std::fabs(x); });
 }
 LogicalResult ExpOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return std::exp(x); });
 }
+LogicalResult LogOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return std::log(x); });
+}
+LogicalResult SqrtOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return std::sqrt(x); });
+}
 LogicalResult RsqrtOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return 1 / std::sqrt(x); });
+}
+LogicalResult TanhOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return std::tanh(x); });
+}
+LogicalResult ErfOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return std::erf(x); });
+}
+LogicalResult ReluOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return larger(x, 0); });
 }
 LogicalResult SigmoidOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return 1 / (1 + std::exp(-x)); });
@@ -49,45 +97,40 @@ LogicalResult SigmoidOp::interpret(Operands operands, cermet::ir::Array& result)
 LogicalResult SiluOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return x / (1 + std::exp(-x)); });
 }
+// 1 + erf(x / sqrt(2)) loses its digits where x is far below 0; erfc(-x / sqrt(2)) is the same number and does not.
+LogicalResult GeluOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return 0.5 * x * std::erfc(-x * M_SQRT1_2); });
+}
+// (1 + tanh(u)) / 2 is 1 / (1 + e^-2u), which keeps its digits there.
+LogicalResult GeluTanhOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) {
+    return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  });
+}
+
+LogicalResult CompareOp::interpret(Operands operands, cermet::ir::Array& result) {
+  StringRef predicate = getPredicate();
+  if (predicate == "eq")
+    return binary(operands, result, std::equal_to<double>());
+  if (predicate == "ne")
+    return binary(operands, result, std::not_equal_to<double>());
+  if (predicate == "lt")
+    return binary(operands, result, std::less<double>());
+  if (predicate == "le")
+    return binary(operands, result, std::less_equal<double>());
+  if (predicate == "gt")
+    return binary(operands, result, std::greater<double>());
+  return binary(operands, result, std::greater_equal<double>());
+}
+
+LogicalResult SelectOp::interpret(Operands operands, cermet::ir::Array& result) {
+  for (size_t i = 0; i < result.data.size(); ++i)
+    result.data[i] = operands[operands[0]->data[i] != 0 ? 1 : 2]->data[i];
+  return success();
+}
+
 LogicalResult CastOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return x; });
-}
-
-LogicalResult ConstantOp::interpret(Operands, cermet::ir::Array& result) {
-  result.data.assign(result.data.size(), getValue().convertToDouble());
-  return success();
-}
-
-LogicalResult BroadcastOp::interpret(Operands operands, cermet::ir::Array& result) {
-  const cermet::ir::Array& operand = *operands[0];
-  size_t rank = result.shape.size(), missing = rank - operand.shape.size();
-  SmallVector<int64_t> stride(rank, 0), index(rank, 0);
-  int64_t step = 1;
-  for (size_t i = rank; i-- > missing;) {
-    int64_t size = operand.shape[i - missing];
-    stride[i] = size == 1 ? 0 : step;
-    step *= size;
-  }
-  int64_t from = 0;
-  for (double& value : result.data) {
-    value = operand.data[from];
-    for (size_t i = rank; i-- > 0;) {
-      from += stride[i];
-      if (++index[i] < result.shape[i])
-        break;
-      from -= stride[i] * result.shape[i];
-      index[i] = 0;
-    }
-  }
-  return success();
-}
-
-LogicalResult ReshapeOp::interpret(Operands operands, cermet::ir::Array& result) {
-  if (operands[0]->data.size() != result.data.size())
-    return emitOpError() << "operand has " << operands[0]->data.size() << " elements in this run, expected "
-                         << result.data.size() << " (the result's)";
-  result.data = operands[0]->data;
-  return success();
 }
 
 LogicalResult ReduceSumOp::interpret(Operands operands, cermet::ir::Array& result) {
@@ -96,6 +139,23 @@ LogicalResult ReduceSumOp::interpret(Operands operands, cermet::ir::Array& resul
     for (size_t column = 0; column < columns; ++column)
       result.data[row] += operands[0]->data[row * columns + column];
   return success();
+}
+
+template <typename Function>
+static LogicalResult extreme(Operands operands, cermet::ir::Array& result, double ofNothing, Function function) {
+  size_t columns = operands[0]->shape.back();
+  for (size_t row = 0; row < result.data.size(); ++row) {
+    const double* begin = operands[0]->data.data() + row * columns;
+    result.data[row] = std::accumulate(begin, begin + columns, ofNothing, function);
+  }
+  return success();
+}
+
+LogicalResult ReduceMaxOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return extreme(operands, result, -HUGE_VAL, larger);
+}
+LogicalResult ReduceMinOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return extreme(operands, result, HUGE_VAL, smaller);
 }
 
 LogicalResult SumRowsOp::interpret(Operands operands, cermet::ir::Array& result) {

@@ -28,10 +28,10 @@ static double roundToInteger(double value, unsigned width, bool isUnsigned) {
   if (!std::isfinite(value))
     return 0;
   double range = std::ldexp(1.0, width);
-  double wrapped = std::fmod(std::trunc(value), range);
-  if (wrapped < 0)
-    wrapped += range;
-  return !isUnsigned && wrapped >= range / 2 ? wrapped - range : wrapped;
+  double wrapped = std::fmod(std::trunc(value), range) + 0.0; // an integer has no -0
+  // Within its range a number stays as it is: -1 and 2^64 have no sum in a double.
+  double lowest = isUnsigned ? 0 : -range / 2;
+  return wrapped < lowest ? wrapped + range : wrapped >= lowest + range ? wrapped - range : wrapped;
 }
 
 double roundTo(Type elementType, double value) {

@@ -1,5 +1,9 @@
 #include "ir/Ops.h"
+#include "ir/Formula.h"
+#include "ir/Interpreter.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -66,6 +70,29 @@ OpFoldResult CastOp::fold(FoldAdaptor) {
   return getResult();
 }
 
+namespace {
+// A constant of another type, where both types hold the number.
+struct CastOfConstant : OpRewritePattern<CastOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(CastOp op, PatternRewriter& rewriter) const override {
+    auto constant = op.getOperand().getDefiningOp<ConstantOp>();
+    if (!constant)
+      return failure();
+    double value = constant.getValue().convertToDouble();
+    for (Type type : {constant.getType(), op.getType()})
+      if (roundTo(getElementTypeOrSelf(type), value) != value)
+        return failure();
+    rewriter.replaceOpWithNewOp<ConstantOp>(op, op.getType(), constant.getValueAttr());
+    return success();
+  }
+};
+} // namespace
+
+void CastOp::getCanonicalizationPatterns(RewritePatternSet& patterns, MLIRContext* context) {
+  patterns.add<CastOfConstant>(context);
+}
+
 OpFoldResult BroadcastOp::fold(FoldAdaptor) {
   if (getOperand().getType() == getType())
     return getOperand();
@@ -84,6 +111,44 @@ OpFoldResult ReshapeOp::fold(FoldAdaptor) {
     return getResult();
   }
   return {};
+}
+
+OpFoldResult TransposeOp::fold(FoldAdaptor) {
+  if (llvm::is_sorted(getPermutation()))
+    return getOperand();
+  auto inner = getOperand().getDefiningOp<TransposeOp>();
+  if (!inner)
+    return {};
+  SmallVector<int64_t> permutation;
+  for (int64_t from : getPermutation())
+    permutation.push_back(inner.getPermutation()[from]);
+  getOperandMutable().assign(inner.getOperand());
+  setPermutation(permutation);
+  return getResult();
+}
+
+OpFoldResult SliceOp::fold(FoldAdaptor) {
+  if (getOperand().getType() == getType()) // whole: the verifier leaves no start but 0
+    return getOperand();
+  auto inner = getOperand().getDefiningOp<SliceOp>();
+  if (!inner)
+    return {};
+  // What is compared when run stays: the inner slice's ends, where its operand has a symbol.
+  Dimensions first = dimensions(cast<RankedTensorType>(inner.getOperand().getType()));
+  Dimensions middle = dimensions(cast<RankedTensorType>(inner.getType()));
+  SmallVector<int64_t> starts;
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i].isSymbol() && !(first[i] == middle[i]))
+      return {};
+    starts.push_back(getStarts()[i] + inner.getStarts()[i]);
+  }
+  getOperandMutable().assign(inner.getOperand());
+  setStarts(starts);
+  return getResult();
+}
+
+OpFoldResult ConcatOp::fold(FoldAdaptor) {
+  return getNumOperands() == 1 ? getOperand(0) : Value();
 }
 
 //===--- Effects -----------------------------------------------------------------------------------------------------//

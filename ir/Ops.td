@@ -10,61 +10,93 @@ include "mlir/IR/OpAsmInterface.td"
 class Cermet_Op<string mnemonic, list<Trait> traits = []> : Op<Cermet_Dialect, mnemonic, traits>;
 
 def Cermet_FloatTensor : RankedTensorOf<[F64, F32, BF16, F16]>;
+def Cermet_NumberTensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8]>;
+def Cermet_IntegerTensor : RankedTensorOf<[I64, I32, I16, I8, UI8]>;
+def Cermet_BoolTensor : RankedTensorOf<[I1]>;
 def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8, I1]>;
 
 //===--- Elementwise -------------------------------------------------------------------------------------------------//
 
-class Cermet_Unary<string mnemonic, string formula>
-    : Cermet_Op<mnemonic, [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                           DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+// A small operation: no effect, a gradient rule, a meaning in float64.
+class Cermet_Small<string mnemonic, list<Trait> traits = []>
+    : Cermet_Op<mnemonic, !listconcat([Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
+                                       DeclareOpInterfaceMethods<InterpretableOpInterface>], traits)>;
+
+class Cermet_Unary<string mnemonic, string formula, TypeConstraint Tensor = Cermet_FloatTensor>
+    : Cermet_Small<mnemonic, [SameOperandsAndResultType]> {
   let summary = formula # ", elementwise";
-  let arguments = (ins Cermet_FloatTensor:$operand);
-  let results = (outs Cermet_FloatTensor:$result);
+  let arguments = (ins Tensor:$operand);
+  let results = (outs Tensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($result)";
 }
 
-class Cermet_Binary<string mnemonic, string formula, list<Trait> traits = []>
-    : Cermet_Op<mnemonic, !listconcat([Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                       DeclareOpInterfaceMethods<InterpretableOpInterface>], traits)> {
+class Cermet_Binary<string mnemonic, string formula, TypeConstraint Tensor = Cermet_FloatTensor, list<Trait> traits = []>
+    : Cermet_Small<mnemonic, !listconcat([SameOperandsAndResultType], traits)> {
   let summary = formula # ", elementwise; both operands have the result's type";
-  let arguments = (ins Cermet_FloatTensor:$lhs, Cermet_FloatTensor:$rhs);
-  let results = (outs Cermet_FloatTensor:$result);
+  let arguments = (ins Tensor:$lhs, Tensor:$rhs);
+  let results = (outs Tensor:$result);
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
-def Cermet_AddOp : Cermet_Binary<"add", "lhs + rhs", [Commutative]>;
-def Cermet_SubOp : Cermet_Binary<"sub", "lhs - rhs">;
-def Cermet_MulOp : Cermet_Binary<"mul", "lhs * rhs", [Commutative]>;
+def Cermet_AddOp : Cermet_Binary<"add", "lhs + rhs", Cermet_NumberTensor, [Commutative]>;
+def Cermet_SubOp : Cermet_Binary<"sub", "lhs - rhs", Cermet_NumberTensor>;
+def Cermet_MulOp : Cermet_Binary<"mul", "lhs * rhs", Cermet_NumberTensor, [Commutative]>;
 def Cermet_DivOp : Cermet_Binary<"div", "lhs / rhs">;
+def Cermet_PowOp : Cermet_Binary<"pow", "lhs to the power of rhs">;
+def Cermet_MaxOp : Cermet_Binary<"max", "the larger, NaN if one is NaN; of i1, or", Cermet_Tensor, [Commutative]>;
+def Cermet_MinOp : Cermet_Binary<"min", "the smaller, NaN if one is NaN; of i1, and", Cermet_Tensor, [Commutative]>;
 
-def Cermet_NegOp : Cermet_Unary<"neg", "-x">;
+def Cermet_NegOp : Cermet_Unary<"neg", "-x", Cermet_NumberTensor>;
+def Cermet_AbsOp : Cermet_Unary<"abs", "|x|", Cermet_NumberTensor>;
 def Cermet_ExpOp : Cermet_Unary<"exp", "e^x">;
+def Cermet_LogOp : Cermet_Unary<"log", "natural logarithm of x">;
+def Cermet_SqrtOp : Cermet_Unary<"sqrt", "square root of x">;
 def Cermet_RsqrtOp : Cermet_Unary<"rsqrt", "1 / sqrt(x)">;
+def Cermet_TanhOp : Cermet_Unary<"tanh", "hyperbolic tangent of x">;
+def Cermet_ErfOp : Cermet_Unary<"erf", "error function of x">;
+def Cermet_ReluOp : Cermet_Unary<"relu", "max(x, 0)">;
 def Cermet_SigmoidOp : Cermet_Unary<"sigmoid", "1 / (1 + e^-x)">;
 def Cermet_SiluOp : Cermet_Unary<"silu", "x / (1 + e^-x)">;
+def Cermet_GeluOp : Cermet_Unary<"gelu", "x / 2 (1 + erf(x / sqrt(2)))">;
+def Cermet_GeluTanhOp : Cermet_Unary<"gelu_tanh", "x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))">;
 
-def Cermet_CastOp : Cermet_Op<"cast", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                       DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_CompareOp : Cermet_Small<"compare", [AllTypesMatch<["lhs", "rhs"]>]> {
+  let summary = "Whether `lhs predicate rhs`, elementwise, as i1; false where one is NaN, but for `ne`";
+  let description = [{`predicate` is one of `eq` `ne` `lt` `le` `gt` `ge`.}];
+  let arguments = (ins StrAttr:$predicate, Cermet_Tensor:$lhs, Cermet_Tensor:$rhs);
+  let results = (outs Cermet_BoolTensor:$result);
+  let assemblyFormat = "$predicate `,` $lhs `,` $rhs attr-dict `:` type($lhs) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def Cermet_SelectOp : Cermet_Small<"select", [AllTypesMatch<["lhs", "rhs", "result"]>]> {
+  let summary = "lhs where the condition holds, rhs elsewhere";
+  let arguments = (ins Cermet_BoolTensor:$condition, Cermet_Tensor:$lhs, Cermet_Tensor:$rhs);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$condition `,` $lhs `,` $rhs attr-dict `:` type($condition) `,` type($result)";
+  let hasVerifier = 1;
+}
+
+def Cermet_CastOp : Cermet_Small<"cast"> {
   let summary = "Round to another element type: nearest, ties to even; to an integer type toward zero; to i1, x != 0";
   let arguments = (ins Cermet_Tensor:$operand);
   let results = (outs Cermet_Tensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
   let hasFolder = 1;
+  let hasCanonicalizer = 1;
   let hasVerifier = 1;
 }
 
 //===--- Shape and constants -----------------------------------------------------------------------------------------//
 
-def Cermet_ConstantOp : Cermet_Op<"constant", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                               DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_ConstantOp : Cermet_Small<"constant"> {
   let summary = "One number, as a tensor of any shape";
   let arguments = (ins F64Attr:$value);
   let results = (outs Cermet_Tensor:$result);
   let assemblyFormat = "$value attr-dict `:` type($result)";
 }
 
-def Cermet_BroadcastOp : Cermet_Op<"broadcast", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                                 DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_BroadcastOp : Cermet_Small<"broadcast"> {
   let summary = "Expand to a larger shape by NumPy's rule: dimensions align at the right, missing ones and 1s repeat";
   let arguments = (ins Cermet_Tensor:$operand);
   let results = (outs Cermet_Tensor:$result);
@@ -73,8 +105,7 @@ def Cermet_BroadcastOp : Cermet_Op<"broadcast", [Pure, DeclareOpInterfaceMethods
   let hasVerifier = 1;
 }
 
-def Cermet_ReshapeOp : Cermet_Op<"reshape", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                             DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_ReshapeOp : Cermet_Small<"reshape"> {
   let summary = "The same elements in row-major order under another shape";
   let description = [{Element counts agree where both shapes are static; with symbols they are compared when run.}];
   let arguments = (ins Cermet_Tensor:$operand);
@@ -84,19 +115,70 @@ def Cermet_ReshapeOp : Cermet_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Dif
   let hasVerifier = 1;
 }
 
+def Cermet_TransposeOp : Cermet_Small<"transpose"> {
+  let summary = "The same elements with the dimensions in another order";
+  let description = [{Dimension i of the result is dimension `permutation[i]` of the operand.}];
+  let arguments = (ins Cermet_Tensor:$operand, DenseI64ArrayAttr:$permutation);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$operand $permutation attr-dict `:` type($operand) `to` type($result)";
+  let hasFolder = 1;
+  let hasVerifier = 1;
+}
+
+def Cermet_SliceOp : Cermet_Small<"slice"> {
+  let summary = "A box of the operand: it begins at `starts` and has the result's sizes";
+  let description = [{
+    A dimension that carries one symbol in operand and result is taken whole, from 0. Where the operand's is symbolic and
+    the result's is a number or another symbol, the box's end is compared with the operand's size when run.
+  }];
+  let arguments = (ins Cermet_Tensor:$operand, DenseI64ArrayAttr:$starts);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$operand $starts attr-dict `:` type($operand) `to` type($result)";
+  let hasFolder = 1;
+  let hasVerifier = 1;
+}
+
+def Cermet_ConcatOp : Cermet_Small<"concat"> {
+  let summary = "The operands one behind the other along dimension `dim`; a static one, the others are equal";
+  let arguments = (ins Variadic<Cermet_Tensor>:$operands, I64Attr:$dim);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$operands attr-dict `:` type($operands) `to` type($result)";
+  let hasFolder = 1;
+  let hasVerifier = 1;
+}
+
+def Cermet_GatherOp : Cermet_Small<"gather"> {
+  let summary = "Rows of `source` [N, columns] by number: index [...] to [..., columns]; an embedding";
+  let description = [{A number below 0 or from N on gives a row of NaN (of 0 where the type is no float).}];
+  let arguments = (ins Cermet_Tensor:$source, Cermet_IntegerTensor:$index);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$source `,` $index attr-dict `:` type($source) `,` type($index) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def Cermet_IotaOp : Cermet_Small<"iota"> {
+  let summary = "Each element's index along dimension `dim`";
+  let arguments = (ins I64Attr:$dim);
+  let results = (outs Cermet_NumberTensor:$result);
+  let assemblyFormat = "$dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
+}
+
 //===--- Reductions --------------------------------------------------------------------------------------------------//
 
-def Cermet_ReduceSumOp : Cermet_Op<"reduce_sum", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                                  DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
-  let summary = "Sum over the last dimension, which stays with size 1";
+class Cermet_Reduction<string mnemonic, string what> : Cermet_Small<mnemonic> {
+  let summary = what # " over the last dimension, which stays with size 1";
   let arguments = (ins Cermet_FloatTensor:$operand);
   let results = (outs Cermet_FloatTensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";
   let hasVerifier = 1;
 }
 
-def Cermet_SumRowsOp : Cermet_Op<"sum_rows", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                              DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_ReduceSumOp : Cermet_Reduction<"reduce_sum", "Sum">;
+def Cermet_ReduceMaxOp : Cermet_Reduction<"reduce_max", "Largest element, NaN if one is NaN,">;
+def Cermet_ReduceMinOp : Cermet_Reduction<"reduce_min", "Smallest element, NaN if one is NaN,">;
+
+def Cermet_SumRowsOp : Cermet_Small<"sum_rows"> {
   let summary = "Sum over every dimension but the last: [..., columns] to [columns]; a weight's gradient";
   let arguments = (ins Cermet_FloatTensor:$operand);
   let results = (outs Cermet_FloatTensor:$result);
@@ -106,8 +188,7 @@ def Cermet_SumRowsOp : Cermet_Op<"sum_rows", [Pure, DeclareOpInterfaceMethods<Di
 
 //===--- What other code runs ----------------------------------------------------------------------------------------//
 
-def Cermet_MatmulOp : Cermet_Op<"matmul", [Pure, DeclareOpInterfaceMethods<DifferentiableOpInterface>,
-                                           DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+def Cermet_MatmulOp : Cermet_Small<"matmul"> {
   let summary = "lhs [..., K] times rhs [K, N], or rhs [N, K] with transpose_rhs; accumulated wide, rounded once";
   let description = [{
     `transpose_lhs` is the gradient of a weight: lhs [..., M] and rhs [..., N] have the same leading dimensions, all of
@@ -135,41 +216,8 @@ def Cermet_OpaqueOp : Cermet_Op<"opaque", [DeclareOpInterfaceMethods<MemoryEffec
   let hasVerifier = 1;
 }
 
-//===--- Fused regions -----------------------------------------------------------------------------------------------//
+//===--- Fused regions: ir/Fused.td ----------------------------------------------------------------------------------//
 
-class Cermet_Fused<string mnemonic, list<Trait> traits = []>
-    : Cermet_Op<mnemonic, !listconcat([Pure, DeclareOpInterfaceMethods<DecomposableOpInterface>], traits)>;
-
-def Cermet_RmsNormOp : Cermet_Fused<"rms_norm"> {
-  let summary = "x / sqrt(mean(x^2) + eps) * (weight + weight_offset) over the last dimension";
-  let description = [{
-    The statistics and the normalised value are f32 (f64 for f64 x). `round_before_weight` rounds the normalised value
-    to x's type before it meets the weight, as Llama's norm does; without it everything up to the result is f32, as in
-    Gemma's. The result type is what the traced program had.
-  }];
-  let arguments = (ins Cermet_FloatTensor:$x, Cermet_FloatTensor:$weight, F64Attr:$eps,
-                   DefaultValuedAttr<F64Attr, "0.0">:$weight_offset, UnitAttr:$round_before_weight);
-  let results = (outs Cermet_FloatTensor:$result);
-  let assemblyFormat = "$x `,` $weight attr-dict `:` type($x) `,` type($weight) `to` type($result)";
-  let hasVerifier = 1;
-}
-
-def Cermet_AddRmsNormOp : Cermet_Fused<"add_rms_norm"> {
-  let summary = "sum = x + residual; result = rms_norm(sum, weight)";
-  let arguments = (ins Cermet_FloatTensor:$x, Cermet_FloatTensor:$residual, Cermet_FloatTensor:$weight, F64Attr:$eps,
-                   DefaultValuedAttr<F64Attr, "0.0">:$weight_offset, UnitAttr:$round_before_weight);
-  let results = (outs Cermet_FloatTensor:$result, Cermet_FloatTensor:$sum);
-  let assemblyFormat = [{$x `,` $residual `,` $weight attr-dict
-    `:` type($x) `,` type($residual) `,` type($weight) `to` type($result) `,` type($sum)}];
-  let hasVerifier = 1;
-}
-
-def Cermet_GluOp : Cermet_Fused<"glu", [SameOperandsAndResultType]> {
-  let summary = "activation(gate) * up; the activation is rounded to gate's type first, as traced";
-  let arguments = (ins Cermet_FloatTensor:$gate, Cermet_FloatTensor:$up, DefaultValuedAttr<StrAttr, "\"silu\"">:$activation);
-  let results = (outs Cermet_FloatTensor:$result);
-  let assemblyFormat = "$gate `,` $up attr-dict `:` type($result)";
-  let hasVerifier = 1;
-}
+include "ir/Fused.td"
 
 #endif

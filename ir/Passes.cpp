@@ -1,6 +1,7 @@
 #include "ir/Passes.h"
 #include "ir/Decompose.h"
 #include "ir/Gradient.h"
+#include "ir/Reshapes.h"
 #include "ir/Text.h"
 #include "mlir/Pass/Pass.h"
 
@@ -25,6 +26,13 @@ struct DecomposePass : PassWrapper<DecomposePass, OperationPass<func::FuncOp>> {
   StringRef getArgument() const override { return "cermet-decompose"; }
   StringRef getDescription() const override { return "Replace fused operations by what they stand for"; }
   void runOnOperation() override { decomposeFused(getOperation()); }
+};
+
+struct SinkReshapesPass : PassWrapper<SinkReshapesPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(SinkReshapesPass)
+  StringRef getArgument() const override { return "cermet-sink-reshapes"; }
+  StringRef getDescription() const override { return "Move reshapes to the end of what a kernel computes"; }
+  void runOnOperation() override { sinkReshapes(getOperation()); }
 };
 
 struct DifferentiatePass : PassWrapper<DifferentiatePass, OperationPass<ModuleOp>> {
@@ -62,6 +70,7 @@ struct DifferentiatePass : PassWrapper<DifferentiatePass, OperationPass<ModuleOp
 void registerPasses() {
   PassRegistration<CheckPass>();
   PassRegistration<DecomposePass>();
+  PassRegistration<SinkReshapesPass>();
   PassRegistration<DifferentiatePass>();
 }
 

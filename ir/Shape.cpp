@@ -54,6 +54,24 @@ RankedTensorType rowType(RankedTensorType type) {
   return tensorType(result, type.getElementType());
 }
 
+RankedTensorType boolType(RankedTensorType type) {
+  return withElement(type, IntegerType::get(type.getContext(), 1));
+}
+
+Dimensions permuted(ArrayRef<Dimension> dimensions, ArrayRef<int64_t> permutation) {
+  Dimensions result;
+  for (int64_t from : permutation)
+    result.push_back(dimensions[from]);
+  return result;
+}
+
+SmallVector<int64_t> inverse(ArrayRef<int64_t> permutation) {
+  SmallVector<int64_t> result(permutation.size());
+  for (auto [to, from] : llvm::enumerate(permutation))
+    result[from] = to;
+  return result;
+}
+
 RankedTensorType wideType(RankedTensorType type) {
   if (type.getElementType().isF64())
     return type;

@@ -28,6 +28,12 @@ std::string shapeText(llvm::ArrayRef<Dimension> dimensions);
 mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type elementType);
 // `type` with its last dimension 1: one number a row.
 mlir::RankedTensorType rowType(mlir::RankedTensorType type);
+// The same shape of i1: what a comparison gives.
+mlir::RankedTensorType boolType(mlir::RankedTensorType type);
+// Dimension i is dimension `permutation[i]` of the given ones.
+Dimensions permuted(llvm::ArrayRef<Dimension> dimensions, llvm::ArrayRef<int64_t> permutation);
+// What undoes a permutation.
+llvm::SmallVector<int64_t> inverse(llvm::ArrayRef<int64_t> permutation);
 // The type in which gradients and statistics of a value are kept: f64 for f64, else f32.
 mlir::RankedTensorType wideType(mlir::RankedTensorType type);
 // The element type that PyTorch computes a mixed operation of two float types in: the wider; f32 for bf16 with f16.

@@ -1,87 +1,97 @@
-// What each operation demands of its operands, beyond their types' kinds.
-#include "ir/Ops.h"
+// What each operation that computes demands of its operands, beyond their types' kinds; the operations of shape are in
+// ir/VerifyShape.cpp.
+#include "ir/Verify.h"
 #include <cmath>
 
 using namespace mlir;
-using namespace cermet::ir;
+
+namespace cermet::ir {
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
-static std::string shapeOf(Value value) {
-  return shapeText(dimensions(typeOf(value)));
+
+Dimensions shapeOf(Value value) {
+  return dimensions(typeOf(value));
 }
-static Type elementOf(Value value) {
+
+std::string shapeTextOf(Value value) {
+  return shapeText(shapeOf(value));
+}
+
+Type elementOf(Value value) {
   return typeOf(value).getElementType();
 }
 
-static LogicalResult sameElement(Operation* op, StringRef name, Value value, Type expected, StringRef of) {
+LogicalResult sameElement(Operation* op, StringRef name, Value value, Type expected, StringRef of) {
   if (elementOf(value) == expected)
     return success();
   return op->emitOpError() << name << " has element type " << elementOf(value) << ", expected " << expected << " ("
                            << of << ")";
 }
 
-static LogicalResult sameShape(Operation* op, StringRef name, Value value, ArrayRef<Dimension> expected, StringRef of) {
-  if (ArrayRef(dimensions(typeOf(value))) == expected)
+LogicalResult sameShape(Operation* op, StringRef name, Value value, ArrayRef<Dimension> expected, StringRef of) {
+  if (ArrayRef(shapeOf(value)) == expected)
     return success();
-  return op->emitOpError() << name << " has shape " << shapeOf(value) << ", expected " << shapeText(expected) << " ("
-                           << of << ")";
+  return op->emitOpError() << name << " has shape " << shapeTextOf(value) << ", expected " << shapeText(expected)
+                           << " (" << of << ")";
 }
 
-static LogicalResult hasRows(Operation* op, StringRef name, Value value) {
+LogicalResult hasRows(Operation* op, StringRef name, Value value) {
   if (typeOf(value).getRank() > 0)
     return success();
   return op->emitOpError() << name << " has rank 0, expected a last dimension to work over";
 }
 
+//===--- Elementwise -------------------------------------------------------------------------------------------------//
+
+LogicalResult CompareOp::verify() {
+  if (!llvm::is_contained({"eq", "ne", "lt", "le", "gt", "ge"}, getPredicate()))
+    return emitOpError() << "predicate is \"" << getPredicate()
+                         << "\", expected \"eq\", \"ne\", \"lt\", \"le\", \"gt\" or \"ge\"";
+  return sameShape(*this, "result", getResult(), shapeOf(getLhs()), "lhs's");
+}
+
+LogicalResult SelectOp::verify() {
+  return sameShape(*this, "condition", getCondition(), shapeOf(getResult()), "result's");
+}
+
 LogicalResult CastOp::verify() {
-  return sameShape(*this, "result", getResult(), dimensions(typeOf(getOperand())), "operand's");
+  return sameShape(*this, "result", getResult(), shapeOf(getOperand()), "operand's");
 }
 
-LogicalResult BroadcastOp::verify() {
-  if (failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
-    return failure();
-  Dimensions from = dimensions(typeOf(getOperand())), to = dimensions(typeOf(getResult()));
-  bool fits = from.size() <= to.size();
-  for (size_t i = 1; fits && i <= from.size(); ++i) {
-    const Dimension& dimension = from[from.size() - i];
-    fits = dimension.isOne() || dimension == to[to.size() - i];
-  }
-  if (!fits)
-    return emitOpError() << "operand has shape " << shapeText(from)
-                         << ", expected one that extends to the result's shape " << shapeText(to)
-                         << ": dimensions aligned at the right, each 1 or equal";
-  return success();
-}
+//===--- Reductions --------------------------------------------------------------------------------------------------//
 
-LogicalResult ReshapeOp::verify() {
-  if (failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
+static LogicalResult verifyReduction(Operation* op, Value operand, Value result) {
+  if (failed(hasRows(op, "operand", operand)) ||
+      failed(sameElement(op, "result", result, elementOf(operand), "operand's")))
     return failure();
-  RankedTensorType from = typeOf(getOperand()), to = typeOf(getResult());
-  if (from.hasStaticShape() && to.hasStaticShape() && from.getNumElements() != to.getNumElements())
-    return emitOpError() << "result has " << to.getNumElements() << " elements " << shapeOf(getResult())
-                         << ", expected the operand's " << from.getNumElements() << " " << shapeOf(getOperand());
-  return success();
+  return sameShape(op, "result", result, dimensions(rowType(typeOf(operand))), "operand's with the last dimension 1");
 }
 
 LogicalResult ReduceSumOp::verify() {
-  if (failed(hasRows(*this, "operand", getOperand())) ||
-      failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
-    return failure();
-  return sameShape(*this, "result", getResult(), dimensions(rowType(typeOf(getOperand()))),
-                   "operand's with the last dimension 1");
+  return verifyReduction(*this, getOperand(), getResult());
+}
+
+LogicalResult ReduceMaxOp::verify() {
+  return verifyReduction(*this, getOperand(), getResult());
+}
+
+LogicalResult ReduceMinOp::verify() {
+  return verifyReduction(*this, getOperand(), getResult());
 }
 
 LogicalResult SumRowsOp::verify() {
   if (failed(hasRows(*this, "operand", getOperand())) ||
       failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
     return failure();
-  return sameShape(*this, "result", getResult(), dimensions(typeOf(getOperand())).back(), "operand's last dimension");
+  return sameShape(*this, "result", getResult(), shapeOf(getOperand()).back(), "operand's last dimension");
 }
 
+//===--- What other code runs ----------------------------------------------------------------------------------------//
+
 LogicalResult MatmulOp::verify() {
-  Dimensions lhs = dimensions(typeOf(getLhs())), rhs = dimensions(typeOf(getRhs()));
+  Dimensions lhs = shapeOf(getLhs()), rhs = shapeOf(getRhs());
   if (failed(hasRows(*this, "lhs", getLhs())) || failed(hasRows(*this, "rhs", getRhs())) ||
       failed(sameElement(*this, "rhs", getRhs(), elementOf(getLhs()), "lhs's")) ||
       failed(sameElement(*this, "result", getResult(), elementOf(getLhs()), "lhs's")))
@@ -125,13 +135,15 @@ LogicalResult OpaqueOp::verify() {
   return success();
 }
 
+//===--- Fused regions -----------------------------------------------------------------------------------------------//
+
 static LogicalResult verifyNorm(Operation* op, Value x, Value weight, Value result, double eps) {
   if (failed(hasRows(op, "x", x)))
     return failure();
-  Dimension last = dimensions(typeOf(x)).back();
+  Dimension last = shapeOf(x).back();
   if (last.isSymbol())
-    return op->emitOpError() << "x has shape " << shapeOf(x) << ", expected a static last dimension";
-  Dimensions weightShape = dimensions(typeOf(weight));
+    return op->emitOpError() << "x has shape " << shapeTextOf(x) << ", expected a static last dimension";
+  Dimensions weightShape = shapeOf(weight);
   if (weightShape.size() != 1)
     return op->emitOpError() << "weight has shape " << shapeText(weightShape) << ", expected [" << shapeText(last)
                              << "]"
@@ -141,7 +153,7 @@ static LogicalResult verifyNorm(Operation* op, Value x, Value weight, Value resu
                              << " (last dimension of x)";
   if (!(eps >= 0) || std::isinf(eps))
     return op->emitOpError() << "eps is " << eps << ", expected a finite number that is not negative";
-  return sameShape(op, "result", result, dimensions(typeOf(x)), "x's");
+  return sameShape(op, "result", result, shapeOf(x), "x's");
 }
 
 LogicalResult RmsNormOp::verify() {
@@ -149,16 +161,34 @@ LogicalResult RmsNormOp::verify() {
 }
 
 LogicalResult AddRmsNormOp::verify() {
-  if (failed(sameShape(*this, "residual", getResidual(), dimensions(typeOf(getX())), "x's")) ||
-      failed(sameShape(*this, "sum", getSum(), dimensions(typeOf(getX())), "x's")) ||
+  if (failed(sameShape(*this, "residual", getResidual(), shapeOf(getX()), "x's")) ||
+      failed(sameShape(*this, "sum", getSum(), shapeOf(getX()), "x's")) ||
       failed(sameElement(*this, "sum", getSum(), promoted(elementOf(getX()), elementOf(getResidual())),
                          "promoted from x's and residual's")))
     return failure();
   return verifyNorm(*this, getSum(), getWeight(), getResult(), getEps().convertToDouble());
 }
 
-LogicalResult GluOp::verify() {
-  if (getActivation() != "silu")
-    return emitOpError() << "activation is \"" << getActivation() << "\", expected \"silu\"";
-  return success();
+static LogicalResult verifyActivation(Operation* op, StringRef activation) {
+  if (llvm::is_contained({"silu", "gelu", "gelu_tanh"}, activation))
+    return success();
+  return op->emitOpError() << "activation is \"" << activation << "\", expected \"silu\", \"gelu\" or \"gelu_tanh\"";
 }
+
+LogicalResult GluOp::verify() {
+  return verifyActivation(*this, getActivation());
+}
+
+LogicalResult PackedGluOp::verify() {
+  if (failed(hasRows(*this, "packed", getPacked())) || failed(verifyActivation(*this, getActivation())) ||
+      failed(sameElement(*this, "result", getResult(), elementOf(getPacked()), "packed's")))
+    return failure();
+  Dimensions half = shapeOf(getPacked());
+  if (half.back().isSymbol() || half.back().size % 2 != 0)
+    return emitOpError() << "packed has shape " << shapeText(half)
+                         << ", expected a static last dimension that two halves share";
+  half.back().size /= 2;
+  return sameShape(*this, "result", getResult(), half, "packed's with half the last dimension");
+}
+
+} // namespace cermet::ir

@@ -1,6 +1,10 @@
-// The vector-Jacobian product of every small operation. Cotangents and all arithmetic are wide (f32, or f64 for f64);
-// forward values are read as the traced program rounded them.
+// The vector-Jacobian product of every small operation that computes; the operations of shape are in ir/VjpShape.cpp.
+// Cotangents and all arithmetic are wide (f32, or f64 for f64); forward values are read as the traced program rounded
+// them.
 #include "ir/Formula.h"
+#include "ir/Interpreter.h"
+#include <cmath>
+#include <optional>
 
 using namespace mlir;
 using namespace cermet::ir;
@@ -34,6 +38,60 @@ Cotangents DivOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {lhs, f.neg(f.mul(lhs, f.widen(getResult())))};
 }
 
+// The number that a value is everywhere, as far as constants, casts and changes of shape show it.
+static std::optional<double> numberOf(Value value) {
+  Operation* op = value.getDefiningOp();
+  if (auto constant = dyn_cast_or_null<ConstantOp>(op))
+    return roundTo(typeOf(value).getElementType(), constant.getValue().convertToDouble());
+  if (!isa_and_nonnull<CastOp, BroadcastOp, ReshapeOp>(op))
+    return std::nullopt;
+  std::optional<double> number = numberOf(op->getOperand(0));
+  return number ? std::optional(roundTo(typeOf(value).getElementType(), *number)) : std::nullopt;
+}
+
+// d(a^b) = b a^(b-1) da + a^b log(a) db. Where b is 0 the first is 0 whatever a is, and where a is 0 the second is 0
+// for every b that is not negative.
+Cotangents PowOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value g = cotangents[0], a = f.widen(getLhs());
+  if (std::optional<double> exponent = numberOf(getRhs())) {
+    if (*exponent == 0)
+      return {f.number(a.getType(), 0), Value()};
+    if (*exponent == 1)
+      return {g, Value()};
+    Value power = *exponent == 2 ? a : f.pow(a, f.number(a.getType(), *exponent - 1));
+    return {f.mul(g, f.mul(f.number(a.getType(), *exponent), power)), Value()};
+  }
+  Value b = f.widen(getRhs()), y = f.widen(getResult()), zero = f.number(a.getType(), 0);
+  Value slope = f.mul(b, f.pow(a, f.sub(b, f.number(b.getType(), 1))));
+  Value flat = f.min(f.compare("eq", a, 0), f.compare("ge", b, 0));
+  return {f.select(f.compare("eq", b, 0), zero, f.mul(g, slope)), f.select(flat, zero, f.mul(g, f.mul(y, f.log(a))))};
+}
+
+// To the operand that was chosen, half to each of two equal ones. One that is NaN is neither less nor greater: both get
+// all of it, as in PyTorch.
+static Cotangents toChosen(Formula f, Value lhs, Value rhs, Value g, StringRef lhsLoses, StringRef rhsLoses) {
+  Value zero = f.number(g.getType(), 0);
+  Value shared = f.select(f.compare("eq", lhs, rhs), f.mul(f.number(g.getType(), 0.5), g), g);
+  return {f.select(f.compare(lhsLoses, lhs, rhs), zero, shared), f.select(f.compare(rhsLoses, lhs, rhs), zero, shared)};
+}
+
+Cotangents MaxOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  return toChosen(Formula(builder, getLoc()), getLhs(), getRhs(), cotangents[0], "lt", "gt");
+}
+
+Cotangents MinOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  return toChosen(Formula(builder, getLoc()), getLhs(), getRhs(), cotangents[0], "gt", "lt");
+}
+
+// d|x| = sign(x) dx, 0 at 0
+Cotangents AbsOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value g = cotangents[0], x = getOperand();
+  Value below = f.select(f.compare("lt", x, 0), f.neg(g), f.number(g.getType(), 0));
+  return {f.select(f.compare("gt", x, 0), g, below)};
+}
+
 Cotangents NegOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {Formula(builder, getLoc()).neg(cotangents[0])};
 }
@@ -43,12 +101,51 @@ Cotangents ExpOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {f.mul(cotangents[0], f.widen(getResult()))};
 }
 
+Cotangents LogOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  return {f.div(cotangents[0], f.widen(getOperand()))};
+}
+
+// d x^(1/2) = dx / (2 y)
+Cotangents SqrtOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value y = f.widen(getResult());
+  return {f.div(cotangents[0], f.add(y, y))};
+}
+
 // d x^(-1/2) = -1/2 y^3 dx
 Cotangents RsqrtOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   Formula f(builder, getLoc());
   Value y = f.widen(getResult());
   Value slope = f.mul(f.number(y.getType(), -0.5), f.mul(y, f.mul(y, y)));
   return {f.mul(cotangents[0], slope)};
+}
+
+// dt = (1 - t^2) dx
+Cotangents TanhOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value t = f.widen(getResult());
+  return {f.mul(cotangents[0], f.sub(f.number(t.getType(), 1), f.mul(t, t)))};
+}
+
+// scale e^(-x^2 / width)
+static Value bell(Formula f, Value x, double scale, double width) {
+  Value square = f.mul(x, x);
+  Value exponent = width == 1 ? f.neg(square) : f.mul(f.number(x.getType(), -1 / width), square);
+  return f.mul(f.number(x.getType(), scale), f.exp(exponent));
+}
+
+// d erf = 2 / sqrt(pi) e^(-x^2) dx
+Cotangents ErfOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  return {f.mul(cotangents[0], bell(f, f.widen(getOperand()), M_2_SQRTPI, 1))};
+}
+
+// Nothing at 0. Through a NaN, which is not at most 0, everything.
+Cotangents ReluOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value g = cotangents[0];
+  return {f.select(f.compare("le", getResult(), 0), f.number(g.getType(), 0), g)};
 }
 
 // ds = s (1 - s) dx
@@ -66,6 +163,41 @@ Cotangents SiluOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {f.mul(cotangents[0], f.mul(s, f.add(one, f.mul(x, f.sub(one, s)))))};
 }
 
+// d(x P(x)) = (P(x) + x p(x)) dx: P the normal distribution, (1 + erf(x / sqrt(2))) / 2, and p its density.
+Cotangents GeluOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value x = f.widen(getOperand());
+  auto number = [&](double value) { return f.number(x.getType(), value); };
+  Value distribution = f.mul(number(0.5), f.add(number(1), f.erf(f.mul(number(M_SQRT1_2), x))));
+  Value density = bell(f, x, 0.5 * M_SQRT1_2 * M_2_SQRTPI, 2);
+  return {f.mul(cotangents[0], f.add(distribution, f.mul(x, density)))};
+}
+
+// y = x / 2 (1 + t), t = tanh(u), u = c (x + k x^3): dy = (1 + t) / 2 dx + x / 2 (1 - t^2) c (1 + 3 k x^2) dx
+Cotangents GeluTanhOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  constexpr double k = 0.044715;
+  const double c = std::sqrt(2 / M_PI);
+  Formula f(builder, getLoc());
+  Value x = f.widen(getOperand());
+  auto number = [&](double value) { return f.number(x.getType(), value); };
+  Value square = f.mul(x, x), one = number(1);
+  Value t = f.tanh(f.mul(number(c), f.mul(x, f.add(one, f.mul(number(k), square)))));
+  Value rise = f.mul(number(c), f.add(one, f.mul(number(3 * k), square)));
+  Value slope = f.add(f.add(one, t), f.mul(x, f.mul(f.sub(one, f.mul(t, t)), rise)));
+  return {f.mul(cotangents[0], f.mul(number(0.5), slope))};
+}
+
+// What is counted has no slope.
+Cotangents CompareOp::buildGradient(OpBuilder&, ValueRange) {
+  return {Value(), Value()};
+}
+
+Cotangents SelectOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value g = cotangents[0], zero = f.number(g.getType(), 0);
+  return {Value(), f.select(getCondition(), g, zero), f.select(getCondition(), zero, g)};
+}
+
 // A rounding has no slope of its own; integers have none at all.
 Cotangents CastOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   RankedTensorType from = typeOf(getOperand());
@@ -74,72 +206,23 @@ Cotangents CastOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {Formula(builder, getLoc()).cast(cotangents[0], wideType(from).getElementType())};
 }
 
-Cotangents ConstantOp::buildGradient(OpBuilder&, ValueRange) {
-  return {};
-}
-
-// Sums over the dimensions that were repeated: from the right, one reduction along the last dimension at a time; what
-// repeats on the left is summed as rows.
-Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
-  Formula f(builder, getLoc());
-  Value sum = cotangents[0];
-  Dimensions from = dimensions(typeOf(getOperand())), to = dimensions(typeOf(getResult()));
-  Dimensions aligned(to.size() - from.size());
-  aligned.append(from);
-
-  // What repeats along every row is summed over rows, of whatever width, 1 included.
-  bool alongRows = to.size() > 1 && !from.empty() && from.back() == to.back() &&
-                   llvm::all_of(ArrayRef(aligned).drop_back(), [](const Dimension& d) { return d.isOne(); });
-  if (alongRows)
-    return {f.reshape(f.sumRows(sum), from)};
-
-  // `right` dimensions from the end are reduced to 1 and dropped.
-  Dimensions rest = to;
-  size_t right = 0;
-  while (right < to.size() && aligned[to.size() - 1 - right].isOne()) {
-    if (!rest.back().isOne()) {
-      sum = f.reduceSum(sum);
-      rest.back() = Dimension();
-    }
-    if (rest.size() > 1) {
-      rest.pop_back();
-      sum = f.reshape(sum, rest);
-    }
-    ++right;
-  }
-  if (right < to.size()) {
-    size_t left = 0, repeated = 0;
-    for (size_t i = 0; i < rest.size(); ++i)
-      if (!(aligned[i] == rest[i])) {
-        ++repeated;
-        left = i + 1;
-      }
-    Dimensions rows(rest.begin(), rest.begin() + left), columns(rest.begin() + left, rest.end());
-    bool between = llvm::any_of(llvm::zip(rows, aligned), [](auto pair) { return !std::get<1>(pair).isOne(); });
-    bool named = columns.size() > 1 && llvm::any_of(columns, [](const Dimension& d) { return d.isSymbol(); });
-    if (repeated != 0 && (between || named)) {
-      emitOpError() << "from " << shapeText(from) << " to " << shapeText(to)
-                    << " has no gradient in the dialect: expected the repeated dimensions outermost or innermost"
-                    << (named ? ", and static ones inside of them" : "");
-      return {};
-    }
-    if (repeated != 0) {
-      Dimension product;
-      for (const Dimension& column : columns)
-        product = columns.size() == 1 ? column : Dimension{product.size * column.size, nullptr};
-      rows.push_back(product);
-      sum = f.sumRows(f.reshape(sum, rows));
-    }
-  }
-  return {f.reshape(sum, from)};
-}
-
-Cotangents ReshapeOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
-  return {Formula(builder, getLoc()).reshape(cotangents[0], dimensions(typeOf(getOperand())))};
-}
-
 Cotangents ReduceSumOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {Formula(builder, getLoc()).broadcast(cotangents[0], getOperand().getType())};
+}
+
+// Shared equally among the elements that are the extreme. None of a row with a NaN is: its gradient is NaN.
+static Value toExtremes(Formula f, Value operand, Value result, Value g) {
+  Value isExtreme = f.compare("eq", operand, f.broadcast(result, operand.getType()));
+  Value mask = f.cast(isExtreme, typeOf(g).getElementType());
+  return f.mul(f.broadcast(f.div(g, f.reduceSum(mask)), mask.getType()), mask);
+}
+
+Cotangents ReduceMaxOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  return {toExtremes(Formula(builder, getLoc()), getOperand(), getResult(), cotangents[0])};
+}
+
+Cotangents ReduceMinOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  return {toExtremes(Formula(builder, getLoc()), getOperand(), getResult(), cotangents[0])};
 }
 
 Cotangents SumRowsOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {

@@ -4,10 +4,12 @@
 //   result = rms_norm(sum, weight)
 //
 // The sum is the second result, whoever else reads it. x and residual keep their own types where one was cast up to
-// meet the other (autocast). A bias is no residual: an operand that is broadcast keeps the sum out of the norm.
+// meet the other (autocast). A bias is no residual: an operand that is broadcast keeps the sum out of the norm. A norm
+// of the sum in other rows ends with the reshape back to the sum's.
 #include "ir/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Pattern.h"
+#include <fmt/format.h>
 
 using namespace mlir;
 using namespace cermet::ir;
@@ -16,7 +18,10 @@ namespace cermet {
 
 static Attempt match(Operation* anchor) {
   auto norm = cast<RmsNormOp>(anchor);
-  auto add = norm.getX().getDefiningOp<AddOp>();
+  AddOp add;
+  for (Value value : reshapedFrom(norm.getX()))
+    if ((add = value.getDefiningOp<AddOp>()))
+      break;
   if (!add)
     return {};
   Match match;
@@ -31,7 +36,16 @@ static Attempt match(Operation* anchor) {
       *side = narrow;
     }
   }
-  Rewrite rewrite{{x, residual, norm.getWeight()}, {norm.getResult(), add.getResult()}, {}};
+  Value result = norm.getResult();
+  if (!sameShape(result, add)) {
+    Operation* reshape = onlyReshape(result);
+    if (!reshape || !sameShape(reshape->getResult(0), add))
+      return Miss{norm, fmt::format("the sum has shape {}, its norm {}, expected one shape", shapeText(add),
+                                    shapeText(result))};
+    match.inner.insert(norm);
+    result = reshape->getResult(0);
+  }
+  Rewrite rewrite{{x, residual, norm.getWeight()}, {result, add.getResult()}, {}};
   for (NamedAttribute attribute : norm->getAttrDictionary())
     rewrite.attributes.push_back(attribute);
   match.rewrites.push_back(std::move(rewrite));
@@ -39,8 +53,9 @@ static Attempt match(Operation* anchor) {
 }
 
 Pattern addRmsNorm() {
+  static const llvm::StringRef anchors[] = {RmsNormOp::getOperationName()};
   static const llvm::StringRef operands[] = {"x", "residual", "weight"}, results[] = {"y", "sum"};
-  return {"add_rms_norm", RmsNormOp::getOperationName(), operands, results, match};
+  return {"add_rms_norm", anchors, operands, results, match};
 }
 
 } // namespace cermet

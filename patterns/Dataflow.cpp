@@ -1,4 +1,5 @@
 #include "patterns/Dataflow.h"
+#include "ir/Interpreter.h"
 #include "ir/Ops.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "patterns/Names.h"
@@ -48,9 +49,13 @@ bool sameValue(Value a, Value b) {
 
 std::optional<double> constantValue(Value value) {
   while (Operation* op = value.getDefiningOp()) {
-    if (auto constant = dyn_cast<ConstantOp>(op))
-      return constant.getValue().convertToDouble();
-    Value source = isa<BroadcastOp>(op) ? op->getOperand(0) : widenedFrom(value);
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      double number = constant.getValue().convertToDouble();
+      Type type = elementType(constant);
+      // f32 rounds it again wherever it is used; what is narrower has rounded it before it is widened.
+      return type.isF32() || type.isF64() ? number : roundTo(type, number);
+    }
+    Value source = isa<BroadcastOp, ReshapeOp>(op) ? op->getOperand(0) : widenedFrom(value);
     // A scalar that a frontend keeps as f64 or as an integer is rounded where it meets f32, as a constant of f32 is.
     if (!source && isa<CastOp>(op) && elementType(value).isF32()) {
       Type from = elementType(op->getOperand(0));
@@ -71,6 +76,50 @@ Value widenedFrom(Value value) {
   Type from = elementType(cast.getOperand()), to = elementType(value);
   bool half = from.isBF16() || from.isF16();
   return half && (to.isF32() || to.isF64()) ? cast.getOperand() : Value();
+}
+
+bool keepsRows(Operation* op) {
+  auto reshape = dyn_cast_or_null<ReshapeOp>(op);
+  if (!reshape)
+    return false;
+  auto from = cast<RankedTensorType>(reshape.getOperand().getType()), to = cast<RankedTensorType>(reshape.getType());
+  return from.getRank() > 0 && to.getRank() > 0 && !from.isDynamicDim(from.getRank() - 1) &&
+         from.getShape().back() == to.getShape().back();
+}
+
+llvm::SmallVector<Value> reshapedFrom(Value value) {
+  llvm::SmallVector<Value> values{value};
+  while (keepsRows(values.back().getDefiningOp()))
+    values.push_back(values.back().getDefiningOp()->getOperand(0));
+  return values;
+}
+
+bool sameShape(Value a, Value b) {
+  return ArrayRef(dimensions(cast<RankedTensorType>(a.getType()))) ==
+         ArrayRef(dimensions(cast<RankedTensorType>(b.getType())));
+}
+
+Value inShapeOf(Value like, Value value) {
+  for (Value candidate : reshapedFrom(value))
+    if (sameShape(candidate, like))
+      return candidate;
+  return {};
+}
+
+bool sameRows(Value a, Value b) {
+  if (sameValue(a, b))
+    return true;
+  a = reshapedFrom(a).back();
+  b = reshapedFrom(b).back();
+  if (sameValue(a, b))
+    return true;
+  auto left = a.getDefiningOp<CastOp>(), right = b.getDefiningOp<CastOp>();
+  return left && right && elementType(a) == elementType(b) && sameRows(left.getOperand(), right.getOperand());
+}
+
+Operation* onlyReshape(Value value) {
+  Operation* user = value.hasOneUse() ? *value.user_begin() : nullptr;
+  return keepsRows(user) ? user : nullptr;
 }
 
 Value versionedFrom(Value value) {

@@ -17,11 +17,24 @@ std::string numberText(double number);    // the shortest text that reads back a
 // often as its author wrote so.
 bool sameValue(mlir::Value a, mlir::Value b);
 
-// The number that `value` holds everywhere, where it is a constant, broadcast or widened or not.
+// The number that `value` holds everywhere, where it is a constant, broadcast, reshaped or widened or not.
 std::optional<double> constantValue(mlir::Value value);
 
 // `value` is a cast that loses nothing: where it comes from.
 mlir::Value widenedFrom(mlir::Value value);
+
+// A reshape that keeps rows: the last dimension is a number and stays, the others are arranged differently.
+bool keepsRows(mlir::Operation* op);
+// `value`, what it is a reshape of that keeps rows, what that is a reshape of, and so on.
+llvm::SmallVector<mlir::Value> reshapedFrom(mlir::Value value);
+// The one of them that has the shape of `like`; null if none has. A region's values are values of the graph, so that a
+// frontend can hand them over: a reshape amid a sequence is looked through, and one shape is found for its ends.
+mlir::Value inShapeOf(mlir::Value like, mlir::Value value);
+bool sameShape(mlir::Value a, mlir::Value b);
+// Equal by construction but for reshapes that keep rows, before or behind casts.
+bool sameRows(mlir::Value a, mlir::Value b);
+// The only reader of `value`, if it is a reshape that keeps rows.
+mlir::Operation* onlyReshape(mlir::Value value);
 
 // `value` is what a write made of another value, a new version of it or what the call returns (its target, by PyTorch's
 // custom): that value.

@@ -57,7 +57,7 @@ static Violation readElsewhere(const Match& match, const llvm::SmallPtrSetImpl<O
 }
 
 static Violation unsupported(const Pattern& pattern, const Rewrite& rewrite) {
-  for (auto [role, value] : llvm::zip_equal(pattern.operands, rewrite.operands)) {
+  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands)) {
     auto type = cast<RankedTensorType>(value.getType());
     if (type.getElementType().isF64())
       return "dtype f64 is not supported";
@@ -86,7 +86,7 @@ static Violation unnamed(const Pattern& pattern, const Rewrite& rewrite,
   for (Operation* op : replaced)
     if (hasName(op))
       names.push_back(nameOf(op));
-  for (auto [role, value] : llvm::zip_equal(pattern.operands, rewrite.operands)) {
+  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands)) {
     Operation* op = value.getDefiningOp();
     if (op && hasName(op) && !replaced.contains(op) && llvm::is_contained(names, nameOf(op)))
       return fmt::format("{} is {} `{}` itself makes, expected a value of the graph", role,
@@ -104,7 +104,7 @@ static Violation misplaced(const Pattern& pattern, const Rewrite& rewrite,
   if (!last)
     return {};
   llvm::StringRef lastRole;
-  for (auto [role, value] : llvm::zip_equal(pattern.operands, rewrite.operands))
+  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands))
     if (value.getDefiningOp() == last)
       lastRole = role;
   for (auto [role, value] : llvm::zip_equal(pattern.results, rewrite.results))
@@ -112,7 +112,7 @@ static Violation misplaced(const Pattern& pattern, const Rewrite& rewrite,
       if (!replaced.contains(user) && (user == last || user->isBeforeInBlock(last)))
         return fmt::format("the {} `{}` is used before the {} `{}` exists", role, nameOf(value), lastRole,
                            nameOf(last));
-  for (auto [role, value] : llvm::zip_equal(pattern.operands, rewrite.operands))
+  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands))
     for (Operation* user : value.getUsers())
       if (writes(user, value) && (user == last || user->isBeforeInBlock(last)))
         return fmt::format("{} `{}` is written in place by `{}` before the {} `{}` exists", role, nameOf(value),

@@ -27,7 +27,7 @@ std::string outline(const Region& region) {
       builder, unknown, region.pattern->name,
       builder.getFunctionType(types(region.op->getOperandTypes()), types(region.op->getResultTypes())));
   Block* body = builder.createBlock(&function.getBody());
-  for (auto [role, type] : llvm::zip_equal(region.pattern->operands, function.getArgumentTypes()))
+  for (auto [role, type] : llvm::zip_equal(region.roles, function.getArgumentTypes()))
     body->addArgument(type, NameLoc::get(builder.getStringAttr(role)));
   Operation* op = builder.clone(*region.op);
   op->setOperands(body->getArguments());

@@ -1,5 +1,5 @@
-// A pattern: one fusion, found on dataflow alone. It says at which operation a search starts (its anchor), what must
-// surround it, and which named operation of the dialect, `cermet.<name>`, has the same meaning.
+// A pattern: one fusion, found on dataflow alone. It says at which operations a search starts (its anchors), what must
+// surround them, and which named operation of the dialect, `cermet.<name>`, has the same meaning.
 //
 // A pattern only looks. It answers with nothing (the distinctive core is not there), with a near miss (the core is
 // there, one condition fails), or with a match. What holds for every fusion is checked once, in patterns/Legality.cpp:
@@ -27,13 +27,16 @@ struct Rewrite {
   llvm::SmallVector<mlir::Value> operands;
   llvm::SmallVector<mlir::Value> results;
   llvm::SmallVector<mlir::NamedAttribute> attributes;
+  // Where it is another operation than the pattern's: its name, `packed_glu`, and the roles of its operands.
+  llvm::StringRef operation = {};
+  llvm::ArrayRef<llvm::StringRef> roles = {};
 };
 
 struct Match {
   llvm::SmallVector<Rewrite, 1> rewrites; // several where they share inner operations: one input under two weights
   // Operations whose results only the sequence may read.
   llvm::SmallSetVector<mlir::Operation*, 16> inner;
-  // Conversions of operands (casts, broadcasts) that stay where something else reads them too.
+  // Conversions of operands (casts, broadcasts, reshapes, slices) that stay where something else reads them too.
   llvm::SmallSetVector<mlir::Operation*, 8> entry;
 };
 
@@ -45,12 +48,16 @@ struct Miss {
 using Attempt = std::variant<std::monostate, Miss, Match>;
 
 struct Pattern {
-  llvm::StringRef name;   // of the pattern and of the operation it makes
-  llvm::StringRef anchor; // full name of the operation where a search starts
+  llvm::StringRef name;                    // of the pattern and of the operation it makes
+  llvm::ArrayRef<llvm::StringRef> anchors; // full names of the operations where a search starts
   // The roles of operands and results: what messages call them and what an outlined graph names its arguments.
   llvm::ArrayRef<llvm::StringRef> operands;
   llvm::ArrayRef<llvm::StringRef> results;
   Attempt (*match)(mlir::Operation* anchor);
+
+  llvm::ArrayRef<llvm::StringRef> roles(const Rewrite& rewrite) const {
+    return rewrite.roles.empty() ? operands : rewrite.roles;
+  }
 };
 
 } // namespace cermet

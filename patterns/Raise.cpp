@@ -30,13 +30,18 @@ private:
     Region region;
     int64_t order; // of the first result
   };
+  struct PlacedMiss {
+    NearMiss miss;
+    const Operation* root; // to compare only: it may be gone
+    int64_t order;
+  };
 
   static Operation* rootOf(const Rewrite& rewrite) { return rewrite.results.front().getDefiningOp(); }
 
   void apply(const Pattern& pattern) {
     llvm::SmallVector<Operation*> anchors;
     for (Operation& op : block)
-      if (op.getName().getStringRef() == pattern.anchor)
+      if (llvm::is_contained(pattern.anchors, op.getName().getStringRef()))
         anchors.push_back(&op);
     for (Operation* anchor : anchors) {
       if (dead.contains(anchor))
@@ -60,8 +65,14 @@ private:
     dead.clear();
   }
 
+  // Once: anchors of one sequence miss it for the same reason.
   void miss(const Pattern& pattern, Operation* root, std::string condition) {
-    misses.push_back({{pattern.name.str(), nameOf(root), std::move(condition), root->getLoc()}, order.lookup(root)});
+    if (llvm::any_of(misses, [&](const PlacedMiss& known) {
+          return known.root == root && known.miss.pattern == pattern.name && known.miss.condition == condition;
+        }))
+      return;
+    misses.push_back(
+        {{pattern.name.str(), nameOf(root), std::move(condition), root->getLoc()}, root, order.lookup(root)});
   }
 
   void apply(const Pattern& pattern, const Rewrite& rewrite) {
@@ -73,7 +84,8 @@ private:
       ++place;
     builder.setInsertionPoint(&block, place);
 
-    OperationState state(locationOf(rewrite.results), ("cermet." + pattern.name).str());
+    llvm::StringRef operation = rewrite.operation.empty() ? pattern.name : rewrite.operation;
+    OperationState state(locationOf(rewrite.results), ("cermet." + operation).str());
     state.addOperands(rewrite.operands);
     state.addAttributes(rewrite.attributes);
     for (Value result : rewrite.results)
@@ -81,7 +93,7 @@ private:
     Operation* op = builder.create(state);
     made[op] = last;
 
-    Place found{{&pattern, op, {}, {}, {}}, order.lookup(rootOf(rewrite))};
+    Place found{{&pattern, pattern.roles(rewrite), op, {}, {}, {}}, order.lookup(rootOf(rewrite))};
     for (Value operand : rewrite.operands)
       found.region.operands.push_back(nameOf(operand));
     for (Value result : op->getResults())
@@ -142,11 +154,6 @@ private:
       result.nearMisses.push_back(std::move(miss.miss));
     return result;
   }
-
-  struct PlacedMiss {
-    NearMiss miss;
-    int64_t order;
-  };
 
   func::FuncOp function;
   Block& block;

@@ -9,7 +9,8 @@ namespace cermet {
 // A named operation that raising made. Names are the frontend's (patterns/Names.h).
 struct Region {
   const Pattern* pattern;
-  mlir::Operation* op; // right after its last operand in block order; results in the pattern's order
+  llvm::ArrayRef<llvm::StringRef> roles; // of the operation's operands
+  mlir::Operation* op;                   // right after its last operand in block order; results in the pattern's order
   std::vector<std::string> operands, results;
   std::vector<std::string> replaced; // every operation that it stands for, in block order, each name once
 };

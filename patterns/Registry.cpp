@@ -4,7 +4,8 @@
 #define CERMET_PATTERNS(PATTERN)                                                                                       \
   PATTERN(rmsNorm)                                                                                                     \
   PATTERN(addRmsNorm)                                                                                                  \
-  PATTERN(glu)
+  PATTERN(glu)                                                                                                         \
+  PATTERN(softcap)
 
 namespace cermet {
 

@@ -1,18 +1,23 @@
 // rms_norm, as PyTorch programs write it (a cast to the type that is already there is absent):
 //
 //   wide       = cast x -> f32
-//   mean       = reduce_sum(wide * wide) / columns          or  * (1 / columns)
-//   normalised = wide * rsqrt(mean + eps)
-//   result     = cast(normalised -> x's type) * weight      Llama: round_before_weight
-//              = cast(normalised * (weight + offset) -> x's type)   Gemma; the offset or the last cast may be absent
+//   mean       = reduce_sum(wide * wide) / columns          or  * (1 / columns) where that is exact; the square a pow
+//   normalised = wide * rsqrt(mean + eps)                   or  pow(mean + eps, -1/2)
+//   result     = cast(normalised -> x's type) * weight      Llama, Qwen, Mistral, Phi, T5: round_before_weight
+//              = cast(normalised * weight -> x's type)      OLMo, torch.nn.functional.rms_norm; the last cast may be
+//                                                           absent
+//              = cast(normalised * (weight + offset) -> x's type)   Gemma
 //
-// with operands in either order, `weight` [columns] cast up where its product with the normalised value is wider. Some
-// inputs are normalised once and meet several weights: each product becomes an operation.
+// with operands in either order, `weight` [columns] cast up where its product with the normalised value is wider.
+// Reshapes that keep rows may stand anywhere. Some inputs are normalised once and meet several weights, or share their
+// mean of squares between norms: each product becomes an operation.
+//
+// What divides by a square root rounds otherwise than what multiplies by rsqrt, and stays as it is.
 #include "ir/Ops.h"
 #include "patterns/Dataflow.h"
+#include "patterns/MeanSquare.h"
 #include "patterns/Names.h"
 #include "patterns/Pattern.h"
-#include <cmath>
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -21,186 +26,52 @@ using namespace cermet::ir;
 namespace cermet {
 namespace {
 
-// The statistics above a rsqrt, found by shape alone; conditions are checked afterwards.
-struct Statistics {
-  Value wide, again; // the two factors of the square: one value, or one is the other written in place
-  Operation* square = nullptr;
-  Operation* sum = nullptr;                // null where the mean is one opaque operation
-  Operation* mean = nullptr;               // division, multiplication or opaque; null where the sum is not divided
-  Operation* add = nullptr;                // of eps
-  Value scale, eps;                        // what the sum is divided or multiplied by; what the mean is added to
-  llvm::SmallVector<Operation*> roundings; // casts between them
-};
-
+// Downwards from one reciprocal root: normalised values and their weights.
 class Search {
 public:
-  explicit Search(RsqrtOp rsqrt) : rsqrt(rsqrt) {}
+  explicit Search(MeanSquare statistics) : statistics(std::move(statistics)) {}
 
   Attempt run() {
-    if (!findStatistics())
-      return {};
-    if (check() && findProducts())
-      return std::move(match);
-    return Miss{root(), condition};
+    if (auto text = statistics.violation())
+      return Miss{last(), *text};
+    for (Operation* op : statistics.operations())
+      match.inner.insert(op);
+    enter(statistics.wide);
+    enter(statistics.again);
+    if (!scaled(statistics.root->getResult(0)))
+      return Miss{last(), condition};
+    if (match.rewrites.empty())
+      return Miss{last(), product.empty() ? "the normalised value is not multiplied by a weight" : product};
+    return std::move(match);
+  }
+
+  // The last operation of the sequence as far as it goes, for a message: the second product below the root.
+  Operation* last() {
+    Operation* at = statistics.root;
+    for (int products = 0; products < 2;) {
+      Operation* next = nullptr;
+      for (Operation* user : at->getUsers())
+        if (isa<BroadcastOp, CastOp, DivOp, MulOp, ReshapeOp>(user) && (!next || user->isBeforeInBlock(next)))
+          next = user;
+      if (!next)
+        break;
+      products += isa<MulOp>(next) || (isa<DivOp>(next) && !constantValue(next->getOperand(0)));
+      at = next;
+    }
+    return at;
   }
 
 private:
   bool fail(std::string text) {
-    if (condition.empty())
-      condition = std::move(text);
+    condition = std::move(text);
     return false;
   }
 
-  //===--- Upwards: the statistics
-  //---------------------------------------------------------------------------------===//
-
-  Value throughCasts(Value value) {
-    while (auto cast = value.getDefiningOp<CastOp>()) {
-      statistics.roundings.push_back(cast);
-      value = cast.getOperand();
-    }
-    return value;
-  }
-
-  bool findSquare(Value value) {
-    auto square = throughCasts(value).getDefiningOp<MulOp>();
-    if (!square)
-      return false;
-    Value a = square.getLhs(), b = square.getRhs();
-    if (!sameValue(a, b) && versionedFrom(a) != b && versionedFrom(b) != a)
-      return false;
-    statistics.square = square;
-    statistics.wide = a;
-    statistics.again = b;
-    return true;
-  }
-
-  bool findSum(Value value) {
-    Operation* sum = throughCasts(value).getDefiningOp();
-    if (!sum || !isa<ReduceSumOp, SumRowsOp>(sum) || !findSquare(sum->getOperand(0)))
-      return false;
-    statistics.sum = sum;
-    return true;
-  }
-
-  bool findMean(Value value) {
-    Operation* mean = throughCasts(value).getDefiningOp();
-    if (!mean)
-      return false;
-    if (auto opaque = dyn_cast<OpaqueOp>(mean)) {
-      if (!opaque.getTarget().starts_with("mean") || opaque.getOperands().empty() ||
-          !findSquare(opaque.getOperands().front()))
-        return false;
-    } else if (isa<DivOp>(mean) && findSum(mean->getOperand(0))) {
-      statistics.scale = mean->getOperand(1);
-    } else if (isa<MulOp>(mean) && (findSum(mean->getOperand(0)) || findSum(mean->getOperand(1)))) {
-      statistics.scale = mean->getOperand(mean->getOperand(0).getDefiningOp() == statistics.sum ? 1 : 0);
-    } else {
-      return findSum(value);
-    }
-    statistics.mean = mean;
-    return true;
-  }
-
-  bool findStatistics() {
-    Value under = throughCasts(rsqrt.getOperand());
-    auto add = under.getDefiningOp<AddOp>();
-    if (!add)
-      return findMean(under);
-    for (auto [mean, eps] : {std::pair(add.getLhs(), add.getRhs()), std::pair(add.getRhs(), add.getLhs())}) {
-      auto before = statistics;
-      if (findMean(mean)) {
-        statistics.add = add;
-        statistics.eps = eps;
-        return true;
-      }
-      statistics = std::move(before);
-    }
-    return false;
-  }
-
-  bool check() {
-    const Statistics& s = statistics;
-    for (Operation* op : {s.square, s.sum, s.mean, s.add, rsqrt.getOperation()})
-      if (op && elementType(op->getResult(0)).isF64())
-        return fail("dtype f64 is not supported");
-    if (!s.sum || isa<SumRowsOp>(s.sum))
-      return fail("the mean is not over the last dimension");
-    for (Operation* op : {s.square, s.sum, s.mean})
-      if (op && !elementType(op->getResult(0)).isF32())
-        return fail(fmt::format("the mean of squares is computed in {}, expected f32", elementText(op->getResult(0))));
-    for (Operation* op : {s.add, rsqrt.getOperation()})
-      if (op && !elementType(op->getResult(0)).isF32())
-        return fail(fmt::format("the reciprocal root is computed in {}, expected f32", elementText(op->getResult(0))));
-    for (Operation* rounding : s.roundings)
-      if (!elementType(rounding->getResult(0)).isF32())
-        return fail(fmt::format("the mean of squares is rounded to {} by `{}`, expected f32",
-                                elementText(rounding->getResult(0)), nameOf(rounding)));
-    if (!isWide(s.again))
-      return false;
-
-    Dimension last = dimensions(cast<RankedTensorType>(s.wide.getType())).back();
-    if (last.isSymbol())
-      return fail(fmt::format("the last dimension of x is the symbol {}, expected a number", ir::shapeText(last)));
-    columns = last.size;
-    if (!s.mean)
-      return fail(fmt::format("the sum of squares is not divided by {} (columns of x)", columns));
-    auto scale = constantValue(s.scale);
-    bool divides = isa<DivOp>(s.mean);
-    if (!scale)
-      return fail(fmt::format("the sum of squares is {} by a value that is not a constant, expected {} (columns of x)",
-                              divides ? "divided" : "multiplied", columns));
-    if (divides && *scale != double(columns))
-      return fail(
-          fmt::format("the sum of squares is divided by {}, expected {} (columns of x)", numberText(*scale), columns));
-    // A factor is 1 / columns as f32 has it.
-    if (!divides && std::abs(*scale * double(columns) - 1) > 0x1p-23)
-      return fail(fmt::format("the sum of squares is multiplied by {}, expected 1 / {} (columns of x)",
-                              numberText(*scale), columns));
-    if (!s.add)
-      return fail("no eps is added to the mean of squares");
-    auto constant = constantValue(s.eps);
-    if (!constant)
-      return fail("eps is not a constant");
-    if (!(*constant > 0) || !std::isfinite(*constant))
-      return fail(fmt::format("eps is {}, expected a positive finite number", numberText(*constant)));
-    eps = *constant;
-
-    for (Operation* op : {s.square, s.sum, s.mean, s.add, rsqrt.getOperation()})
-      match.inner.insert(op);
-    enter(s.wide);
-    enter(s.again);
-    Value narrow = widenedFrom(s.wide);
-    x = narrow ? narrow : s.wide;
-    return true;
-  }
-
-  // Whether `value` is the value that is squared, and not a version of it that a write has changed.
-  bool isWide(Value value) {
-    if (sameValue(value, statistics.wide))
-      return true;
-    for (auto [version, original] : {std::pair(value, statistics.wide), std::pair(statistics.wide, value)})
-      for (Value older = versionedFrom(version); older; older = versionedFrom(older))
-        if (sameValue(older, original))
-          return fail(writtenText(original, version.getDefiningOp()));
-    return fail(fmt::format("the reciprocal root scales `{}`, expected the value that is squared, `{}`", nameOf(value),
-                            nameOf(statistics.wide)));
-  }
-
-  void enter(Value value) {
-    if (widenedFrom(value))
-      match.entry.insert(value.getDefiningOp());
-  }
-
-  //===--- Downwards: normalised values and their weights
-  //----------------------------------------------------------===//
-
-  bool findProducts() {
-    if (!scaled(rsqrt.getResult()))
-      return false;
-    if (!match.rewrites.empty())
-      return true;
-    return fail(product.empty() ? "the normalised value is not multiplied by a weight" : product);
+  // A cast of x, as often as the program makes it, and the reshapes around it.
+  void enter(Value wide) {
+    for (Value value : reshapedFrom(wide))
+      if (keepsRows(value.getDefiningOp()) || widenedFrom(value))
+        match.entry.insert(value.getDefiningOp());
   }
 
   // Readers that are no part of the sequence are left to the check of inner values.
@@ -209,95 +80,151 @@ private:
       if (isa<CastOp>(user))
         return fail(fmt::format("the reciprocal root is rounded to {} by `{}`, expected f32",
                                 elementText(user->getResult(0)), nameOf(user)));
-      if (isa<BroadcastOp>(user)) {
+      if (isa<ReshapeOp>(user)) {
+        match.inner.insert(user);
+        if (!scaled(user->getResult(0)))
+          return false;
+      } else if (isa<BroadcastOp>(user)) {
+        auto type = cast<RankedTensorType>(user->getResult(0).getType());
+        if (root.getType() != rowType(type))
+          return fail(fmt::format("the reciprocal root of shape {} is broadcast to {}, expected one number a row",
+                                  shapeText(root), shapeText(user->getResult(0))));
         match.inner.insert(user);
         if (!scaled(user->getResult(0)))
           return false;
       } else if (isa<MulOp>(user) && match.inner.insert(user)) {
         Value wide = user->getOperand(user->getOperand(0) == root ? 1 : 0);
-        if (!isWide(wide))
-          return false;
+        if (auto text = statistics.mismatch(wide))
+          return fail(*text);
         enter(wide);
-        for (Operation* reader : user->getUsers())
-          if (isa<CastOp>(reader))
-            rounded(reader);
-          else if (isa<MulOp>(reader))
-            weighted(reader, user->getResult(0), {});
+        normalised(user->getResult(0), {});
       }
     }
     return true;
   }
 
-  void rounded(Operation* rounding) {
-    match.inner.insert(rounding);
-    Value normalised = rounding->getResult(0);
-    for (Operation* reader : normalised.getUsers()) {
-      if (isa<MulOp>(reader))
-        weighted(reader, normalised, elementType(normalised));
-      if (isa<CastOp>(reader) && widenedFrom(reader->getResult(0))) {
+  // `roundedTo` is null where the value is as the product with the root left it.
+  void normalised(Value value, Type roundedTo) {
+    for (Operation* reader : value.getUsers()) {
+      if (isa<MulOp>(reader)) {
+        weighted(reader, value, roundedTo);
+      } else if (isa<CastOp>(reader) && (!roundedTo || widenedFrom(reader->getResult(0)))) {
         match.inner.insert(reader);
-        for (Operation* product : reader->getUsers())
-          if (isa<MulOp>(product))
-            weighted(product, reader->getResult(0), elementType(normalised));
+        normalised(reader->getResult(0), roundedTo ? roundedTo : elementType(reader->getResult(0)));
+      } else if (keepsRows(reader)) {
+        match.inner.insert(reader);
+        normalised(reader->getResult(0), roundedTo);
+      } else if (isa<ReshapeOp>(reader)) {
+        product = fmt::format("the normalised value is reshaped from {} to {}, expected its last dimension kept",
+                              shapeText(value), shapeText(reader->getResult(0)));
       }
     }
   }
 
-  // `roundedTo` is null where the normalised value meets the weight as it is.
   void weighted(Operation* mul, Value normalised, Type roundedTo) {
-    if (!products.insert(mul))
-      return;
-    if (roundedTo && roundedTo != elementType(x)) {
-      product = fmt::format("the normalised value is rounded to {} before it meets the weight, expected {} (x's type)",
-                            elementText(roundedTo), elementText(x));
-      return;
-    }
+    if (products.insert(mul))
+      if (auto text = refused(mul, normalised, roundedTo))
+        product = std::move(*text);
+  }
+
+  std::optional<std::string> refused(Operation* mul, Value normalised, Type roundedTo) {
     Value side = mul->getOperand(mul->getOperand(0) == normalised ? 1 : 0);
-    if (constantValue(side)) {
-      product = "the normalised value is multiplied by a constant, expected a weight";
-      return;
-    }
+    Type narrowest = elementType(narrowestX());
+    if (roundedTo && roundedTo != narrowest)
+      return fmt::format("the normalised value is rounded to {} before it meets the weight, expected {} (x's type)",
+                         elementText(roundedTo), elementText(narrowest));
+    if (constantValue(side))
+      return "the normalised value is multiplied by a constant, expected a weight";
     llvm::SmallVector<Operation*> conversions;
     double offset = 0;
-    Value weight = findWeight(side, roundedTo != nullptr, elementType(mul->getResult(0)), offset, conversions);
-    if (shapeText(weight) != fmt::format("[{}]", columns)) {
-      product = fmt::format("weight has shape {}, expected [{}]", shapeText(weight), columns);
-      return;
-    }
-    Type expected = promoted(roundedTo ? elementType(x) : Float32Type::get(mul->getContext()), elementType(weight));
-    if (elementType(mul->getResult(0)) != expected) {
-      product = fmt::format("the product with the weight is computed in {}, expected {}",
-                            elementText(mul->getResult(0)), elementText(expected));
-      return;
-    }
-    match.entry.insert(conversions.begin(), conversions.end());
+    Value weight =
+        findWeight(side, roundedTo ? narrowest : Type(), elementType(mul->getResult(0)), offset, conversions);
+    if (shapeText(weight) != fmt::format("[{}]", statistics.columns()))
+      return fmt::format("weight has shape {}, expected [{}]", shapeText(weight), statistics.columns());
+    Type expected = promoted(roundedTo ? narrowest : Float32Type::get(mul->getContext()), elementType(weight));
+    if (elementType(mul->getResult(0)) != expected)
+      return fmt::format("the product with the weight is computed in {}, expected {}", elementText(mul->getResult(0)),
+                         elementText(expected));
     Value result = mul->getResult(0);
+    llvm::SmallVector<Operation*> replaced;
     // Gemma rounds at the very end; another reader of the product would see what was not rounded.
     if (!roundedTo && result.hasOneUse())
-      if (auto last = dyn_cast<CastOp>(*result.user_begin()); last && elementType(last) == elementType(x)) {
-        match.inner.insert(mul);
+      if (auto last = dyn_cast<CastOp>(*result.user_begin()); last && elementType(last) == narrowest) {
+        replaced.push_back(mul);
         result = last;
       }
+    llvm::SmallVector<Operation*> entry;
+    Value x = findX(result, entry);
+    if (!x)
+      if (Operation* reshape = onlyReshape(result)) {
+        replaced.push_back(result.getDefiningOp());
+        result = reshape->getResult(0);
+        x = findX(result, entry);
+      }
+    if (!x || (roundedTo && elementType(x) != narrowest))
+      return fmt::format("x has shape {}, the product with the weight {}, expected one shape", shapeText(narrowestX()),
+                         shapeText(mul->getResult(0)));
+    match.inner.insert(replaced.begin(), replaced.end());
+    match.entry.insert(conversions.begin(), conversions.end());
+    match.entry.insert(entry.begin(), entry.end());
     Builder builder(mul->getContext());
-    Rewrite rewrite{{x, weight}, {result}, {builder.getNamedAttr("eps", builder.getF64FloatAttr(eps))}};
+    Rewrite rewrite{
+        {x, weight}, {result}, {builder.getNamedAttr("eps", builder.getF64FloatAttr(statistics.epsilon()))}};
     if (offset != 0)
       rewrite.attributes.push_back(builder.getNamedAttr("weight_offset", builder.getF64FloatAttr(offset)));
     if (roundedTo)
       rewrite.attributes.push_back(builder.getNamedAttr("round_before_weight", builder.getUnitAttr()));
     match.rewrites.push_back(std::move(rewrite));
+    return std::nullopt;
   }
 
-  // The weight under what makes it fit: a broadcast, a cast up, and, where all of it is f32, an added constant.
-  Value findWeight(Value value, bool rounded, Type productType, double& offset,
+  // What the value that is squared comes from, through reshapes and at most one widening.
+  llvm::SmallVector<Value> sourcesOfX() {
+    llvm::SmallVector<Value> sources = reshapedFrom(statistics.wide);
+    for (Value wide : reshapedFrom(statistics.wide))
+      if (Value narrow = widenedFrom(wide)) {
+        llvm::append_range(sources, reshapedFrom(narrow));
+        break;
+      }
+    return sources;
+  }
+
+  Value narrowestX() {
+    for (Value source : sourcesOfX())
+      if (elementType(source) != elementType(statistics.wide))
+        return source;
+    return statistics.wide;
+  }
+
+  // x in the shape of the result, as narrow as it is there; `entry` gets what leads from it to the sequence.
+  Value findX(Value result, llvm::SmallVectorImpl<Operation*>& entry) {
+    Value x;
+    llvm::SmallVector<Operation*> passed;
+    for (Value source : sourcesOfX()) {
+      bool first = !x || elementType(source) != elementType(x);
+      if (first && sameShape(source, result)) {
+        x = source;
+        entry.append(passed);
+        passed.clear();
+      }
+      if (Operation* op = source.getDefiningOp())
+        passed.push_back(op);
+    }
+    return x;
+  }
+
+  // The weight under what makes it fit: a broadcast, leading dimensions of 1, a cast up, and, where all of it is f32,
+  // an added constant.
+  Value findWeight(Value value, Type rounded, Type productType, double& offset,
                    llvm::SmallVectorImpl<Operation*>& conversions) {
     while (Operation* op = value.getDefiningOp()) {
       Value narrow = widenedFrom(value);
-      if (isa<BroadcastOp>(op)) {
+      if (isa<BroadcastOp>(op) || addsLeadingOnes(op)) {
         value = op->getOperand(0);
-      } else if (narrow && (!rounded || promoted(elementType(x), elementType(narrow)) == productType)) {
+      } else if (narrow && (!rounded || promoted(rounded, elementType(narrow)) == productType)) {
         // (A weight that was cast up further than its product with x needs is taken as it is, wide.)
         value = narrow;
-      } else if (isa<AddOp>(op) && !rounded && offset == 0) {
+      } else if (isa<AddOp>(op) && !rounded && offset == 0 && elementType(value).isF32()) {
         auto left = constantValue(op->getOperand(0)), right = constantValue(op->getOperand(1));
         if (left.has_value() == right.has_value())
           return value;
@@ -311,39 +238,73 @@ private:
     return value;
   }
 
-  // The last operation of the sequence as far as it goes, for a message: the second product below the rsqrt.
-  Operation* root() {
-    Operation* at = rsqrt;
-    for (int products = 0; products < 2;) {
-      Operation* next = nullptr;
-      for (Operation* user : at->getUsers())
-        if (isa<BroadcastOp, CastOp, MulOp>(user) && (!next || user->isBeforeInBlock(next)))
-          next = user;
-      if (!next)
-        break;
-      products += isa<MulOp>(next);
-      at = next;
-    }
-    return at;
+  static bool addsLeadingOnes(Operation* op) {
+    if (!isa<ReshapeOp>(op) || shapeText(op->getOperand(0)) == shapeText(op->getResult(0)))
+      return false;
+    auto from = dimensions(cast<RankedTensorType>(op->getOperand(0).getType()));
+    auto to = dimensions(cast<RankedTensorType>(op->getResult(0).getType()));
+    return from.size() == 1 && !to.empty() && from.back() == to.back() &&
+           llvm::all_of(ArrayRef(to).drop_back(), [](const Dimension& dimension) { return dimension.isOne(); });
   }
 
-  RsqrtOp rsqrt;
-  Statistics statistics;
-  int64_t columns = 0;
-  double eps = 0;
-  Value x;
+  MeanSquare statistics;
   Match match;
   llvm::SmallSetVector<Operation*, 4> products; // looked at
-  std::string condition;                        // the first that failed
+  std::string condition;                        // that failed
   std::string product;                          // why the last product looked at is not one with a weight
 };
+
+// A quotient by a root, or the root's reciprocal.
+Operation* quotientBelow(Operation* root) {
+  for (Operation* user : root->getUsers())
+    if (isa<BroadcastOp, ReshapeOp>(user)) {
+      if (Operation* quotient = quotientBelow(user))
+        return quotient;
+    } else if (isa<DivOp>(user) && user->getOperand(1) == root->getResult(0)) {
+      return user;
+    }
+  return nullptr;
+}
+
+Attempt match(Operation* anchor) {
+  bool root = isRoot(anchor);
+  if (!root && !isReciprocalRoot(anchor))
+    return {};
+  auto statistics = meanSquareAbove(anchor);
+  if (!statistics)
+    return {};
+  if (root) {
+    if (!statistics->mean || !quotientBelow(anchor))
+      return {};
+    return Miss{Search(*statistics).last(), "x is divided by a square root, expected it multiplied by the reciprocal "
+                                            "root: they round differently"};
+  }
+  Attempt found = Search(*statistics).run();
+  auto* match = std::get_if<Match>(&found);
+  if (!match)
+    return found;
+  // Norms that share the mean of squares go together, or it would have another user.
+  for (Operation* other : reciprocalRoots(*statistics)) {
+    auto shared = other == anchor ? std::nullopt : meanSquareAbove(other);
+    if (!shared)
+      continue;
+    Attempt sibling = Search(*shared).run();
+    if (auto* more = std::get_if<Match>(&sibling)) {
+      llvm::append_range(match->rewrites, more->rewrites);
+      match->inner.insert(more->inner.begin(), more->inner.end());
+      match->entry.insert(more->entry.begin(), more->entry.end());
+    }
+  }
+  return found;
+}
 
 } // namespace
 
 Pattern rmsNorm() {
+  static const llvm::StringRef anchors[] = {RsqrtOp::getOperationName(), PowOp::getOperationName(),
+                                            SqrtOp::getOperationName()};
   static const llvm::StringRef operands[] = {"x", "weight"}, results[] = {"y"};
-  return {"rms_norm", RsqrtOp::getOperationName(), operands, results,
-          [](Operation* anchor) { return Search(cast<RsqrtOp>(anchor)).run(); }};
+  return {"rms_norm", anchors, operands, results, match};
 }
 
 } // namespace cermet

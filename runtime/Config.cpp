@@ -24,10 +24,10 @@ template <std::string Config::*member> Status parseText(const Field&, std::strin
   return {};
 }
 
-Status parseThreads(const Field& field, std::string_view value, Config& config) {
-  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), config.threads);
-  if (failure != std::errc() || end != value.data() + value.size() || config.threads < 1 ||
-      config.threads > kMaxThreads)
+template <int Config::*member> Status parseThreads(const Field& field, std::string_view value, Config& config) {
+  int& threads = config.*member;
+  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), threads);
+  if (failure != std::errc() || end != value.data() + value.size() || threads < 1 || threads > kMaxThreads)
     return invalid(field, value);
   return {};
 }
@@ -69,16 +69,19 @@ const Field kFields[] = {
      parseText<&Config::cudaLibrary>},
     {{"CERMET_THREADS", "a number from 1 to 1024", "one for each processor, at most 16",
       "Threads of a launch on the host target. The result does not depend on it."},
-     parseThreads},
+     parseThreads<&Config::threads>},
+    {{"CERMET_COMPILE_THREADS", "a number from 1 to 1024", "one for each processor",
+      "Kernels of a plan that are compiled at once."},
+     parseThreads<&Config::compileThreads>},
     {{"CERMET_CHECK", "0 or 1", "0",
-      "1: a CUDA launch also asks the driver whether each pointer is memory of the right device."},
+      "1: a CUDA launch also asks the driver whether each pointer and the stream are of the right device."},
      parseCheck},
     {{"CERMET_LOG", "off, warn or info", "warn",
       "What is written to stderr: nothing, each kind of warning once, or also every compile."},
      parseLog},
 };
 
-int defaultThreads() {
+int processors() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
 }
 
@@ -96,7 +99,8 @@ Result<Config> Config::read(const Environment& variable) {
   Config config;
   config.cacheDirectory = defaultCacheDirectory(variable);
   config.cudaLibrary = "libcuda.so.1";
-  config.threads = defaultThreads();
+  config.threads = std::min(processors(), kMostDefaultThreads);
+  config.compileThreads = processors();
   for (const Field& field : kFields)
     if (const char* value = variable(field.variable))
       CERMET_RETURN_IF_ERROR(field.parse(field, value, config));

@@ -16,6 +16,7 @@ struct Config {
   std::string compilerLibrary;   // CERMET_COMPILER_LIBRARY: path; "" is libcermet_compiler.so beside libcermet
   std::string cudaLibrary;       // CERMET_CUDA_LIBRARY: path or name of the CUDA driver library
   int threads = 0;               // CERMET_THREADS: threads of a host launch, the caller's included
+  int compileThreads = 0;        // CERMET_COMPILE_THREADS: kernels that one prepare compiles at once
   bool check = false;            // CERMET_CHECK: also make the launch checks that cost a driver query per tensor
   LogLevel log = LogLevel::Warn; // CERMET_LOG
 

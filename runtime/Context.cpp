@@ -1,7 +1,6 @@
 #include "runtime/Context.h"
 #include "BuildId.h"
 #include "runtime/Target.h"
-#include <chrono>
 #include <nlohmann/json.hpp>
 
 namespace cermet {
@@ -68,24 +67,6 @@ Result<std::string> Context::differentiate(std::string_view text, const std::vec
   return json.ok() ? Result<std::string>(**json) : json.status();
 }
 
-Result<Store::Payload> Context::kernelImage(const std::string& spec) {
-  const std::string key = fmt::format("{}\n{}", CERMET_SKELETON_ID, spec);
-  const Store::Sources sources{counters_.kernelsCompiled, counters_.kernelsFromMemory, counters_.kernelsFromDirectory};
-  return store_.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
-    const auto start = std::chrono::steady_clock::now();
-    Result<CompilerLibrary::Image> image = compiler_.buildKernel(spec);
-    if (!image.ok())
-      return image.status();
-    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
-    Counters::raise(counters_.kernelCompileMicroseconds, static_cast<uint64_t>(took.count()));
-    entry.payload = std::move(image->bytes);
-    entry.nvrtcVersion = image->nvrtcVersion;
-    if (log_.informs())
-      log_.info(fmt::format("compiled a kernel in {} ms:\n{}", took.count() / 1000, spec));
-    return {};
-  });
-}
-
 Result<std::shared_ptr<const Driver>> Context::driver() {
   std::lock_guard lock(mutex_);
   if (driver_)
@@ -107,45 +88,6 @@ Result<std::shared_ptr<const CudaDevice>> Context::device(int ordinal) {
   if (device.ok())
     devices_.emplace(ordinal, *device);
   return device;
-}
-
-Result<std::shared_ptr<const CudaImage>> Context::cudaImage(const std::string& spec,
-                                                            const std::shared_ptr<const CudaDevice>& device) {
-  const std::pair key(device->ordinal(), spec);
-  {
-    std::lock_guard lock(mutex_);
-    if (auto known = cudaImages_.find(key); known != cudaImages_.end())
-      return known->second;
-  }
-  const Result<Store::Payload> image = kernelImage(spec);
-  if (!image.ok())
-    return image.status();
-  // Two threads may both get here; loading is quick, and the second finds the first's.
-  std::lock_guard lock(mutex_);
-  if (auto known = cudaImages_.find(key); known != cudaImages_.end())
-    return known->second;
-  auto loaded = CudaImage::load(device, **image);
-  if (loaded.ok())
-    cudaImages_.emplace(key, *loaded);
-  return loaded;
-}
-
-Result<std::shared_ptr<const HostImage>> Context::hostImage(const std::string& spec) {
-  {
-    std::lock_guard lock(mutex_);
-    if (auto known = hostImages_.find(spec); known != hostImages_.end())
-      return known->second;
-  }
-  const Result<Store::Payload> image = kernelImage(spec);
-  if (!image.ok())
-    return image.status();
-  std::lock_guard lock(mutex_);
-  if (auto known = hostImages_.find(spec); known != hostImages_.end())
-    return known->second;
-  auto loaded = HostImage::load(**image);
-  if (loaded.ok())
-    hostImages_.emplace(spec, *loaded);
-  return loaded;
 }
 
 ThreadPool& Context::pool() {

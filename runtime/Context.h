@@ -32,16 +32,23 @@ public:
   Result<std::shared_ptr<const Plan>> compile(std::string_view text, std::string_view target);
   Result<std::string> match(std::string_view text);
   Result<std::string> differentiate(std::string_view text, const std::vector<uint8_t>& wanted);
-  // A kernel's image, from its spec's canonical text.
-  Result<Store::Payload> kernelImage(const std::string& spec);
+  // Images of kernels, from the canonical texts of their specs, in their order and each once. What no cache holds is
+  // compiled by up to config().compileThreads threads at once. Of several failures it is that of the first spec.
+  struct KernelImage {
+    Store::Payload payload;
+    int64_t compileMicroseconds = -1; // -1: it was not compiled here
+  };
+  Result<std::vector<KernelImage>> kernelImages(const std::vector<std::string>& specs);
 
   // Opened at the first call; a failure is asked again at the next.
   Result<std::shared_ptr<const Driver>> driver();
   Result<std::shared_ptr<const CudaDevice>> device(int ordinal);
 
-  // Loaded once per spec (and device), for the life of the context.
-  Result<std::shared_ptr<const CudaImage>> cudaImage(const std::string& spec, const std::shared_ptr<const CudaDevice>&);
-  Result<std::shared_ptr<const HostImage>> hostImage(const std::string& spec);
+  // The image of each spec, loaded once per spec (and device) for the life of the context. Loading is the caller's.
+  template <typename Image> using Loaded = std::map<std::string, std::shared_ptr<const Image>>;
+  Result<Loaded<CudaImage>> cudaImages(const std::vector<std::string>& specs,
+                                       const std::shared_ptr<const CudaDevice>& device);
+  Result<Loaded<HostImage>> hostImages(const std::vector<std::string>& specs);
   ThreadPool& pool();
 
   std::string targetsJson();
@@ -49,6 +56,10 @@ public:
 private:
   Result<Store::Payload> graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                      const std::function<Result<std::string>()>& ask);
+  Result<KernelImage> kernelImage(const std::string& spec);
+  template <typename Image>
+  Result<Loaded<Image>> load(Loaded<Image>& known, const std::vector<std::string>& specs,
+                             const std::function<Result<std::shared_ptr<const Image>>(const std::string&)>& loadOne);
 
   const Config config_;
   Log log_;
@@ -59,8 +70,8 @@ private:
   std::mutex mutex_; // guards what follows
   std::shared_ptr<const Driver> driver_;
   std::map<int, std::shared_ptr<const CudaDevice>> devices_;
-  std::map<std::pair<int, std::string>, std::shared_ptr<const CudaImage>> cudaImages_;
-  std::map<std::string, std::shared_ptr<const HostImage>> hostImages_;
+  std::map<int, Loaded<CudaImage>> cudaImages_; // by device
+  Loaded<HostImage> hostImages_;
   ThreadPool::Pointer pool_;
 };
 

@@ -69,7 +69,9 @@ constexpr CUresult kCudaFirstCaptureError = 900, kCudaLastCaptureError = 908;
   OPTIONAL(cuLibraryUnload, (CUlibrary library))                                                                       \
   OPTIONAL(cuLibraryGetKernel, (CUkernel * kernel, CUlibrary library, const char* name))                               \
   OPTIONAL(cuKernelGetFunction, (CUfunction * function, CUkernel kernel))                                              \
-  OPTIONAL(cuFuncLoad, (CUfunction function))
+  OPTIONAL(cuFuncLoad, (CUfunction function))                                                                          \
+  OPTIONAL(cuStreamGetCtx, (CUstream stream, CUcontext * context))                                                     \
+  OPTIONAL(cuCtxGetDevice, (CUdevice * device))
 
 struct DriverTable {
 #define CERMET_DECLARE(name, parameters) CUresult(*name) parameters = nullptr;

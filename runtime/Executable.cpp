@@ -7,10 +7,13 @@ namespace cermet {
 Executable::Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan)
     : context_(std::move(context)), plan_(std::move(plan)), uses_(plan_->values.size()), kernels_(plan_->steps.size()),
       check_(context_->config().check) {
-  for (const PlanStep& step : plan_->steps)
+  for (const PlanStep& step : plan_->steps) {
     for (const PlanOperand& operand : step.operands)
-      if (operand.kind == PlanOperandKind::Tile || operand.kind == PlanOperandKind::Column)
-        uses_[operand.value].unitStride = step.columns > 1;
+      if (operand.movesVectors())
+        uses_[operand.value].unitStride |= step.columns > 1;
+    if (step.kind == StepKind::External && !firstExternal_)
+      firstExternal_ = &step;
+  }
   for (size_t value = 0; value < uses_.size(); ++value)
     uses_[value].denseBytes = elementBytes(plan_->values[value].dtype);
 }
@@ -23,27 +26,36 @@ Result<std::shared_ptr<Executable>> Executable::prepare(std::shared_ptr<Context>
   return executable;
 }
 
+std::vector<std::string> Executable::specs() const {
+  std::vector<std::string> specs;
+  for (const PlanStep& step : plan_->steps)
+    if (step.kind == StepKind::Kernel)
+      specs.push_back(step.spec);
+  return specs;
+}
+
 Status Executable::prepareCuda(int ordinal) {
   auto device = context_->device(ordinal);
   if (!device.ok())
     return device.status();
   device_ = *device;
   CERMET_RETURN_IF_ERROR(checkDeviceRuns(plan_->target, device_->properties(), ordinal));
+  const auto images = context_->cudaImages(specs(), device_);
+  if (!images.ok())
+    return images.status();
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
     if (step.kind != StepKind::Kernel)
       continue;
     Kernel& kernel = kernels_[index];
-    const auto image = context_->cudaImage(step.spec, device_);
-    if (!image.ok())
-      return image.status();
+    const CudaImage& image = *images->at(step.spec);
     const std::pair<const std::string*, CUfunction*> entries[] = {{&step.vectorEntry, &kernel.vectorEntry},
                                                                   {&step.scalarEntry, &kernel.scalarEntry},
                                                                   {&step.foldEntry, &kernel.fold}};
     for (auto [name, function] : entries) {
       if (name->empty())
         continue;
-      const Result<CUfunction> found = (*image)->entry(*name, function == &kernel.fold ? 0 : step.sharedBytes);
+      const Result<CUfunction> found = image.entry(*name, function == &kernel.fold ? 0 : step.sharedBytes);
       if (!found.ok())
         return found.status();
       *function = *found;
@@ -57,21 +69,22 @@ Status Executable::prepareCuda(int ordinal) {
 Status Executable::prepareHost() {
   CERMET_RETURN_IF_ERROR(checkHostRuns(plan_->target));
   pool_ = &context_->pool();
+  const auto images = context_->hostImages(specs());
+  if (!images.ok())
+    return images.status();
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
     if (step.kind != StepKind::Kernel)
       continue;
-    const auto image = context_->hostImage(step.spec);
-    if (!image.ok())
-      return image.status();
-    const auto vectorEntry = (*image)->entry(step.vectorEntry), scalarEntry = (*image)->entry(step.scalarEntry);
+    const HostImage& image = *images->at(step.spec);
+    const auto vectorEntry = image.entry(step.vectorEntry), scalarEntry = image.entry(step.scalarEntry);
     if (!vectorEntry.ok() || !scalarEntry.ok())
       return vectorEntry.ok() ? scalarEntry.status() : vectorEntry.status();
     kernels_[index].hostVectorEntry = reinterpret_cast<HostEntry>(*vectorEntry);
     kernels_[index].hostScalarEntry = reinterpret_cast<HostEntry>(*scalarEntry);
     if (step.foldEntry.empty())
       continue;
-    const auto fold = (*image)->entry(step.foldEntry);
+    const auto fold = image.entry(step.foldEntry);
     if (!fold.ok())
       return fold.status();
     kernels_[index].hostFold = reinterpret_cast<HostFold>(*fold);

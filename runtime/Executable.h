@@ -34,7 +34,7 @@ private:
     int64_t largestGrid = INT64_MAX; // of a persistent kernel
   };
   struct ValueUse {
-    bool unitStride = false; // a kernel steps along its last dimension
+    bool unitStride = false; // a kernel moves vectors of its last dimension
     int64_t denseBytes = 0;  // of one element
   };
   // Where a value is during one launch.
@@ -46,9 +46,15 @@ private:
   struct Frame;
 
   Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan);
+  std::vector<std::string> specs() const; // of the kernels
   Status prepareCuda(int device);
   Status prepareHost();
 
+  // LaunchViews.cpp
+  Status deriveViews(Frame& frame) const;
+  Status deriveSlice(int value, View& view, int64_t* strides, const Frame& frame) const;
+  Status deriveReshape(int value, const View& view, int64_t* strides, const Frame& frame) const;
+  Status deriveBroadcast(int value, const View& view, int64_t* strides, const Frame& frame) const;
   // Launch.cpp
   Status bindInputs(const cermet_tensor* tensors, Frame& frame) const;
   Status checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const;
@@ -61,7 +67,10 @@ private:
   Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments&) const;
   void launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments&) const;
   Status checkWorkspace(const void* workspace, size_t given, size_t needed) const;
-  Status checkPointers(const cermet_tensor* tensors) const;
+  Status checkOnDevice(void* stream, const cermet_tensor* tensors, const void* workspace) const;
+  Status checkPointer(const void* pointer, const std::string& what) const;
+  Status checkStream(void* stream) const;
+  Status externalMissing() const;
 
   // The messages of failed checks.
   std::string place(int value) const;
@@ -74,6 +83,7 @@ private:
   std::shared_ptr<const CudaDevice> device_; // null on host
   ThreadPool* pool_ = nullptr;               // on host
   bool check_ = false;
+  const PlanStep* firstExternal_ = nullptr;
   cermet_external external_ = nullptr;
   void* externalUser_ = nullptr;
 };

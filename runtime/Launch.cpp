@@ -8,9 +8,9 @@
 namespace cermet {
 
 constexpr int64_t kLargestGridX = (int64_t(1) << 31) - 1;
-constexpr int kFoldTile = 32;                       // columns of one block of `fold`, and its second block dimension
 constexpr int64_t kWorthSharing = int64_t(1) << 15; // elements for which waking threads costs less than it saves
 constexpr int kPartsPerThread = 4;
+constexpr int64_t kIndexStride = 1; // of an index operand, along its one dimension
 
 namespace {
 
@@ -49,9 +49,9 @@ int64_t blocksOf(const PlanStep& step, int64_t rows, int vector, int64_t largest
 Status Executable::layOut(Frame& frame, size_t* bytes) const {
   uint64_t used = 0;
   const int first = plan_->inputs + plan_->outputs;
-  for (int value = first; value < static_cast<int>(plan_->values.size()); ++value) {
+  for (int value = first; value < plan_->firstView(); ++value) {
     const PlanValue& buffer = plan_->values[value];
-    int64_t* sizes = frame.bufferDims[value - first];
+    int64_t* sizes = frame.ownDims[value - first];
     int64_t* strides = sizes + kMaxRank;
     int64_t stride = 1, size = uses_[value].denseBytes;
     bool overflows = false;
@@ -75,8 +75,7 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
     const int64_t rows = rowsOf(step, frame.symbols);
     if (rows < 0) [[unlikely]]
       return tooManyRows(*plan_, step);
-    const int64_t blocks =
-        device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
+    const int64_t blocks = device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
     uint64_t size;
     if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(step.accumulators * step.columns), &size))
         [[unlikely]]
@@ -92,8 +91,8 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
 #define CERMET_MAKE_FRAME(frame)                                                                                       \
   Frame frame;                                                                                                         \
   frame.views = static_cast<View*>(alloca(sizeof(View) * plan_->values.size()));                                       \
-  frame.bufferDims = static_cast<int64_t(*)[2 * kMaxRank]>(                                                            \
-      alloca(sizeof(*frame.bufferDims) * (plan_->values.size() - plan_->inputs - plan_->outputs)))
+  frame.ownDims = static_cast<int64_t(*)[2 * kMaxRank]>(                                                               \
+      alloca(sizeof(*frame.ownDims) * (plan_->values.size() - plan_->inputs - plan_->outputs)))
 
 Status Executable::workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const {
   if (count < plan_->inputs)
@@ -121,9 +120,14 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   size_t needed = 0;
   CERMET_RETURN_IF_ERROR(layOut(frame, &needed));
   CERMET_RETURN_IF_ERROR(checkWorkspace(workspace, workspaceSize, needed));
+  CERMET_RETURN_IF_ERROR(deriveViews(frame));
+  if (firstExternal_ && !external_) [[unlikely]]
+    return externalMissing();
   if (device_) {
     const ContextBinding binding(device_->table(), device_->context());
     CERMET_RETURN_IF_ERROR(device_->driver().check(binding.result(), "cuCtxSetCurrent"));
+    if (check_) [[unlikely]]
+      CERMET_RETURN_IF_ERROR(checkOnDevice(stream, tensors, workspace));
     CERMET_RETURN_IF_ERROR(run(stream, frame));
   } else {
     CERMET_RETURN_IF_ERROR(run(stream, frame));
@@ -153,9 +157,9 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
   for (int dim = 0; dim < step.rowRank; ++dim)
     extent[dim] = sizeOf(step.rowSpace[dim], frame.symbols);
   for (const PlanOperand& operand : step.operands) {
-    if (operand.kind != PlanOperandKind::Tile && operand.kind != PlanOperandKind::Row)
+    if (!operand.walksRows())
       continue;
-    const int64_t* strides = frame.views[operand.value].strides;
+    const int64_t* strides = operand.value < 0 ? &kIndexStride : frame.views[operand.value].strides;
     for (int dim = 0; dim < step.rowRank; ++dim)
       stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
     ++walking;
@@ -180,15 +184,16 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
   for (int index = 0; index < operands; ++index) {
     const PlanOperand& operand = step.operands[index];
     RowOperand& argument = arguments.operand[index];
-    argument.base = frame.views[operand.value].base;
-    const bool tile = operand.kind == PlanOperandKind::Tile, row = operand.kind == PlanOperandKind::Row;
+    const bool walks = operand.walksRows(), vectors = operand.movesVectors();
+    argument.base = operand.value < 0 ? nullptr : frame.views[operand.value].base;
+    argument.step = operand.stepDim < 0 ? 1 : frame.views[operand.value].strides[operand.stepDim];
     for (int position = 0; position < kMaxRowExtents; ++position) {
-      const bool used = (tile || row) && position >= unused;
+      const bool used = walks && position >= unused;
       argument.stride[position] = used ? stride[walking][position - unused] : 0;
-      misaligned |= tile ? uint64_t(argument.stride[position]) & uint64_t(step.vector - 1) : 0;
+      misaligned |= vectors ? uint64_t(argument.stride[position]) & uint64_t(step.vector - 1) : 0;
     }
-    walking += tile || row;
-    if (tile || operand.kind == PlanOperandKind::Column)
+    walking += walks;
+    if (vectors)
       misaligned |=
           reinterpret_cast<uintptr_t>(argument.base) & uint64_t(step.vector * uses_[operand.value].denseBytes - 1);
   }
@@ -216,9 +221,9 @@ Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool v
   if (!kernel.fold)
     return {};
   return device_->driver().check(driver.cuLaunchKernel(kernel.fold,
-                                                       static_cast<unsigned>(ceilDivide(step.columns, kFoldTile)),
-                                                       static_cast<unsigned>(step.accumulators), 1, kFoldTile,
-                                                       kFoldTile, 1, 0, onStream, parameters, nullptr),
+                                                       static_cast<unsigned>(ceilDivide(step.columns, kFoldColumns)),
+                                                       static_cast<unsigned>(step.accumulators), 1, kFoldColumns,
+                                                       kFoldSlices, 1, 0, onStream, parameters, nullptr),
                                  "cuLaunchKernel (fold)");
 }
 
@@ -230,7 +235,9 @@ void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vec
   };
   const int64_t rows = arguments.rows;
   const bool worthSharing = rows * step.columns >= kWorthSharing;
-  int64_t parts = kernel.hostFold ? hostPartialRows(rows) : worthSharing ? int64_t(pool_->threads()) * kPartsPerThread : 1;
+  int64_t parts = kernel.hostFold ? hostPartialRows(rows)
+                  : worthSharing  ? int64_t(pool_->threads()) * kPartsPerThread
+                                  : 1;
   parts = std::min(parts, rows);
   arguments.partialRows = kernel.hostFold ? parts : 0;
   Work work{&arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};
@@ -254,29 +261,25 @@ Status Executable::zeroColumnOutputs(const PlanStep& step, void* stream, const F
   for (const PlanOperand& operand : step.operands) {
     if (!operand.output || operand.kind != PlanOperandKind::Column)
       continue;
-    char* base = frame.views[operand.value].base;
-    const size_t bytes = static_cast<size_t>(step.columns * uses_[operand.value].denseBytes);
-    if (device_)
-      CERMET_RETURN_IF_ERROR(device_->driver().check(
-          device_->table().cuMemsetD8Async(static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(base)), 0, bytes,
-                                           static_cast<CUstream>(stream)),
-          "cuMemsetD8Async"));
-    else
-      std::memset(base, 0, bytes);
+    const View& view = frame.views[operand.value];
+    const int64_t element = uses_[operand.value].denseBytes;
+    const int64_t by = operand.stepDim < 0 ? 1 : view.strides[operand.stepDim];
+    const size_t bytes = static_cast<size_t>(by == 1 ? step.columns * element : element);
+    for (int64_t column = 0; column < (by == 1 ? 1 : step.columns); ++column) {
+      char* base = view.base + column * by * element;
+      if (device_)
+        CERMET_RETURN_IF_ERROR(device_->driver().check(
+            device_->table().cuMemsetD8Async(static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(base)), 0, bytes,
+                                             static_cast<CUstream>(stream)),
+            "cuMemsetD8Async"));
+      else
+        std::memset(base, 0, bytes);
+    }
   }
   return {};
 }
 
 Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& frame) const {
-  if (!external_) {
-    std::string names;
-    for (int value : step.externalOperands)
-      names += fmt::format("{}'{}'", names.empty() ? "" : ", ", plan_->values[value].name);
-    return error(CERMET_UNSUPPORTED,
-                 "{}: the plan has the external step {}({}), which Cermet does not run; set a callback with "
-                 "cermet_executable_set_external",
-                 plan_->name, step.name, names);
-  }
   const size_t count = step.externalOperands.size() + step.externalResults.size();
   auto* tensors = static_cast<cermet_tensor*>(alloca(sizeof(cermet_tensor) * std::max<size_t>(count, 1)));
   for (size_t index = 0; index < count; ++index) {

@@ -5,10 +5,10 @@
 namespace cermet {
 
 std::string Executable::place(int value) const {
-  const char* kinds[] = {"input", "output", "buffer"};
+  const char* kinds[] = {"input", "output", "buffer", "view"};
   const PlanValue& described = plan_->values[value];
-  return fmt::format("{}: {} '{}' (tensor {})", plan_->name, kinds[static_cast<int>(described.kind)], described.name,
-                     value);
+  return fmt::format("{}: {} '{}' ({} {})", plan_->name, kinds[static_cast<int>(described.kind)], described.name,
+                     value < plan_->inputs + plan_->outputs ? "tensor" : "value", value);
 }
 
 Status Executable::describeSize(int value, int dim, int64_t given, const Frame& frame) const {
@@ -84,31 +84,59 @@ Status Executable::checkData(const cermet_tensor* tensors) const {
       return error(CERMET_INVALID_ARGUMENT,
                    "{} has stride 0 in a dimension larger than 1; an output needs its own memory", place(value));
   }
-  return check_ && device_ ? checkPointers(tensors) : Status();
+  return {};
 }
 
-// What costs a query of the driver for each tensor.
-Status Executable::checkPointers(const cermet_tensor* tensors) const {
+// What costs a query of the driver for each pointer. The device's context is current.
+Status Executable::checkOnDevice(void* stream, const cermet_tensor* tensors, const void* workspace) const {
+  CERMET_RETURN_IF_ERROR(checkStream(stream));
+  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value)
+    if (tensors[value].data)
+      CERMET_RETURN_IF_ERROR(checkPointer(tensors[value].data, place(value)));
+  return workspace ? checkPointer(workspace, fmt::format("{}: the workspace", plan_->name)) : Status();
+}
+
+Status Executable::checkPointer(const void* pointer, const std::string& what) const {
   constexpr int kMemoryType = 2, kDeviceOrdinal = 9, kIsManaged = 8;
   constexpr int kMemoryTypeDevice = 2;
   const DriverTable& driver = device_->table();
-  const ContextBinding binding(driver, device_->context());
-  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value) {
-    if (!tensors[value].data)
-      continue;
-    const auto address = static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(tensors[value].data));
-    int type = 0, ordinal = -1, managed = 0;
-    if (driver.cuPointerGetAttribute(&managed, kIsManaged, address) == kCudaSuccess && managed)
-      continue; // every device may use it
-    if (driver.cuPointerGetAttribute(&type, kMemoryType, address) != kCudaSuccess || type != kMemoryTypeDevice)
-      return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not memory of a CUDA device", place(value),
-                   fmt::ptr(tensors[value].data));
-    if (driver.cuPointerGetAttribute(&ordinal, kDeviceOrdinal, address) == kCudaSuccess &&
-        ordinal != device_->ordinal())
-      return error(CERMET_INVALID_ARGUMENT, "{} is on device {}, expected device {}", place(value), ordinal,
-                   device_->ordinal());
-  }
+  const auto address = static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(pointer));
+  int type = 0, ordinal = -1, managed = 0;
+  if (driver.cuPointerGetAttribute(&managed, kIsManaged, address) == kCudaSuccess && managed)
+    return {}; // every device may use it
+  if (driver.cuPointerGetAttribute(&type, kMemoryType, address) != kCudaSuccess || type != kMemoryTypeDevice)
+    return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not memory of a CUDA device", what, fmt::ptr(pointer));
+  if (driver.cuPointerGetAttribute(&ordinal, kDeviceOrdinal, address) == kCudaSuccess && ordinal != device_->ordinal())
+    return error(CERMET_INVALID_ARGUMENT, "{} is on device {}, expected device {}", what, ordinal, device_->ordinal());
   return {};
+}
+
+// A stream may be of any context of the device.
+Status Executable::checkStream(void* stream) const {
+  const DriverTable& driver = device_->table();
+  if (!driver.cuStreamGetCtx || !driver.cuCtxGetDevice)
+    return {};
+  CUcontext context = nullptr;
+  CERMET_RETURN_IF_ERROR(
+      device_->driver().check(driver.cuStreamGetCtx(static_cast<CUstream>(stream), &context), "cuStreamGetCtx"));
+  const ContextBinding binding(driver, context);
+  CUdevice device = -1;
+  CERMET_RETURN_IF_ERROR(device_->driver().check(binding.result(), "cuCtxSetCurrent"));
+  CERMET_RETURN_IF_ERROR(device_->driver().check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice"));
+  if (device == device_->properties().handle)
+    return {};
+  return error(CERMET_INVALID_ARGUMENT, "{}: the stream is of CUDA device {}, the plan was prepared for device {}",
+               plan_->name, device, device_->ordinal());
+}
+
+Status Executable::externalMissing() const {
+  std::string names;
+  for (int value : firstExternal_->externalOperands)
+    names += fmt::format("{}'{}'", names.empty() ? "" : ", ", plan_->values[value].name);
+  return error(CERMET_UNSUPPORTED,
+               "{}: the plan has the external step {}({}), which Cermet does not run; set a callback with "
+               "cermet_executable_set_external",
+               plan_->name, firstExternal_->name, names);
 }
 
 Status Executable::checkWorkspace(const void* workspace, size_t given, size_t needed) const {

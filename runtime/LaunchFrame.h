@@ -6,9 +6,9 @@ namespace cermet {
 
 struct Executable::Frame {
   int64_t symbols[kMaxSymbols];
-  View* views;                         // one per value
-  int64_t (*bufferDims)[2 * kMaxRank]; // sizes, then strides, of each buffer
-  uintptr_t workspace = 0;             // a number: places are computed before there is memory
+  View* views;                      // one per value
+  int64_t (*ownDims)[2 * kMaxRank]; // sizes, then strides, of each buffer and view
+  uintptr_t workspace = 0;          // a number: places are computed before there is memory
   float* partials = nullptr;
 };
 

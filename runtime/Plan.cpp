@@ -1,5 +1,6 @@
 #include "runtime/Plan.h"
 #include "runtime/ElementType.h"
+#include "runtime/PlanViews.h"
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -16,7 +17,7 @@ constexpr int64_t kMaxColumns = int64_t(1) << 40;
 constexpr int64_t kMaxSharedBytes = int64_t(1) << 20;
 
 template <typename... Arguments> Status wrong(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
-  return error(CERMET_INTERNAL, "damaged plan: {}", fmt::format(format, std::forward<Arguments>(arguments)...));
+  return damagedPlan(format, std::forward<Arguments>(arguments)...);
 }
 
 int64_t integer(const json& object, const char* field, int64_t low, int64_t high) {
@@ -65,16 +66,20 @@ Status parseValues(const json& values, Plan& plan) {
     value.name = item.at("name").get<std::string>();
     const std::string kind = item.at("kind").get<std::string>();
     const auto dtype = elementType(item.at("dtype").get<std::string>());
-    if (!dtype || (kind != "input" && kind != "output" && kind != "buffer"))
+    constexpr std::string_view kinds[] = {"input", "output", "buffer", "view"};
+    const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
+    if (!dtype || found == std::end(kinds))
       return wrong("value '{}' has kind '{}' and dtype {}", value.name, kind, item.at("dtype").dump());
     value.dtype = *dtype;
-    value.kind = kind == "input" ? ValueKind::Input : kind == "output" ? ValueKind::Output : ValueKind::Buffer;
+    value.kind = static_cast<ValueKind>(found - kinds);
     if (!plan.values.empty() && value.kind < plan.values.back().kind)
-      return wrong("value '{}' is an {} after {}", value.name, kind,
-                   plan.values.back().kind == ValueKind::Output ? "an output" : "a buffer");
+      return wrong("value '{}' of kind '{}' stands after one of kind '{}'", value.name, kind,
+                   kinds[static_cast<int>(plan.values.back().kind)]);
     plan.inputs += value.kind == ValueKind::Input;
     plan.outputs += value.kind == ValueKind::Output;
     CERMET_RETURN_IF_ERROR(parseDims(item.at("dims"), plan, value));
+    if (value.kind == ValueKind::View)
+      CERMET_RETURN_IF_ERROR(parseView(item, value, plan));
     plan.values.push_back(std::move(value));
   }
   return {};
@@ -96,18 +101,18 @@ Status alignRows(const Plan& plan, PlanStep& step, PlanOperand& operand) {
   return {};
 }
 
-bool walksRows(const PlanOperand& operand) {
+bool hasRows(const PlanOperand& operand) {
   return operand.kind == PlanOperandKind::Tile || operand.kind == PlanOperandKind::Row;
 }
 
 // The row space is what the leading dimensions of all tiles and rows broadcast to.
 Status deriveRowSpace(const Plan& plan, PlanStep& step) {
   for (const PlanOperand& operand : step.operands)
-    if (walksRows(operand))
+    if (hasRows(operand))
       step.rowRank = std::max(step.rowRank, plan.values[operand.value].rank - 1);
   std::fill_n(step.rowSpace.begin(), step.rowRank, Dimension{1, -1});
   for (const PlanOperand& operand : step.operands) {
-    if (!walksRows(operand))
+    if (!hasRows(operand))
       continue;
     const PlanValue& value = plan.values[operand.value];
     for (int dim = 0; dim < value.rank - 1; ++dim) {
@@ -116,19 +121,38 @@ Status deriveRowSpace(const Plan& plan, PlanStep& step) {
         extent = value.dims[dim];
     }
   }
-  for (PlanOperand& operand : step.operands)
-    if (walksRows(operand))
+  for (PlanOperand& operand : step.operands) {
+    if (hasRows(operand))
       CERMET_RETURN_IF_ERROR(alignRows(plan, step, operand));
+    if (operand.kind == PlanOperandKind::Index &&
+        std::find(operand.axis.begin() + step.rowRank, operand.axis.end(), 0) != operand.axis.end())
+      return wrong("kernel '{}' has an index along a dimension beyond its {} of rows", step.name, step.rowRank);
+  }
+  return {};
+}
+
+// No memory: a row's number along one dimension of the row space.
+Status parseIndex(const json& item, PlanStep& step) {
+  PlanOperand operand;
+  operand.value = -1;
+  operand.kind = PlanOperandKind::Index;
+  if (item.at("dtype") != "i64" || item.at("output").get<bool>() || item.value("strided", false))
+    return wrong("kernel '{}' has an index operand that is no i64 input", step.name);
+  operand.axis.fill(-1);
+  operand.axis[integer(item, "dim", 0, kMaxRank - 2)] = 0;
+  step.operands.push_back(operand);
   return {};
 }
 
 Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
+  if (item.at("kind") == "index")
+    return parseIndex(item, step);
   PlanOperand operand;
   operand.value = static_cast<int>(integer(item, "value", 0, int64_t(plan.values.size()) - 1));
   operand.output = item.at("output").get<bool>();
   const PlanValue& value = plan.values[operand.value];
   const std::string kind = item.at("kind").get<std::string>();
-  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar"};
+  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar"}; // an index is above
   const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
   if (found == std::end(kinds))
     return wrong("kernel '{}': operand '{}' has kind '{}'", step.name, value.name, kind);
@@ -136,8 +160,8 @@ Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
   if (elementType(item.at("dtype").get<std::string>()) != value.dtype)
     return wrong("kernel '{}': operand '{}' is {}, the value {}", step.name, value.name, item.at("dtype").dump(),
                  elementName(value.dtype));
-  if (operand.output && value.kind == ValueKind::Input)
-    return wrong("kernel '{}' writes input '{}'", step.name, value.name);
+  if (operand.output)
+    CERMET_RETURN_IF_ERROR(checkWritten(plan, operand.value, step.name));
   const Dimension last = value.rank ? value.dims[value.rank - 1] : Dimension{1, -1};
   int64_t elements = 1;
   for (int dim = 0; dim < value.rank; ++dim)
@@ -150,6 +174,11 @@ Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
   if (!fits)
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", step.name,
                  step.columns, value.name, kind);
+  operand.strided = item.value("strided", false);
+  if (operand.strided && operand.kind != PlanOperandKind::Tile && operand.kind != PlanOperandKind::Column)
+    return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile or a column", step.name, value.name,
+                 kind);
+  operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
   step.operands.push_back(operand);
   return {};
 }
@@ -183,7 +212,7 @@ Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
   for (const json& operand : operands) {
     CERMET_RETURN_IF_ERROR(parseOperand(operand, plan, step));
     const PlanOperand& parsed = step.operands.back();
-    columnOutputs += parsed.output && !walksRows(parsed);
+    columnOutputs += parsed.output && !parsed.walksRows();
   }
   if (columnOutputs != step.accumulators)
     return wrong("kernel '{}' has {} accumulators and {} column outputs", step.name, step.accumulators, columnOutputs);
@@ -208,6 +237,8 @@ Status parseExternal(const json& item, const Plan& plan, PlanStep& step) {
       list->push_back(value.get<int>());
     }
   }
+  for (int result : step.externalResults)
+    CERMET_RETURN_IF_ERROR(checkWritten(plan, result, step.name));
   return {};
 }
 

@@ -1,6 +1,6 @@
 // Plan: the compiler's answer to a graph (docs/plan-format.md) as a struct. parsePlan() accepts only what a launch can
 // run without looking again: every index is in range, every dtype known, every operand's dimensions fit the row space
-// of its step. Immutable afterwards.
+// of its step, every view is one of its source where the sizes are known. Immutable afterwards.
 #pragma once
 #include "runtime/RowArguments.h"
 #include "runtime/Status.h"
@@ -25,7 +25,7 @@ struct Dimension {
   bool operator==(const Dimension&) const = default;
 };
 
-enum class ValueKind { Input, Output, Buffer };
+enum class ValueKind { Input, Output, Buffer, View };
 
 struct PlanValue {
   std::string name;
@@ -35,14 +35,35 @@ struct PlanValue {
   std::array<Dimension, kMaxRank> dims{};
 };
 
-enum class PlanOperandKind { Tile, Row, Column, Scalar };
+enum class ViewKind { Slice, Transpose, Reshape, Broadcast };
+
+// How the last values of a plan, which have no memory of their own, are read from another.
+struct PlanView {
+  ViewKind kind = ViewKind::Slice;
+  int source = 0;                             // a value before the view
+  int root = 0;                               // the input, output or buffer that the memory is of
+  bool repeats = false;                       // it is a broadcast or a view of one
+  std::array<int64_t, kMaxRank> starts{};     // Slice
+  std::array<int8_t, kMaxRank> permutation{}; // Transpose: the source's dimension that each dimension is
+};
+
+enum class PlanOperandKind { Tile, Row, Column, Scalar, Index };
 
 struct PlanOperand {
-  int value = 0;
+  int value = 0; // -1: Index, which has none
   PlanOperandKind kind = PlanOperandKind::Tile;
   bool output = false;
-  // For Tile and Row: the value's dimension that moves with each dimension of the step's row space, or -1 (repeats).
+  bool strided = false; // Tile, Column: the last dimension may have any stride
+  int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
+  // For Tile, Row and Index: the value's dimension that moves with each dimension of the step's row space, or -1
+  // (repeats). An index has one dimension, of stride 1.
   std::array<int8_t, kMaxRank> axis{};
+
+  bool walksRows() const {
+    return kind == PlanOperandKind::Tile || kind == PlanOperandKind::Row || kind == PlanOperandKind::Index;
+  }
+  // Its columns are moved as vectors where they are aligned.
+  bool movesVectors() const { return !strided && (kind == PlanOperandKind::Tile || kind == PlanOperandKind::Column); }
 };
 
 enum class StepKind { Kernel, External };
@@ -68,10 +89,15 @@ struct Plan {
   std::string name;
   std::string target;
   std::vector<std::string> symbols;
-  std::vector<PlanValue> values; // inputs, outputs, buffers
+  std::vector<PlanValue> values; // inputs, outputs, buffers, views
+  std::vector<PlanView> views;   // of the last values
   int inputs = 0, outputs = 0;
   std::vector<PlanStep> steps;
   std::string json;
+
+  int firstView() const { return static_cast<int>(values.size() - views.size()); }
+  const PlanView* view(int value) const { return value < firstView() ? nullptr : &views[value - firstView()]; }
+  int root(int value) const { return value < firstView() ? value : view(value)->root; }
 };
 
 // The message says where the text is wrong.

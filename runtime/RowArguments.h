@@ -7,10 +7,13 @@ namespace cermet {
 
 constexpr int kMaxRowExtents = 4;
 constexpr int kMaxOperands = 16;
+// Threads of one block of `fold`: columns by slices of the partial rows (compiler/device/fold.cuh).
+constexpr int kFoldColumns = 32, kFoldSlices = 16;
 
 struct RowOperand {
   char* base;
   int64_t stride[kMaxRowExtents]; // in elements, for the row extents; 0 repeats. Unused for Column and Scalar.
+  int64_t step;                   // in elements, from one column to the next; read where the operand is strided
 };
 
 struct RowArguments {

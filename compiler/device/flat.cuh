@@ -32,7 +32,7 @@ template <class P, int V> DEVICE void flat_kernel(const typename P::Arguments& a
   float none[1][V];
 #pragma unroll
   for (int i = 0; i < V; ++i)
-    P::emit(P::element(tiles, 0, columns, 0, i), values, stores, none, i, i);
+    P::emit(P::element(tiles, 0, columns, 0, column, i), values, stores, none, i, i);
   P::store_tiles(stores, arguments, offsets, column);
   if (column == 0)
     P::store_row(values, arguments, offsets);

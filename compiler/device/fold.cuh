@@ -1,21 +1,24 @@
 // The second stage of a sum over rows: adds the blocks' partial rows in a fixed order, in f64, and rounds
-// once. Blocks are 32 columns by 32 slices of the partial rows; the grid's second dimension is the accumulator.
+// once. Blocks are 32 columns by 16 slices of the partial rows; the grid's second dimension is the accumulator.
 
 template <class P> DEVICE void fold_kernel(const typename P::Arguments& arguments) {
+  constexpr int kSlices = 16;
   const int accumulator = block_row();
   const int column = int(block_index()) * 32 + thread_index() % 32;
   const int slice = thread_index() / 32;
   const float* partials = arguments.partials + accumulator * (arguments.partialRows * P::kColumns);
   double sum = 0;
+  // Unrolled: loads that do not wait for each other.
   if (column < P::kColumns)
-    for (i64 row = slice; row < arguments.partialRows; row += 32)
+#pragma unroll 8
+    for (i64 row = slice; row < arguments.partialRows; row += kSlices)
       sum += partials[row * P::kColumns + column];
 
-  SHARED double shared[32 * 33];
+  SHARED double shared[kSlices * 33];
   shared[slice * 33 + thread_index() % 32] = sum;
   barrier();
 #pragma unroll
-  for (int half = 16; half > 0; half /= 2) {
+  for (int half = kSlices / 2; half > 0; half /= 2) {
     if (slice < half)
       shared[slice * 33 + thread_index() % 32] += shared[(slice + half) * 33 + thread_index() % 32];
     barrier();

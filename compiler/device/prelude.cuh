@@ -14,6 +14,7 @@
 #define SHARED __shared__
 
 typedef long long i64;
+typedef unsigned long long u64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 
@@ -22,6 +23,7 @@ typedef unsigned short u16;
 struct RowOperand {
   char* base;
   i64 stride[4];
+  i64 step;
 };
 
 template <int Operands> struct RowArguments {
@@ -73,6 +75,8 @@ template <> DEVICE float round_to<bf16>(float value) {
 }
 
 DEVICE float float_from_bits(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 bits_from_float(float value) { return __float_as_uint(value); }
+DEVICE float truncate_to_float(i64 value) { return __ll2float_rz(value); }
 
 //===--- Vectors ----------------------------------------------------------------------------------------------------===//
 
@@ -81,6 +85,9 @@ template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * si
 };
 
 template <int Bytes> struct Word;
+template <> struct Word<1> {
+  typedef unsigned char type;
+};
 template <> struct Word<2> {
   typedef u16 type;
 };
@@ -166,3 +173,22 @@ DEVICE float exact_silu(float x) { return x / (1.0f + expf(-x)); }
 DEVICE float fast_silu(float x) { return x * fast_sigmoid(x); }
 DEVICE float exact_divide(float x, float y) { return x / y; }
 DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
+DEVICE float square_root(float x) { return __fsqrt_rn(x); }
+DEVICE float logarithm(float x) { return logf(x); }
+DEVICE float power(float x, float y) { return powf(x, y); }
+DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
+DEVICE float error_function(float x) { return erff(x); }
+DEVICE float normal_cdf(float x) { return normcdff(x); }
+DEVICE float absolute(float x) { return fabsf(x); }
+DEVICE float remainder_of(float x, float y) { return fmodf(x, y); }
+// NaN if one is NaN.
+DEVICE float maximum(float x, float y) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
+DEVICE float minimum(float x, float y) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}

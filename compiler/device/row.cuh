@@ -10,7 +10,9 @@
 //   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
 //   Row                           per-row values: loads, finished reductions and what follows from them
 //   Element                       one element's inputs, in f32
-//   reduce<S>(element, row, sums) adds the element's share to the reductions that end stage S
+//   begin<S>(sums)                what the reductions that end stage S start from, where that is not 0
+//   reduce<S>(element, row, sums) adds the element's share to them
+//   combine<S>(n, a, b)           two threads' shares of the n-th of them
 //   keep_tiles(tiles)             keep_packed on each of them
 //   finish<S>(row, sums)          per-row arithmetic after them
 //   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
@@ -39,15 +41,15 @@ DEVICE void add_compensated(float& sum, float& lost, float value) {
   sum = grown;
 }
 
-// Sums each of Count values over the group's threads; every thread receives the result. `parity` alternates between two
-// scratch areas, so that one barrier per call is enough.
-template <class P, int Count> DEVICE void group_sum(float (&values)[Count], float* scratch, int& parity) {
+// Combines each of Count values of stage S over the group's threads; every thread receives the result. `parity`
+// alternates between two scratch areas, so that one barrier per call is enough.
+template <class P, int S, int Count> DEVICE void group_reduce(float (&values)[Count], float* scratch, int& parity) {
   constexpr int kLanes = P::kThreadsPerRow < 32 ? P::kThreadsPerRow : 32;
 #pragma unroll
   for (int n = 0; n < Count; ++n)
 #pragma unroll
     for (int mask = kLanes / 2; mask > 0; mask /= 2)
-      values[n] += shuffle_xor(values[n], mask);
+      values[n] = P::template combine<S>(n, values[n], shuffle_xor(values[n], mask));
   if constexpr (P::kThreadsPerRow > 32) {
     constexpr int kWarps = P::kThreads / 32, kPerRow = P::kThreadsPerRow / 32;
     float* area = scratch + parity * (P::kMostReductions * kWarps);
@@ -61,11 +63,11 @@ template <class P, int Count> DEVICE void group_sum(float (&values)[Count], floa
     const int first = warp / kPerRow * kPerRow;
 #pragma unroll
     for (int n = 0; n < Count; ++n) {
-      float sum = area[n * kWarps + first];
+      float value = area[n * kWarps + first];
 #pragma unroll
       for (int i = 1; i < kPerRow; ++i)
-        sum += area[n * kWarps + first + i];
-      values[n] = sum;
+        value = P::template combine<S>(n, value, area[n * kWarps + first + i]);
+      values[n] = value;
     }
   }
 }
@@ -77,6 +79,7 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, typename P::Row& values, 
   if constexpr (S + 1 < P::kStageCount) {
     typedef RowShape<P, V> Shape;
     float sums[P::template Reductions<S>::kCount] = {};
+    P::template begin<S>(sums);
     constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
 #pragma unroll kUnroll
     for (int step = 0; step < Shape::kSteps; ++step) {
@@ -87,10 +90,10 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, typename P::Row& values, 
           load(step, column);
 #pragma unroll
         for (int i = 0; i < V; ++i)
-          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, i), values, sums);
+          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums);
       }
     }
-    group_sum<P>(sums, scratch, parity);
+    group_reduce<P, S>(sums, scratch, parity);
     P::keep_tiles(tiles);
     P::template finish<S>(values, sums);
     run_stages<P, V, S + 1>(tiles, columns, values, scratch, parity, lane, load);
@@ -197,7 +200,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
         typename P::template Stores<V> stores;
 #pragma unroll
         for (int i = 0; i < V; ++i)
-          P::emit(P::element(tiles, tileSlot, columns, columnSlot, i), values, stores, accumulators, i,
+          P::emit(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, stores, accumulators, i,
                   P::kAccumulators > 0 ? columnSlot * V + i : i);
         P::store_tiles(stores, arguments, offsets, column);
         if constexpr (P::kAccumulators > 0 && !P::template kCached<V>)

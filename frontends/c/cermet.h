@@ -132,9 +132,9 @@ CERMET_API void cermet_string_free(char* text);
 
 typedef struct cermet_executable cermet_executable;
 
-/* Gets every kernel of the plan (memory, directory, else compile) and loads it. `device` is a CUDA ordinal, ignored for
- * host plans. Where the driver can tell that a stream of the device is being captured, fails with CERMET_CAPTURING rather
- * than load; it never invalidates a capture. */
+/* Gets every kernel of the plan (memory, directory, else compile, several at once) and loads it. `device` is a CUDA
+ * ordinal, ignored for host plans. Where the driver can tell that a stream of the device is being captured, fails with
+ * CERMET_CAPTURING rather than load; it never invalidates a capture. */
 CERMET_API cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
                                         cermet_executable** executable);
 /* Kernels stay loaded for the life of the context: a captured graph may still hold them. */
@@ -154,9 +154,9 @@ CERMET_API cermet_status cermet_workspace_size(const cermet_executable* executab
                                                int32_t count, size_t* size);
 
 /* Runs the plan on `stream` (a CUstream; ignored on host, where the call returns when the work is done). `tensors` are
- * the inputs then the outputs, in the plan's order. Rows may have any stride; the last dimension must have stride 1.
- * Zero rows is legal. Outputs must not overlap inputs. The workspace is 256-byte aligned, on the same device, and may be
- * reused by later work of the same stream. */
+ * the inputs then the outputs, in the plan's order. Rows may have any stride; the last dimension must have stride 1
+ * where a kernel moves vectors along it. Zero rows is legal. Outputs must not overlap inputs. The workspace is 256-byte
+ * aligned, on the same device, and may be reused by later work of the same stream. */
 CERMET_API cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
                                        int32_t count, void* workspace, size_t workspace_size);
 

@@ -1,6 +1,5 @@
 #include "frontends/tools/Commands.h"
 #include "runtime/Target.h"
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -37,30 +36,34 @@ Result<std::string> readGraph(const std::string& file) {
   return text.str();
 }
 
-static Status compileFor(Context& context, const std::string& text, const std::string& target, std::string* json) {
-  const auto plan = context.compile(text, target);
-  if (!plan.ok())
-    return plan.status();
-  *json = (*plan)->json;
-  fmt::print("{} for {}: {} step{}\n", (*plan)->name, (*plan)->target, (*plan)->steps.size(),
-             (*plan)->steps.size() == 1 ? "" : "s");
-  for (const PlanStep& step : (*plan)->steps) {
-    if (step.kind == StepKind::External) {
-      fmt::print("  {:<28} external, run by the caller\n", step.name);
-      continue;
+using Plans = std::vector<std::shared_ptr<const Plan>>;
+
+// All kernels of all plans, several at once.
+static Result<std::vector<Context::KernelImage>> compileKernels(Context& context, const Plans& plans) {
+  std::vector<std::string> specs;
+  for (const auto& plan : plans)
+    for (const PlanStep& step : plan->steps)
+      if (step.kind == StepKind::Kernel)
+        specs.push_back(step.spec);
+  return context.kernelImages(specs);
+}
+
+static void printPlans(const Plans& plans, const std::vector<Context::KernelImage>& images) {
+  auto image = images.begin();
+  for (const auto& plan : plans) {
+    fmt::print("{} for {}: {} step{}\n", plan->name, plan->target, plan->steps.size(),
+               plan->steps.size() == 1 ? "" : "s");
+    for (const PlanStep& step : plan->steps) {
+      if (step.kind == StepKind::External) {
+        fmt::print("  {:<28} external, run by the caller\n", step.name);
+        continue;
+      }
+      const int64_t took = image->compileMicroseconds;
+      fmt::print("  {:<28} {:>8} bytes, {}\n", step.name, image->payload->size(),
+                 took < 0 ? "from the cache" : fmt::format("compiled in {} ms", (took + 500) / 1000));
+      ++image;
     }
-    const cermet_counters before = context.counters().snapshot();
-    const auto start = std::chrono::steady_clock::now();
-    const auto image = context.kernelImage(step.spec);
-    if (!image.ok())
-      return image.status();
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    const cermet_counters after = context.counters().snapshot();
-    const bool compiled = after.kernels_compiled > before.kernels_compiled;
-    fmt::print("  {:<28} {:>8} bytes, {}\n", step.name, (*image)->size(),
-               compiled ? fmt::format("compiled in {:.0f} ms", took.count()) : "from the cache");
   }
-  return {};
 }
 
 Status compileCommand(const Common& common, const CompileOptions& options) {
@@ -85,10 +88,18 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
   if (writesPlan && targets.size() != 1)
     return error(CERMET_INVALID_ARGUMENT, "{} targets given, expected one when the plan is written to '{}'",
                  targets.size(), options.output);
-  std::string json;
-  for (const std::string& target : targets)
-    CERMET_RETURN_IF_ERROR(compileFor(**context, *text, target, &json));
-  if (writesPlan && !(std::ofstream(options.output) << json << '\n'))
+  Plans plans;
+  for (const std::string& target : targets) {
+    auto plan = (*context)->compile(*text, target);
+    if (!plan.ok())
+      return plan.status();
+    plans.push_back(std::move(*plan));
+  }
+  const auto images = compileKernels(**context, plans);
+  if (!images.ok())
+    return images.status();
+  printPlans(plans, *images);
+  if (writesPlan && !(std::ofstream(options.output) << plans.front()->json << '\n'))
     return error(CERMET_INTERNAL, "cannot write '{}'", options.output);
   if ((*context)->counters().cacheFailures > 0 && !options.output.empty())
     return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", with.cacheDirectory);

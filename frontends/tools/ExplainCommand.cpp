@@ -44,9 +44,13 @@ static void printSteps(const json& plan) {
     fmt::print("  kernel {:<24} {:<4} {} columns, {} threads, vectors of {}{}\n", step.at("name").get<std::string>(),
                step.at("skeleton").get<std::string>(), step.at("columns").dump(), step.at("threads").dump(),
                step.at("vector").dump(), step.at("accumulators") == 0 ? "" : ", sums over rows");
-    for (const json& operand : step.at("operands"))
+    for (const json& operand : step.at("operands")) {
+      const bool index = operand.at("kind") == "index"; // a row's number, no value
       fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
-                 operand.at("kind").get<std::string>(), dimsText(values.at(operand.at("value").get<size_t>())));
+                 operand.at("kind").get<std::string>(),
+                 index ? fmt::format("of row dimension {}", operand.at("dim").dump())
+                       : dimsText(values.at(operand.at("value").get<size_t>())));
+    }
   }
 }
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, the GPU tests, the
-# benchmarks, the C example and the launch benchmark, the commit, and every wheel in .gpu/wheels (peers to compare with,
+# benchmarks, the tool, the fuzz, the C example and the launch benchmark, the commit, and every wheel in .gpu/wheels (peers to compare with,
 # e.g. Liger-Kernel). There: bash tests/gpu/check.sh
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 
 limit_mb=60
+targets=(cermet_bench_launch cermet_example cermet_tool fuzz)
+binaries=(cermet_bench_launch cermet_example cermet fuzz)
 setup_packages
 setup_environment
-setup_build cermet_bench_launch cermet_example
+setup_build "${targets[@]}"
 
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT
@@ -17,11 +19,12 @@ step "wheel" wheel.log "$python" -m pip wheel --disable-pip-version-check --no-b
   --config-settings=build-dir=build --config-settings=install.strip=true -w "$staging/wheels" .
 step "CMake configure (tests again)" configure.log cmake --preset default -DCERMET_TESTS=ON
 for peer in .gpu/wheels/*.whl; do [ ! -e "$peer" ] || cp "$peer" "$staging/wheels/"; done
-for binary in cermet_bench_launch cermet_example; do
+for binary in "${binaries[@]}"; do
   [ -x "build/bin/$binary" ] || fail "build/bin/$binary is missing; did the build leave it out?"
   strip -o "$staging/bin/$binary" "build/bin/$binary"
 done
 cp -r tests/gpu "$staging/tests/gpu"
+cp -r tests/graphs "$staging/tests/graphs"
 [ ! -d tests/python ] || cp -r tests/python "$staging/tests/python"
 mkdir "$staging/bench" && cp bench/*.py "$staging/bench/"
 find "$staging" -name __pycache__ -prune -exec rm -rf {} +

@@ -279,3 +279,30 @@ def test_launch_on_a_thread_without_a_context(region):
         pool.submit(program.launch, 0, tensors).result()
     torch.cuda.synchronize()
     assert error(y, regions.exact("rms_norm", x, weight)[0]) < 1e-2
+
+
+def check_rows(pattern, inputs, cotangents, outputs, gradients, rows) -> None:
+    """Some rows against float64; a weight's gradient is left out."""
+    def take(tensor):
+        return tensor if tensor.dim() == 1 else tensor[rows]
+    chosen, weights = [take(t) for t in inputs], regions.HAS_WEIGHT[pattern]
+    compare(pattern, "bf16", chosen, [take(c) for c in cotangents], [take(o) for o in outputs],
+            [take(g) for g in gradients[:-1]] if weights else [take(g) for g in gradients])
+
+
+@pytest.mark.parametrize("pattern", regions.PATTERNS)
+@pytest.mark.parametrize("columns", (127, 128))
+def test_a_million_rows(region, pattern, columns):
+    rows = 1 << 20
+    inputs, cotangents = draw(pattern, "bf16", (rows, columns))
+    outputs, gradients = run_both(region(pattern, "bf16", columns), inputs, cotangents)
+    compare(pattern, "bf16", inputs, cotangents, outputs, gradients)
+
+
+@pytest.mark.parametrize("pattern", ("rms_norm", "glu"))
+def test_more_than_two_to_the_31_elements(region, pattern):
+    rows, columns = (1 << 31) // 4096 + 3, 4096
+    inputs, cotangents = draw(pattern, "bf16", (rows, columns))
+    outputs, gradients = run_both(region(pattern, "bf16", columns), inputs, cotangents)
+    last = torch.tensor([0, 1, rows // 2, rows - 4, rows - 3, rows - 2, rows - 1], device="cuda")
+    check_rows(pattern, inputs, cotangents, outputs, gradients, last)

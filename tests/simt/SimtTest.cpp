@@ -1,10 +1,9 @@
 // The CUDA text of real plans, run on the CPU by the machine of Machine.h under AddressSanitizer and UBSan, against the
 // float64 interpreter; and the controls: each kind of mistake, planted, must be found.
 #include "compiler/CompilerApi.h"
-#include "compiler/EmitCuda.h"
-#include "runtime/RowArguments.h"
-#include "tests/simt/Library.h"
-#include "tests/simt/Machine.h"
+#include "frontends/tools/Numbers.h"
+#include "runtime/ElementType.h"
+#include "tests/simt/Plans.h"
 
 #include <cmath>
 #include <cstring>
@@ -19,101 +18,75 @@ namespace cermet::simt {
 namespace {
 
 using nlohmann::json;
+using Symbols = std::map<std::string, int64_t>;
 
-//===--- Asking the compiler
-//------------------------------------------------------------------------------------------//
+//===--- Asking the compiler -----------------------------------------------------------------------------------------===//
 
 const cermet_compiler_table& compiler() {
   return *cermet_compiler_table_v1();
 }
 const cermet_compiler_options kOptions = {"", ""};
 
-json answer(cermet_status status, cermet_buffer& text, cermet_buffer& error) {
+std::string answer(cermet_status status, cermet_buffer& text, cermet_buffer& error) {
   cermet_buffer& used = status == CERMET_OK ? text : error;
-  const std::string content(used.data, used.size);
+  std::string content(used.data, used.size);
   compiler().release(&used);
   if (status != CERMET_OK)
     throw std::runtime_error(content);
-  return json::parse(content);
+  return content;
 }
 
-json plan(const std::string& text) {
+Plan planOf(const std::string& text) {
   cermet_buffer result{}, error{};
-  return answer(compiler().compile(text.data(), text.size(), "sm_90", &kOptions, &result, &error), result, error);
+  auto plan = parsePlan(
+      answer(compiler().compile(text.data(), text.size(), "sm_90", &kOptions, &result, &error), result, error));
+  if (!plan.ok())
+    throw std::runtime_error(plan.status().message());
+  return std::move(*plan);
 }
 
 json gradient(const std::string& text, const std::vector<uint8_t>& wanted) {
   cermet_buffer result{}, error{};
-  return answer(compiler().differentiate(text.data(), text.size(), wanted.data(), int32_t(wanted.size()), &kOptions,
-                                         &result, &error),
-                result, error);
+  return json::parse(answer(compiler().differentiate(text.data(), text.size(), wanted.data(), int32_t(wanted.size()),
+                                                     &kOptions, &result, &error),
+                            result, error));
 }
 
-//===--- Tensors
-//------------------------------------------------------------------------------------------------------//
+//===--- Tensors -----------------------------------------------------------------------------------------------------===//
 
-int bytesOf(const std::string& dtype) {
-  return dtype == "f32" ? 4 : 2;
-}
+// How tensors lie in memory, in elements.
+struct Layout {
+  int64_t pad = 0;   // rows are as many vectors apart beyond their width at every level, so that no two extents collapse
+  int64_t shift = 0; // of every base, off its allocation
+  int64_t step = 1;  // from one column of a strided input to the next
+};
 
-double decode(const char* at, const std::string& dtype) {
-  if (dtype == "f32") {
-    float value;
-    std::memcpy(&value, at, 4);
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, at, 2);
-  if (dtype == "bf16") {
-    const uint32_t wide = uint32_t(bits) << 16;
-    float value;
-    std::memcpy(&value, &wide, 4);
-    return value;
-  }
-  _Float16 value;
-  std::memcpy(&value, &bits, 2);
-  return double(value);
-}
-
-void encode(char* at, const std::string& dtype, float value) {
-  if (dtype == "f32") {
-    std::memcpy(at, &value, 4);
-  } else if (dtype == "bf16") {
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    const uint16_t half = uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-    std::memcpy(at, &half, 2);
-  } else {
-    const _Float16 half = _Float16(value);
-    std::memcpy(at, &half, 2);
-  }
-}
-
-// A tensor in memory of exactly its extent, so that AddressSanitizer sees the byte after it. Rows are `pad` elements
-// apart beyond their width at every level, so that no two extents collapse when pad is not 0.
+// A tensor in memory of exactly its extent, so that AddressSanitizer sees the byte after it.
 struct Tensor {
-  std::string dtype;
+  cermet_dtype dtype;
   std::vector<int64_t> shape, strides;
   std::unique_ptr<char[]> memory;
   char* base = nullptr;
   int64_t elements = 1;
 
-  Tensor(const json& value, const std::map<std::string, int64_t>& symbols, int64_t pad, int64_t shift)
-      : dtype(value["dtype"]) {
-    for (const json& dim : value["dims"])
-      shape.push_back(dim.is_string() ? symbols.at(dim) : dim.get<int64_t>());
+  Tensor(const Plan& plan, const PlanValue& value, const Symbols& symbols, const Layout& layout) : dtype(value.dtype) {
+    for (int dim = 0; dim < value.rank; ++dim) {
+      const Dimension& dimension = value.dims[dim];
+      shape.push_back(dimension.symbolic() ? symbols.at(plan.symbols[dimension.symbol]) : dimension.size);
+    }
     strides.resize(shape.size());
-    int64_t span = 1;
+    int64_t span = 1, next = layout.step;
     for (int k = int(shape.size()) - 1; k >= 0; --k) {
-      strides[k] = k + 1 == int(shape.size()) ? 1 : strides[k + 1] * shape[k + 1] + pad;
+      strides[k] = next;
+      next = next * shape[k] + layout.pad;
       span += (shape[k] - 1) * strides[k];
       elements *= shape[k];
     }
-    const size_t size = size_t(span + shift) * bytesOf(dtype);
-    memory.reset(new char[size]);
-    base = memory.get() + shift * bytesOf(dtype);
-    for (int64_t i = 0; i < span; ++i)
-      encode(base + i * bytesOf(dtype), dtype, NAN);
+    const int width = elementBytes(dtype);
+    const size_t bytes = size_t(span + layout.shift) * width;
+    memory.reset(new char[bytes]);
+    std::memset(memory.get(), 0xff, bytes); // NaN in every float type
+    base = memory.get() + layout.shift * width;
   }
   char* at(int64_t index) const {
     int64_t offset = 0;
@@ -121,121 +94,71 @@ struct Tensor {
       offset += index % shape[k] * strides[k];
       index /= shape[k];
     }
-    return base + offset * bytesOf(dtype);
+    return base + offset * elementBytes(dtype);
   }
   void randomise(std::mt19937_64& random, bool positive) {
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < elements; ++i) {
       const float value = normal(random);
-      encode(at(i), dtype, positive ? 0.5f + std::fabs(value) : value);
+      const double number = dtype == CERMET_I1          ? double(random() % 2)
+                            : !tools::isFloat(dtype) ? double(random() % 100) - (dtype == CERMET_U8 ? 0 : 50)
+                            : positive               ? 0.5f + std::fabs(value)
+                                                     : value;
+      tools::writeNumber(at(i), dtype, 0, number);
     }
   }
   std::vector<double> values() const {
     std::vector<double> result(elements);
     for (int64_t i = 0; i < elements; ++i)
-      result[i] = decode(at(i), dtype);
+      result[i] = tools::readNumber(at(i), dtype, 0);
     return result;
   }
 };
 
-int32_t dtypeCode(const std::string& dtype) {
-  return dtype == "f32" ? CERMET_F32 : dtype == "bf16" ? CERMET_BF16 : CERMET_F16;
-}
-
-//===--- Running one kernel step
-//--------------------------------------------------------------------------------------//
+//===--- Running a plan ------------------------------------------------------------------------------------------------===//
 
 struct Outcome {
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors; // inputs, then outputs
   std::string machineError;
 };
 
-struct Options {
-  bool scalar = false;
-  uint64_t seed = 1;
-  int64_t blocks = 2;    // of a persistent kernel
-  int64_t pad = 0;       // see Tensor
-  int64_t extraRows = 0; // how much larger the outermost extent is in the arguments than in memory
-  int64_t shift = 0;     // elements by which every base is off its allocation
-};
-
-Outcome runStep(const json& plan, const Library& library, const KernelSpec& spec,
-                const std::map<std::string, int64_t>& symbols, const Options& options) {
-  const json& step = plan["steps"][0];
-  Outcome run;
+Outcome runPlan(const Plan& plan, const PlanKernels& kernels, const Symbols& symbols, const PlanOptions& options,
+                const Layout& layout) {
+  Outcome outcome;
   std::mt19937_64 random(options.seed);
-  const int64_t vector = options.scalar ? 1 : spec.schedule.vector;
-  for (const json& value : plan["values"]) {
-    run.tensors.emplace_back(value, symbols, options.pad * vector, options.scalar ? 1 : options.shift);
-    if (value["kind"] == "input")
-      run.tensors.back().randomise(random, value["name"].get<std::string>().rfind("saved", 0) == 0);
+  std::vector<bool> strided(plan.values.size());
+  int vector = 1;
+  for (const PlanStep& step : plan.steps) {
+    vector = std::max(vector, step.vector);
+    for (const PlanOperand& operand : step.operands)
+      if (operand.strided)
+        strided[operand.value] = true;
   }
-
-  RowArguments arguments{};
-  std::vector<int64_t> extents;
-  for (const json& operand : step["operands"]) {
-    const Tensor& tensor = run.tensors[operand["value"]];
-    if (operand["kind"] == "tile")
-      extents.assign(tensor.shape.begin(), tensor.shape.end() - 1);
+  for (int i = 0; i < plan.inputs + plan.outputs; ++i) {
+    Layout own = layout;
+    own.pad *= options.scalar ? 1 : vector;
+    own.shift = options.scalar ? 1 : layout.shift;
+    own.step = strided[i] ? layout.step : 1;
+    outcome.tensors.emplace_back(plan, plan.values[i], symbols, own);
+    if (i < plan.inputs)
+      outcome.tensors.back().randomise(random, plan.values[i].name.rfind("saved", 0) == 0);
   }
-  extents.front() += options.extraRows;
-  arguments.rows = 1;
-  arguments.rowRank = int64_t(extents.size());
-  std::fill(arguments.extent, arguments.extent + 4, 1);
-  for (size_t k = 0; k < extents.size(); ++k) {
-    arguments.extent[4 - extents.size() + k] = extents[k];
-    arguments.rows *= extents[k];
-  }
-  int index = 0;
-  for (const json& operand : step["operands"]) {
-    const Tensor& tensor = run.tensors[operand["value"]];
-    RowOperand& target = arguments.operand[index++];
-    target.base = tensor.base;
-    if (operand["kind"] == "tile" || operand["kind"] == "row")
-      for (size_t k = 0; k < extents.size(); ++k)
-        target.stride[4 - extents.size() + k] = tensor.strides[k];
-  }
-
-  const Schedule& schedule = spec.schedule;
-  const int64_t groups =
-      schedule.skeleton == Skeleton::Flat
-          ? (arguments.rows * spec.program.columns / vector + schedule.threads - 1) / schedule.threads
-          : (arguments.rows + schedule.threads / schedule.threadsPerRow - 1) /
-                (schedule.threads / schedule.threadsPerRow);
-  Grid grid{schedule.blocksPerSm ? std::min(groups, options.blocks) : groups, 1, schedule.threads,
-            schedule.sharedBytes};
-  arguments.partialRows = grid.x;
-  const int accumulators = step["accumulators"];
-  std::vector<float> partials(size_t(accumulators) * grid.x * spec.program.columns, NAN);
-  arguments.partials = partials.data();
-
-  const KernelEntries entries = kernelEntries(spec);
-  run.machineError = simt::run(library.kernel(options.scalar ? entries.scalar : entries.vector), library.calls(),
-                               &arguments, grid, options.seed);
-  if (run.machineError.empty() && accumulators > 0)
-    run.machineError = simt::run(library.kernel(entries.fold), library.calls(), &arguments,
-                                 {(spec.program.columns + 31) / 32, accumulators, 1024, 0}, options.seed + 1);
-  return run;
+  std::vector<cermet_tensor> arguments;
+  for (const Tensor& tensor : outcome.tensors)
+    arguments.push_back(
+        {tensor.base, tensor.shape.data(), tensor.strides.data(), int32_t(tensor.shape.size()), tensor.dtype});
+  outcome.machineError = run(plan, kernels, arguments, options);
+  return outcome;
 }
 
-KernelSpec specOf(const json& plan) {
-  EXPECT_EQ(plan["steps"].size(), 1u);
-  KernelSpec spec;
-  const std::string problem = parse(plan["steps"][0]["spec"].get<std::string>(), spec);
-  if (!problem.empty())
-    throw std::runtime_error(problem);
-  return spec;
-}
-
-std::vector<std::vector<double>> interpret(const std::string& text, const json& plan, const Outcome& run,
-                                           bool honourCasts) {
+std::vector<std::vector<double>> interpret(const std::string& text, const Outcome& run, bool honourCasts) {
   std::vector<std::vector<double>> data;
   std::vector<cermet_tensor> tensors;
-  for (size_t i = 0; i < run.tensors.size(); ++i)
-    data.push_back(run.tensors[i].values());
-  for (size_t i = 0; i < run.tensors.size(); ++i)
+  for (const Tensor& tensor : run.tensors)
+    data.push_back(tensor.values());
+  for (size_t i = 0; i < data.size(); ++i)
     tensors.push_back({data[i].data(), run.tensors[i].shape.data(), nullptr, int32_t(run.tensors[i].shape.size()),
-                       dtypeCode(run.tensors[i].dtype)});
+                       run.tensors[i].dtype});
   cermet_buffer error{};
   if (compiler().interpret(text.data(), text.size(), honourCasts, tensors.data(), int32_t(tensors.size()), &error) !=
       CERMET_OK)
@@ -252,32 +175,29 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(difference / std::max(norm, 1e-300));
 }
 
-// The kernel may stray from float64 by no more than the traced program itself does, plus f32's own noise.
-void expectRight(const std::string& text, const json& plan, const Outcome& run, const std::string& what) {
+// The plan may stray from float64 by no more than the traced program itself does, plus f32's own noise; integers and
+// conditions not at all.
+void expectRight(const std::string& text, const Plan& plan, const Outcome& run, const std::string& what) {
   ASSERT_EQ(run.machineError, "") << what;
-  const auto truth = interpret(text, plan, run, false), traced = interpret(text, plan, run, true);
-  for (size_t i = 0; i < run.tensors.size(); ++i) {
-    if (plan["values"][i]["kind"] != "output")
-      continue;
+  const auto truth = interpret(text, run, false), traced = interpret(text, run, true);
+  for (size_t i = plan.inputs; i < run.tensors.size(); ++i) {
     const double ours = distance(run.tensors[i].values(), truth[i]), theirs = distance(traced[i], truth[i]);
-    EXPECT_LE(ours, 1.05 * theirs + 1e-6)
-        << what << ": output " << plan["values"][i]["name"] << ", traced error " << theirs;
+    EXPECT_LE(ours, tools::isFloat(run.tensors[i].dtype) ? 1.05 * theirs + 1e-6 : 0)
+        << what << ": output " << plan.values[i].name << ", traced error " << theirs;
   }
 }
 
-void check(const std::string& text, const std::map<std::string, int64_t>& symbols) {
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
-  const Library library(emitKernel(spec));
+void check(const std::string& text, const Symbols& symbols, int64_t step = 1) {
+  const Plan plan = planOf(text);
+  const PlanKernels kernels(plan);
   for (bool scalar : {false, true})
     for (int64_t pad : {0, 3}) {
-      Options options;
+      PlanOptions options;
       options.scalar = scalar;
-      options.pad = pad;
       options.seed = std::random_device{}();
-      const Outcome run = runStep(compiled, library, spec, symbols, options);
-      expectRight(text, compiled, run,
-                  fmt::format("{}, {} entry, pad {}, seed {}", spec.program.name, scalar ? "scalar" : "vector", pad,
+      const Outcome run = runPlan(plan, kernels, symbols, options, {pad, 0, step});
+      expectRight(text, plan, run,
+                  fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector", pad,
                               options.seed));
     }
 }
@@ -320,7 +240,7 @@ struct Case {
 
 class Simt : public testing::TestWithParam<Case> {
 protected:
-  std::map<std::string, int64_t> symbols() const { return {{"r0", GetParam().r0}, {"r1", GetParam().r1}}; }
+  Symbols symbols() const { return {{"r0", GetParam().r0}, {"r1", GetParam().r1}}; }
 };
 
 TEST_P(Simt, RmsNorm) {
@@ -350,8 +270,90 @@ INSTANTIATE_TEST_SUITE_P(Widths, Simt,
                                          Case{4096, "bf16", 2, 2}, Case{1536, "f32", 2, 2}, Case{70000, "bf16", 1, 2}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
 
-//===--- Controls
-//-----------------------------------------------------------------------------------------------------//
+// A function over tiles of 5 x 7 x columns.
+std::string graphOf(const std::string& signature, const std::string& body) {
+  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f{} {{\n{}}} }}", signature, body);
+}
+const Symbols kRows{{"r0", 5}, {"r1", 7}};
+std::string rowOf(const std::string& dtype) {
+  return tile(1, dtype);
+}
+
+TEST(SimtValues, LargestAndSmallest) {
+  for (int64_t columns : {3, 100, 1536}) {
+    const std::string t = tile(columns, "f32"), r = rowOf("f32");
+    check(graphOf(fmt::format("(%x: {0}) -> ({0}, {1})", t, r),
+                  fmt::format("%0 = cermet.reduce_max %x : {0} to {1}\n%1 = cermet.reduce_min %x : {0} to {1}\n"
+                              "%2 = cermet.broadcast %0 : {1} to {0}\n%3 = cermet.sub %x, %2 : {0}\n"
+                              "return %3, %1 : {0}, {1}\n",
+                              t, r)),
+          kRows);
+  }
+}
+
+TEST(SimtValues, Softmax) {
+  const std::string t = tile(200, "f32"), r = rowOf("f32");
+  const std::string text =
+      graphOf(fmt::format("(%x: {0}) -> {0}", t),
+              fmt::format("%0 = cermet.reduce_max %x : {0} to {1}\n%1 = cermet.broadcast %0 : {1} to {0}\n"
+                          "%2 = cermet.sub %x, %1 : {0}\n%3 = cermet.exp %2 : {0}\n"
+                          "%4 = cermet.reduce_sum %3 : {0} to {1}\n%5 = cermet.broadcast %4 : {1} to {0}\n"
+                          "%6 = cermet.div %3, %5 : {0}\nreturn %6 : {0}\n",
+                          t, r));
+  check(text, kRows);
+  check(gradient(text, {1})["backward"], kRows);
+}
+
+TEST(SimtValues, Conditions) {
+  const std::string t = tile(48, "bf16"), b = tile(48, "i1");
+  check(graphOf(fmt::format("(%x: {0}, %y: {0}, %m: {1}) -> ({0}, {1})", t, b),
+                fmt::format("%0 = cermet.compare \"lt\", %x, %y : {0} to {1}\n%1 = cermet.min %0, %m : {1}\n"
+                            "%2 = cermet.select %1, %x, %y : {1}, {0}\nreturn %2, %1 : {0}, {1}\n",
+                            t, b)),
+        kRows);
+}
+
+TEST(SimtValues, IntegersOfEveryWidth) {
+  for (const char* dtype : {"i64", "i32", "i16", "i8", "ui8"}) {
+    SCOPED_TRACE(dtype);
+    const std::string t = tile(40, dtype), f = tile(40, "f32");
+    check(graphOf(fmt::format("(%x: {0}, %y: {0}) -> ({0}, {1})", t, f),
+                  fmt::format("%0 = cermet.mul %x, %y : {0}\n%1 = cermet.sub %0, %y : {0}\n%2 = cermet.max %1, %x : {0}\n"
+                              "%3 = cermet.cast %x : {0} to {1}\nreturn %2, %3 : {0}, {1}\n",
+                              t, f)),
+          kRows);
+  }
+}
+
+TEST(SimtValues, AStridedOperand) {
+  const std::string t = tile(33, "f16");
+  for (int64_t step : {1, 2, 5})
+    check(graphOf(fmt::format("(%x: {0} {{cermet.strides = array<i64: -1, -1, -1>}}, %y: {0}) -> {0}", t),
+                  fmt::format("%0 = cermet.mul %x, %y : {0}\nreturn %0 : {0}\n", t)),
+          kRows, step);
+}
+
+TEST(SimtValues, AnIndexOperand) {
+  const std::string t = tile(16, "f32"), i = tile(16, "i64"), b = tile(16, "i1");
+  check(graphOf(fmt::format("(%x: {0}) -> {0}", t),
+                fmt::format("%0 = cermet.iota 1 : {1}\n%1 = cermet.iota 2 : {1}\n"
+                            "%2 = cermet.compare \"ge\", %0, %1 : {1} to {2}\n%3 = cermet.constant -1.0e4 : {0}\n"
+                            "%4 = cermet.select %2, %x, %3 : {2}, {0}\nreturn %4 : {0}\n",
+                            t, i, b)),
+        kRows);
+}
+
+TEST(SimtValues, ViewsAndPartsOfOneTensor) {
+  const std::string whole = tile(64, "bf16"), half = tile(32, "bf16");
+  check(graphOf(fmt::format("(%x: {0}) -> {0}", whole),
+                fmt::format("%0 = cermet.slice %x [0, 0, 0] : {0} to {1}\n%1 = cermet.slice %x [0, 0, 32] : {0} to {1}\n"
+                            "%2 = cermet.neg %1 : {1}\n%3 = cermet.concat %2, %0 {{dim = 2 : i64}} : {1}, {1} to {0}\n"
+                            "return %3 : {0}\n",
+                            whole, half)),
+        kRows);
+}
+
+//===--- Controls ----------------------------------------------------------------------------------------------------===//
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
@@ -362,27 +364,27 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 
 TEST(Control, AMissingBarrierIsFound) {
   const std::string text = rmsNorm(4096, "bf16", false);
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
-  const Library library(replaced(emitKernel(spec), "    barrier();\n    const int first", "    const int first"));
+  const Plan plan = planOf(text);
+  const PlanKernels kernels(plan, [](std::string kernel) {
+    return replaced(std::move(kernel), "    barrier();\n    const int first", "    const int first");
+  });
   bool found = false;
   for (uint64_t seed = 1; seed <= 3 && !found; ++seed) {
-    Options options;
+    PlanOptions options;
     options.seed = seed;
-    const Outcome run = runStep(compiled, library, spec, {{"r0", 1}, {"r1", 2}}, options);
-    found = !run.machineError.empty() ||
-            !(distance(run.tensors[2].values(), interpret(text, compiled, run, false)[2]) < 1e-2);
+    const Outcome run = runPlan(plan, kernels, {{"r0", 1}, {"r1", 2}}, options, {});
+    found = !run.machineError.empty() || !(distance(run.tensors[2].values(), interpret(text, run, false)[2]) < 1e-2);
   }
   EXPECT_TRUE(found);
 }
 
 TEST(Control, AMissingWaitIsFound) {
   const std::string text = gradient(rmsNorm(2048, "bf16", false), {1, 1})["backward"];
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
-  ASSERT_GT(spec.schedule.stages, 0);
-  const Library library(replaced(emitKernel(spec), "wait_async<P::kStages - 1>();", ""));
-  const Outcome run = runStep(compiled, library, spec, {{"r0", 2}, {"r1", 3}}, {});
+  const Plan plan = planOf(text);
+  const PlanKernels kernels(
+      plan, [](std::string kernel) { return replaced(std::move(kernel), "wait_async<P::kStages - 1>();", ""); });
+  ASSERT_GT(kernels.spec(0).schedule.stages, 0);
+  const Outcome run = runPlan(plan, kernels, {{"r0", 2}, {"r1", 3}}, {}, {});
   bool poisoned = false;
   for (const Tensor& tensor : run.tensors)
     for (double value : tensor.values())
@@ -391,37 +393,33 @@ TEST(Control, AMissingWaitIsFound) {
 }
 
 TEST(Control, ADivergentBarrierIsFound) {
-  const std::string text = rmsNorm(4096, "bf16", false);
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
-  const Library library(replaced(emitKernel(spec), "    barrier();\n    const int first",
-                                 "    if (thread_index() != 5) barrier();\n    const int first"));
-  const Outcome run = runStep(compiled, library, spec, {{"r0", 1}, {"r1", 2}}, {});
+  const Plan plan = planOf(rmsNorm(4096, "bf16", false));
+  const PlanKernels kernels(plan, [](std::string kernel) {
+    return replaced(std::move(kernel), "    barrier();\n    const int first",
+                    "    if (thread_index() != 5) barrier();\n    const int first");
+  });
+  const Outcome run = runPlan(plan, kernels, {{"r0", 1}, {"r1", 2}}, {}, {});
   EXPECT_NE(run.machineError.find("wait at a barrier"), std::string::npos) << run.machineError;
 }
 
 TEST(Control, AMisalignedVectorIsFound) {
-  const std::string text = glu(64, "bf16");
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
-  const Library library(emitKernel(spec));
-  Options options;
-  options.shift = 1;
-  const Outcome run = runStep(compiled, library, spec, {{"r0", 1}, {"r1", 1}}, options);
+  const Plan plan = planOf(glu(64, "bf16"));
+  const PlanKernels kernels(plan);
+  PlanOptions options;
+  options.forceVector = true;
+  const Outcome run = runPlan(plan, kernels, {{"r0", 1}, {"r1", 1}}, options, {0, 1, 1});
   EXPECT_NE(run.machineError.find("not aligned"), std::string::npos) << run.machineError;
 }
 
 TEST(ControlDeathTest, AReadPastTheEndIsFound) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const std::string text = rmsNorm(64, "bf16", false);
-  const json compiled = plan(text);
-  const KernelSpec spec = specOf(compiled);
+  const Plan plan = planOf(rmsNorm(64, "bf16", false));
   EXPECT_DEATH(
       {
-        const Library library(emitKernel(spec));
-        Options options;
+        const PlanKernels kernels(plan);
+        PlanOptions options;
         options.extraRows = 1;
-        runStep(compiled, library, spec, {{"r0", 1}, {"r1", 3}}, options);
+        runPlan(plan, kernels, {{"r0", 1}, {"r1", 3}}, options, {});
       },
       "AddressSanitizer: heap-buffer-overflow");
 }

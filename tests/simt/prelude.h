@@ -12,12 +12,15 @@
 #define __device__
 #define __noinline__
 #define SHARED static // blocks run one after another
+// One library may hold several kernels' texts, each in a namespace and with a KERNEL_NAME of its own.
+#define KERNEL_NAME(entry) entry
 #define KERNEL(threads, blocks, entry, Arguments, ...)                                                                 \
-  extern "C" void entry(const void* arguments) {                                                                       \
+  extern "C" void KERNEL_NAME(entry)(const void* arguments) {                                                          \
     __VA_ARGS__(*static_cast<const Arguments*>(arguments));                                                            \
   }
 
 typedef long long i64;
+typedef unsigned long long u64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 
@@ -41,6 +44,7 @@ SimtCalls simt_calls;
 struct RowOperand {
   char* base;
   i64 stride[4];
+  i64 step;
 };
 template <int Operands> struct RowArguments {
   i64 rows;
@@ -62,6 +66,16 @@ DEVICE float float_from_bits(u32 bits) {
   float result;
   std::memcpy(&result, &bits, sizeof result);
   return result;
+}
+DEVICE u32 bits_from_float(float value) {
+  u32 result;
+  std::memcpy(&result, &value, sizeof result);
+  return result;
+}
+DEVICE float truncate_to_float(i64 value) {
+  const float nearest = float(value);
+  const bool isAway = value >= 0 ? nearest >= 0x1p63f || i64(nearest) > value : i64(nearest) < value;
+  return isAway ? std::nextafter(nearest, 0.0f) : nearest;
 }
 DEVICE float to_float(float value) {
   return value;
@@ -176,4 +190,34 @@ DEVICE float exact_divide(float x, float y) {
 }
 DEVICE float inverse_sqrt(float x) {
   return 1.0f / std::sqrt(x);
+}
+DEVICE float square_root(float x) {
+  return std::sqrt(x);
+}
+DEVICE float logarithm(float x) {
+  return std::log(x);
+}
+DEVICE float power(float x, float y) {
+  return std::pow(x, y);
+}
+DEVICE float hyperbolic_tangent(float x) {
+  return std::tanh(x);
+}
+DEVICE float error_function(float x) {
+  return std::erf(x);
+}
+DEVICE float normal_cdf(float x) {
+  return float(0.5 * std::erfc(-double(x) * 0.70710678118654752));
+}
+DEVICE float absolute(float x) {
+  return std::fabs(x);
+}
+DEVICE float remainder_of(float x, float y) {
+  return std::fmod(x, y);
+}
+DEVICE float maximum(float x, float y) {
+  return x != x || x > y ? x : y;
+}
+DEVICE float minimum(float x, float y) {
+  return x != x || x < y ? x : y;
 }

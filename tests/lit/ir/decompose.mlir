@@ -56,3 +56,36 @@ func.func @glu(%gate: tensor<3x64xbf16>, %up: tensor<3x64xbf16>) -> tensor<3x64x
   %0 = cermet.glu %gate, %up : tensor<3x64xbf16>
   return %0 : tensor<3x64xbf16>
 }
+
+// CHECK-LABEL: @geglu
+// CHECK-NEXT: cermet.gelu %arg0 : tensor<3x64xbf16>
+// CHECK-NEXT: cermet.mul %{{.*}}, %arg1
+// CHECK-NEXT: cermet.gelu_tanh %arg0 : tensor<3x64xbf16>
+// CHECK-NEXT: cermet.mul %{{.*}}, %arg1
+func.func @geglu(%gate: tensor<3x64xbf16>, %up: tensor<3x64xbf16>) -> (tensor<3x64xbf16>, tensor<3x64xbf16>) {
+  %0 = cermet.glu %gate, %up {activation = "gelu"} : tensor<3x64xbf16>
+  %1 = cermet.glu %gate, %up {activation = "gelu_tanh"} : tensor<3x64xbf16>
+  return %0, %1 : tensor<3x64xbf16>, tensor<3x64xbf16>
+}
+
+// CHECK-LABEL: @packed
+// CHECK-NEXT: %[[GATE:.*]] = cermet.slice %arg0 [0, 0] : tensor<3x64xbf16> to tensor<3x32xbf16>
+// CHECK-NEXT: %[[UP:.*]] = cermet.slice %arg0 [0, 32] : tensor<3x64xbf16> to tensor<3x32xbf16>
+// CHECK-NEXT: %[[A:.*]] = cermet.silu %[[GATE]] : tensor<3x32xbf16>
+// CHECK-NEXT: %[[R:.*]] = cermet.mul %[[A]], %[[UP]] : tensor<3x32xbf16>
+// CHECK-NEXT: return %[[R]]
+func.func @packed(%x: tensor<3x64xbf16>) -> tensor<3x32xbf16> {
+  %0 = cermet.packed_glu %x : tensor<3x64xbf16> to tensor<3x32xbf16>
+  return %0 : tensor<3x32xbf16>
+}
+
+// CHECK-LABEL: @packed_up_first
+// CHECK-NEXT: %[[UP:.*]] = cermet.slice %arg0 [0] : tensor<64xf32> to tensor<32xf32>
+// CHECK-NEXT: %[[GATE:.*]] = cermet.slice %arg0 [32] : tensor<64xf32> to tensor<32xf32>
+// CHECK-NEXT: %[[A:.*]] = cermet.gelu %[[GATE]]
+// CHECK-NEXT: %[[R:.*]] = cermet.mul %[[A]], %[[UP]]
+// CHECK-NEXT: return %[[R]]
+func.func @packed_up_first(%x: tensor<64xf32>) -> tensor<32xf32> {
+  %0 = cermet.packed_glu %x {activation = "gelu", up_first} : tensor<64xf32> to tensor<32xf32>
+  return %0 : tensor<32xf32>
+}

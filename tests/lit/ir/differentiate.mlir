@@ -59,3 +59,49 @@ module attributes {cermet.version = 1 : i64} {
     return %0 : tensor<8x64xbf16>
   }
 }
+
+// -----
+
+// The two halves' gradients are joined, not added to zeros.
+// CHECK-LABEL: @packed_backward
+// CHECK-SAME: (%[[X:.*]]: tensor<8x64xbf16>, %grad_0: tensor<8x32xbf16>) -> tensor<8x64xbf16>
+// CHECK: %[[GATE:.*]] = cermet.cast %{{.*}} : tensor<8x32xf32> to tensor<8x32xbf16>
+// CHECK-NEXT: %[[UP:.*]] = cermet.cast %{{.*}} : tensor<8x32xf32> to tensor<8x32xbf16>
+// CHECK-NEXT: %[[D:.*]] = cermet.concat %[[GATE]], %[[UP]] {dim = 1 : i64} : tensor<8x32xbf16>, tensor<8x32xbf16> to tensor<8x64xbf16>
+// CHECK-NEXT: return %[[D]]
+module attributes {cermet.version = 1 : i64} {
+  func.func @packed(%x: tensor<8x64xbf16>) -> tensor<8x32xbf16> {
+    %0 = cermet.packed_glu %x {activation = "gelu"} : tensor<8x64xbf16> to tensor<8x32xbf16>
+    return %0 : tensor<8x32xbf16>
+  }
+}
+
+// -----
+
+// Repeated heads: what repeats between kept dimensions is brought innermost and summed.
+// CHECK-LABEL: @repeat_backward
+// CHECK: %[[G:.*]] = cermet.cast %grad_0
+// CHECK: %[[T:.*]] = cermet.transpose %{{.*}} [0, 2, 3, 1] : tensor<2x3x?x8xf32, #cermet.symbols<["s"]>> to tensor<2x?x8x3xf32, #cermet.symbols<["s"]>>
+// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[T]] : tensor<2x?x8x3xf32, #cermet.symbols<["s"]>> to tensor<2x?x8x1xf32, #cermet.symbols<["s"]>>
+// CHECK-NEXT: cermet.reshape %[[S]] : tensor<2x?x8x1xf32, #cermet.symbols<["s"]>> to tensor<2x1x?x8xf32, #cermet.symbols<["s"]>>
+module attributes {cermet.version = 1 : i64} {
+  func.func @repeat(%x: tensor<2x1x?x8xbf16, #cermet.symbols<["s"]>>) -> tensor<2x3x?x8xbf16, #cermet.symbols<["s"]>> {
+    %0 = cermet.broadcast %x : tensor<2x1x?x8xbf16, #cermet.symbols<["s"]>> to tensor<2x3x?x8xbf16, #cermet.symbols<["s"]>>
+    return %0 : tensor<2x3x?x8xbf16, #cermet.symbols<["s"]>>
+  }
+}
+
+// -----
+
+// A table's gradient: a matrix product with the rows that were read, each 1 where it was read.
+// CHECK-LABEL: @embedding_backward
+// CHECK-SAME: (%[[I:.*]]: tensor<2x5xi64>, %grad_0: tensor<2x5x8xbf16>) -> tensor<100x8xbf16>
+// CHECK: %[[N:.*]] = cermet.iota 2 : tensor<2x5x100xi64>
+// CHECK: cermet.compare "eq", %{{.*}}, %[[N]] : tensor<2x5x100xi64> to tensor<2x5x100xi1>
+// CHECK: cermet.matmul %{{.*}}, %{{.*}} {transpose_lhs} : tensor<2x5x100xf32>, tensor<2x5x8xf32> to tensor<100x8xf32>
+module attributes {cermet.version = 1 : i64} {
+  func.func @embedding(%table: tensor<100x8xbf16>, %i: tensor<2x5xi64>) -> tensor<2x5x8xbf16> {
+    %0 = cermet.gather %table, %i : tensor<100x8xbf16>, tensor<2x5xi64> to tensor<2x5x8xbf16>
+    return %0 : tensor<2x5x8xbf16>
+  }
+}

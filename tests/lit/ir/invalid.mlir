@@ -45,3 +45,67 @@ func.func @write(%x: tensor<8xf32>) {
   %0 = cermet.opaque "aten.add_"(%x) {versions = 1 : i64} : (tensor<8xf32>) -> tensor<8xf32>
   return
 }
+
+// -----
+
+func.func @compared(%x: tensor<8xf32>) -> tensor<4xi1> {
+  // expected-error @+1 {{'cermet.compare' op result has shape [4], expected [8] (lhs's)}}
+  %0 = cermet.compare "lt", %x, %x : tensor<8xf32> to tensor<4xi1>
+  return %0 : tensor<4xi1>
+}
+
+// -----
+
+func.func @compared_types(%x: tensor<8xf32>, %y: tensor<8xbf16>) -> tensor<8xi1> {
+  // expected-error @+1 {{'cermet.compare' op failed to verify that all of {lhs, rhs} have same type}}
+  %0 = "cermet.compare"(%x, %y) {predicate = "lt"} : (tensor<8xf32>, tensor<8xbf16>) -> tensor<8xi1>
+  return %0 : tensor<8xi1>
+}
+
+// -----
+
+func.func @condition(%c: tensor<8xf32>, %x: tensor<8xf32>) -> tensor<8xf32> {
+  // expected-error @+1 {{'cermet.select' op operand #0 must be ranked tensor of 1-bit signless integer values, but got 'tensor<8xf32>'}}
+  %0 = cermet.select %c, %x, %x : tensor<8xf32>, tensor<8xf32>
+  return %0 : tensor<8xf32>
+}
+
+// -----
+
+func.func @transposed(%x: tensor<2x3xf32>) -> tensor<3x2xf32> {
+  // expected-error @+1 {{'cermet.transpose' op permutation is [1, 1], expected each of the operand's 2 dimensions once, counted from 0}}
+  %0 = cermet.transpose %x [1, 1] : tensor<2x3xf32> to tensor<3x2xf32>
+  return %0 : tensor<3x2xf32>
+}
+
+// -----
+
+func.func @sliced(%x: tensor<8xf32>) -> tensor<4xbf16> {
+  // expected-error @+1 {{'cermet.slice' op result has element type 'bf16', expected 'f32' (operand's)}}
+  %0 = cermet.slice %x [0] : tensor<8xf32> to tensor<4xbf16>
+  return %0 : tensor<4xbf16>
+}
+
+// -----
+
+func.func @sliced_rank(%x: tensor<2x8xf32>) -> tensor<4xf32> {
+  // expected-error @+1 {{'cermet.slice' op result has rank 1, expected 2 (operand's)}}
+  %0 = cermet.slice %x [0, 0] : tensor<2x8xf32> to tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+func.func @joined(%x: tensor<2x8xf32>, %y: tensor<8xf32>) -> tensor<3x8xf32> {
+  // expected-error @+1 {{'cermet.concat' op operand 1 has shape [8], expected [3, 8] (result's, but for dimension 0)}}
+  %0 = cermet.concat %x, %y {dim = 0 : i64} : tensor<2x8xf32>, tensor<8xf32> to tensor<3x8xf32>
+  return %0 : tensor<3x8xf32>
+}
+
+// -----
+
+func.func @numbers(%x: tensor<8xf32>, %i: tensor<8xf32>) -> tensor<8x8xf32> {
+  // expected-error @+1 {{'cermet.gather' op operand #1 must be ranked tensor of 64-bit signless integer or 32-bit signless integer or 16-bit signless integer or 8-bit signless integer or 8-bit unsigned integer values, but got 'tensor<8xf32>'}}
+  %0 = cermet.gather %x, %i : tensor<8xf32>, tensor<8xf32> to tensor<8x8xf32>
+  return %0 : tensor<8x8xf32>
+}

@@ -18,19 +18,109 @@ module attributes {cermet.version = 1 : i64} {
     %mul = cermet.mul %sub, %y : !wide
     // CHECK: cermet.div
     %div = cermet.div %mul, %y : !wide
+    // CHECK: cermet.pow
+    %pow = cermet.pow %div, %y : !wide
+    // CHECK: cermet.max
+    %max = cermet.max %pow, %y : !wide
+    // CHECK: cermet.min
+    %min = cermet.min %max, %y : !wide
     // CHECK: cermet.neg %{{.*}} : tensor<?x64xf32, #cermet.symbols<["r0"]>>
-    %neg = cermet.neg %div : !wide
+    %neg = cermet.neg %min : !wide
+    // CHECK: cermet.abs
+    %abs = cermet.abs %neg : !wide
     // CHECK: cermet.exp
-    %exp = cermet.exp %neg : !wide
+    %exp = cermet.exp %abs : !wide
+    // CHECK: cermet.log
+    %log = cermet.log %exp : !wide
+    // CHECK: cermet.sqrt
+    %sqrt = cermet.sqrt %log : !wide
     // CHECK: cermet.rsqrt
-    %rsqrt = cermet.rsqrt %exp : !wide
+    %rsqrt = cermet.rsqrt %sqrt : !wide
+    // CHECK: cermet.tanh
+    %tanh = cermet.tanh %rsqrt : !wide
+    // CHECK: cermet.erf
+    %erf = cermet.erf %tanh : !wide
+    // CHECK: cermet.relu
+    %relu = cermet.relu %erf : !wide
     // CHECK: cermet.sigmoid
-    %sigmoid = cermet.sigmoid %rsqrt : !wide
+    %sigmoid = cermet.sigmoid %relu : !wide
+    // CHECK: cermet.gelu %
+    %gelu = cermet.gelu %sigmoid : !wide
+    // CHECK: cermet.gelu_tanh
+    %gelu_tanh = cermet.gelu_tanh %gelu : !wide
     // CHECK: cermet.silu
-    %silu = cermet.silu %sigmoid : !wide
+    %silu = cermet.silu %gelu_tanh : !wide
     // CHECK: cermet.cast %{{.*}} : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x64xbf16, #cermet.symbols<["r0"]>>
     %cast = cermet.cast %silu : !wide to !t
     return %cast : !t
+  }
+
+  // CHECK-LABEL: @integers
+  func.func @integers(%x: tensor<3x4xi32>, %y: tensor<3x4xi32>, %a: tensor<4xui8>, %c: tensor<4xi1>) -> (tensor<3x4xi32>, tensor<4xui8>, tensor<4xi1>) {
+    // CHECK: cermet.add %arg0, %arg1 : tensor<3x4xi32>
+    %add = cermet.add %x, %y : tensor<3x4xi32>
+    // CHECK: cermet.sub
+    %sub = cermet.sub %add, %y : tensor<3x4xi32>
+    // CHECK: cermet.mul
+    %mul = cermet.mul %sub, %y : tensor<3x4xi32>
+    // CHECK: cermet.max
+    %max = cermet.max %mul, %y : tensor<3x4xi32>
+    // CHECK: cermet.neg
+    %neg = cermet.neg %max : tensor<3x4xi32>
+    // CHECK: cermet.abs
+    %abs = cermet.abs %neg : tensor<3x4xi32>
+    // CHECK: cermet.add %arg2, %arg2 : tensor<4xui8>
+    %bytes = cermet.add %a, %a : tensor<4xui8>
+    // CHECK: cermet.compare "lt", %arg2, %{{.*}} : tensor<4xui8> to tensor<4xi1>
+    %less = cermet.compare "lt", %a, %bytes : tensor<4xui8> to tensor<4xi1>
+    // CHECK: cermet.min %{{.*}}, %arg3 : tensor<4xi1>
+    %and = cermet.min %less, %c : tensor<4xi1>
+    // CHECK: cermet.max %{{.*}} : tensor<4xi1>
+    %or = cermet.max %less, %and : tensor<4xi1>
+    return %abs, %bytes, %or : tensor<3x4xi32>, tensor<4xui8>, tensor<4xi1>
+  }
+
+  // CHECK-LABEL: @choices
+  func.func @choices(%x: !wide, %y: !wide, %c: tensor<?x64xi1, #cermet.symbols<["r0"]>>) -> !wide {
+    // CHECK: cermet.compare "eq", %arg0, %arg1 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    %eq = cermet.compare "eq", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.compare "ne"
+    %ne = cermet.compare "ne", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.compare "lt"
+    %lt = cermet.compare "lt", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.compare "le"
+    %le = cermet.compare "le", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.compare "gt"
+    %gt = cermet.compare "gt", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.compare "ge"
+    %ge = cermet.compare "ge", %x, %y : !wide to tensor<?x64xi1, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.select %arg2, %arg0, %arg1 : tensor<?x64xi1, #cermet.symbols<["r0"]>>, tensor<?x64xf32, #cermet.symbols<["r0"]>>
+    %select = cermet.select %c, %x, %y : tensor<?x64xi1, #cermet.symbols<["r0"]>>, !wide
+    return %select : !wide
+  }
+
+  // CHECK-LABEL: @moves
+  func.func @moves(%x: tensor<2x3x4xbf16>, %y: tensor<?x6xf32, #cermet.symbols<["r0"]>>, %z: tensor<?x6xf32, #cermet.symbols<["r1"]>>, %n: tensor<f32>,
+                   %table: tensor<100x8xbf16>, %tokens: tensor<?x5xi64, #cermet.symbols<["r0"]>>) -> (tensor<4x2x3xbf16>, tensor<f32>) {
+    // CHECK: cermet.transpose %arg0 [2, 0, 1] : tensor<2x3x4xbf16> to tensor<4x2x3xbf16>
+    %transpose = cermet.transpose %x [2, 0, 1] : tensor<2x3x4xbf16> to tensor<4x2x3xbf16>
+    // CHECK: cermet.transpose %arg3 [] : tensor<f32> to tensor<f32>
+    %scalar = cermet.transpose %n [] : tensor<f32> to tensor<f32>
+    // CHECK: cermet.slice %arg0 [0, 1, 2] : tensor<2x3x4xbf16> to tensor<2x2x1xbf16>
+    %slice = cermet.slice %x [0, 1, 2] : tensor<2x3x4xbf16> to tensor<2x2x1xbf16>
+    // CHECK: cermet.slice %arg1 [0, 3] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x3xf32, #cermet.symbols<["r0"]>>
+    %columns = cermet.slice %y [0, 3] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x3xf32, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.slice %arg1 [1, 0] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x6xf32, #cermet.symbols<["r1"]>>
+    %rows = cermet.slice %y [1, 0] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x6xf32, #cermet.symbols<["r1"]>>
+    // CHECK: cermet.slice %arg1 [2, 0] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<1x6xf32>
+    %row = cermet.slice %y [2, 0] : tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<1x6xf32>
+    // CHECK: cermet.concat %arg1, %{{.*}}, %arg1 {dim = 1 : i64} : tensor<?x6xf32, #cermet.symbols<["r0"]>>, tensor<?x3xf32, #cermet.symbols<["r0"]>>, tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x15xf32, #cermet.symbols<["r0"]>>
+    %concat = cermet.concat %y, %columns, %y {dim = 1 : i64} : tensor<?x6xf32, #cermet.symbols<["r0"]>>, tensor<?x3xf32, #cermet.symbols<["r0"]>>, tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x15xf32, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.gather %arg4, %arg5 : tensor<100x8xbf16>, tensor<?x5xi64, #cermet.symbols<["r0"]>> to tensor<?x5x8xbf16, #cermet.symbols<["r0"]>>
+    %gather = cermet.gather %table, %tokens : tensor<100x8xbf16>, tensor<?x5xi64, #cermet.symbols<["r0"]>> to tensor<?x5x8xbf16, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
+    %iota = cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
+    return %transpose, %scalar : tensor<4x2x3xbf16>, tensor<f32>
   }
 
   // CHECK-LABEL: @shapes
@@ -39,6 +129,10 @@ module attributes {cermet.version = 1 : i64} {
     %constant = cermet.constant 1.0e-5 : !row
     // CHECK: cermet.reduce_sum %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x1xf32, #cermet.symbols<["r0"]>>
     %reduced = cermet.reduce_sum %x : !wide to !row
+    // CHECK: cermet.reduce_max %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x1xf32, #cermet.symbols<["r0"]>>
+    %largest = cermet.reduce_max %x : !wide to !row
+    // CHECK: cermet.reduce_min
+    %smallest = cermet.reduce_min %x : !wide to !row
     // CHECK: cermet.sum_rows %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<64xf32>
     %rows = cermet.sum_rows %x : !wide to tensor<64xf32>
     // CHECK: cermet.reshape %arg1 : tensor<64xf32> to tensor<8x8xf32>
@@ -69,6 +163,12 @@ module attributes {cermet.version = 1 : i64} {
     %both, %sum = cermet.add_rms_norm %x, %y, %w {eps = 1.0e-6 : f64, weight_offset = 1.0 : f64} : !t, !t, tensor<64xbf16> to !t, !t
     // CHECK: cermet.glu %arg0, %arg1 : tensor<?x64xbf16, #cermet.symbols<["r0"]>>
     %glu = cermet.glu %x, %y : !t
+    // CHECK: cermet.glu %arg0, %arg1 {activation = "gelu_tanh"} : tensor<?x64xbf16, #cermet.symbols<["r0"]>>
+    %gelu = cermet.glu %x, %y {activation = "gelu_tanh"} : !t
+    // CHECK: cermet.packed_glu %arg0 : tensor<?x64xbf16, #cermet.symbols<["r0"]>> to tensor<?x32xbf16, #cermet.symbols<["r0"]>>
+    %packed = cermet.packed_glu %x : !t to tensor<?x32xbf16, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.packed_glu %arg0 {activation = "gelu", up_first} : tensor<?x64xbf16, #cermet.symbols<["r0"]>> to tensor<?x32xbf16, #cermet.symbols<["r0"]>>
+    %up_first = cermet.packed_glu %x {activation = "gelu", up_first} : !t to tensor<?x32xbf16, #cermet.symbols<["r0"]>>
     return %norm, %both, %sum, %glu : !t, !t, !t, !t
   }
 }

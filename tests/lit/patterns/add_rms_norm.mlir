@@ -7,6 +7,7 @@
 !row = tensor<?x1xf32, #cermet.symbols<["r0"]>>
 !w = tensor<64xbf16>
 !wwide = tensor<64xf32>
+!a = tensor<2x3x64xbf16>
 
 // The residual stream: the next layer reads the sum.
 // CHECK-LABEL: func.func @sum_read_later(
@@ -312,4 +313,54 @@ func.func @residual_written_before_the_weight(%a: !x, %b: !x) -> (!x, !x) {
   %weights = cermet.broadcast %w : !w to !x loc("mul_2")
   %y = cermet.mul %weights, %rounded : !x loc("mul_2")
   return %y, %c : !x, !x
+}
+
+// A norm of the sum in other rows, which come back.
+// CHECK-LABEL: func.func @norm_of_a_view(
+// CHECK-NEXT: %[[Y:.*]], %[[S:.*]] = cermet.add_rms_norm %arg0, %arg1, %arg2 {eps = 1.000000e-05 : f64, round_before_weight} : tensor<2x3x64xbf16>, tensor<2x3x64xbf16>, tensor<64xbf16> to tensor<2x3x64xbf16>, tensor<2x3x64xbf16>
+// CHECK-NEXT: return %[[Y]], %[[S]]
+func.func @norm_of_a_view(%a: !a, %b: !a, %w: !w) -> (!a, !a) {
+  %x = cermet.add %a, %b : !a loc("add_0")
+  %view = cermet.reshape %x : !a to tensor<6x64xbf16> loc("view_1")
+  %wide = cermet.cast %view : tensor<6x64xbf16> to tensor<6x64xf32> loc("to_1")
+  %square = cermet.mul %wide, %wide : tensor<6x64xf32> loc("pow_1")
+  %sum = cermet.reduce_sum %square : tensor<6x64xf32> to tensor<6x1xf32> loc("mean_1")
+  %columns = cermet.constant 64.0 : tensor<6x1xf32>
+  %mean = cermet.div %sum, %columns : tensor<6x1xf32> loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : tensor<6x1xf32>
+  %variance = cermet.add %mean, %eps : tensor<6x1xf32> loc("add_1")
+  %root = cermet.rsqrt %variance : tensor<6x1xf32> loc("rsqrt_1")
+  %scale = cermet.broadcast %root : tensor<6x1xf32> to tensor<6x64xf32> loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : tensor<6x64xf32> loc("mul_1")
+  %rounded = cermet.cast %normalised : tensor<6x64xf32> to tensor<6x64xbf16> loc("to_2")
+  %weights = cermet.broadcast %w : !w to tensor<6x64xbf16> loc("mul_2")
+  %product = cermet.mul %weights, %rounded : tensor<6x64xbf16> loc("mul_2")
+  %y = cermet.reshape %product : tensor<6x64xbf16> to !a loc("view_2")
+  return %y, %x : !a, !a
+}
+
+// They do not come back: the norm stands alone.
+// CHECK-LABEL: func.func @norm_in_other_rows(
+// CHECK-NEXT: %[[S:.*]] = cermet.add %arg0, %arg1
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %[[S]]
+// CHECK-NEXT: %[[Y:.*]] = cermet.rms_norm %[[V]], %arg2
+// CHECK-NEXT: return %[[Y]], %[[S]]
+// MISS: near miss of add_rms_norm at mul_2: the sum has shape [2, 3, 64], its norm [6, 64], expected one shape{{$}}
+func.func @norm_in_other_rows(%a: !a, %b: !a, %w: !w) -> (tensor<6x64xbf16>, !a) {
+  %x = cermet.add %a, %b : !a loc("add_0")
+  %view = cermet.reshape %x : !a to tensor<6x64xbf16> loc("view_1")
+  %wide = cermet.cast %view : tensor<6x64xbf16> to tensor<6x64xf32> loc("to_1")
+  %square = cermet.mul %wide, %wide : tensor<6x64xf32> loc("pow_1")
+  %sum = cermet.reduce_sum %square : tensor<6x64xf32> to tensor<6x1xf32> loc("mean_1")
+  %columns = cermet.constant 64.0 : tensor<6x1xf32>
+  %mean = cermet.div %sum, %columns : tensor<6x1xf32> loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : tensor<6x1xf32>
+  %variance = cermet.add %mean, %eps : tensor<6x1xf32> loc("add_1")
+  %root = cermet.rsqrt %variance : tensor<6x1xf32> loc("rsqrt_1")
+  %scale = cermet.broadcast %root : tensor<6x1xf32> to tensor<6x64xf32> loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : tensor<6x64xf32> loc("mul_1")
+  %rounded = cermet.cast %normalised : tensor<6x64xf32> to tensor<6x64xbf16> loc("to_2")
+  %weights = cermet.broadcast %w : !w to tensor<6x64xbf16> loc("mul_2")
+  %product = cermet.mul %weights, %rounded : tensor<6x64xbf16> loc("mul_2")
+  return %product, %x : tensor<6x64xbf16>, !a
 }

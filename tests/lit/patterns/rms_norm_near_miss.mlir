@@ -10,6 +10,11 @@
 !row = tensor<?x1xf32, #cermet.symbols<["r0"]>>
 !w = tensor<64xbf16>
 !wwide = tensor<64xf32>
+!a = tensor<2x3x64xbf16>
+!awide = tensor<2x3x64xf32>
+!arow = tensor<2x3x1xf32>
+!n = tensor<?x96xbf16, #cermet.symbols<["r0"]>>
+!nwide = tensor<?x96xf32, #cermet.symbols<["r0"]>>
 
 // MISS: near miss of rms_norm at mul_2: the mean is not over the last dimension{{$}}
 func.func @opaque_mean(%x: !x, %w: !w) -> !x {
@@ -656,4 +661,163 @@ func.func @promoted_in_the_product(%x: !x, %w: !w) -> !wide {
   %weights = cermet.broadcast %wider : !wwide to !wide loc("mul_2")
   %y = cermet.mul %weights, %again : !wide loc("mul_2")
   return %y : !wide
+}
+
+// ImageGPT.
+// MISS: near miss of rms_norm at mul_2: x is divided by a square root, expected it multiplied by the reciprocal root: they round differently{{$}}
+func.func @divided_by_root(%x: !x, %w: !w) -> !x {
+  %wide = cermet.cast %x : !x to !wide loc("to_1")
+  %square = cermet.mul %wide, %wide : !wide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !wide to !row loc("mean_1")
+  %columns = cermet.constant 64.0 : !row
+  %mean = cermet.div %sum, %columns : !row loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !row
+  %variance = cermet.add %mean, %eps : !row loc("add_1")
+  %root = cermet.sqrt %variance : !row loc("sqrt_1")
+  %scale = cermet.broadcast %root : !row to !wide loc("div_1")
+  %normalised = cermet.div %wide, %scale : !wide loc("div_1")
+  %rounded = cermet.cast %normalised : !wide to !x loc("to_2")
+  %weights = cermet.broadcast %w : !w to !x loc("mul_2")
+  %y = cermet.mul %weights, %rounded : !x loc("mul_2")
+  return %y : !x
+}
+
+// MISS: near miss of rms_norm at mul_2: x is divided by a square root, expected it multiplied by the reciprocal root: they round differently{{$}}
+func.func @reciprocal_of_root(%x: !x, %w: !w) -> !x {
+  %wide = cermet.cast %x : !x to !wide loc("to_1")
+  %square = cermet.mul %wide, %wide : !wide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !wide to !row loc("mean_1")
+  %columns = cermet.constant 64.0 : !row
+  %mean = cermet.div %sum, %columns : !row loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !row
+  %variance = cermet.add %mean, %eps : !row loc("add_1")
+  %deviation = cermet.sqrt %variance : !row loc("sqrt_1")
+  %one = cermet.constant 1.0 : !row
+  %root = cermet.div %one, %deviation : !row loc("reciprocal_1")
+  %scale = cermet.broadcast %root : !row to !wide loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : !wide loc("mul_1")
+  %rounded = cermet.cast %normalised : !wide to !x loc("to_2")
+  %weights = cermet.broadcast %w : !w to !x loc("mul_2")
+  %y = cermet.mul %weights, %rounded : !x loc("mul_2")
+  return %y : !x
+}
+
+// MISS: near miss of rms_norm at mul_2: x is divided by a square root, expected it multiplied by the reciprocal root: they round differently{{$}}
+func.func @divided_by_power(%x: !x, %w: !w) -> !x {
+  %wide = cermet.cast %x : !x to !wide loc("to_1")
+  %square = cermet.mul %wide, %wide : !wide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !wide to !row loc("mean_1")
+  %columns = cermet.constant 64.0 : !row
+  %mean = cermet.div %sum, %columns : !row loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !row
+  %variance = cermet.add %mean, %eps : !row loc("add_1")
+  %half = cermet.constant 0.5 : !row
+  %root = cermet.pow %variance, %half : !row loc("pow_2")
+  %scale = cermet.broadcast %root : !row to !wide loc("div_1")
+  %normalised = cermet.div %wide, %scale : !wide loc("div_1")
+  %rounded = cermet.cast %normalised : !wide to !x loc("to_2")
+  %weights = cermet.broadcast %w : !w to !x loc("mul_2")
+  %y = cermet.mul %weights, %rounded : !x loc("mul_2")
+  return %y : !x
+}
+
+// MISS: near miss of rms_norm at mul_2: the sum of squares is multiplied by 1 / 96, expected it divided by 96 (columns of x): they round differently{{$}}
+func.func @factor_that_is_not_exact(%x: !n, %w: tensor<96xbf16>) -> !n {
+  %wide = cermet.cast %x : !n to !nwide loc("to_1")
+  %square = cermet.mul %wide, %wide : !nwide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !nwide to !row loc("mean_1")
+  %columns = cermet.constant 0.010416666666666666 : !row
+  %mean = cermet.mul %sum, %columns : !row loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !row
+  %variance = cermet.add %mean, %eps : !row loc("add_1")
+  %root = cermet.rsqrt %variance : !row loc("rsqrt_1")
+  %scale = cermet.broadcast %root : !row to !nwide loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : !nwide loc("mul_1")
+  %rounded = cermet.cast %normalised : !nwide to !n loc("to_2")
+  %weights = cermet.broadcast %w : tensor<96xbf16> to !n loc("mul_2")
+  %y = cermet.mul %weights, %rounded : !n loc("mul_2")
+  return %y : !n
+}
+
+// Mamba 2 normalises groups of columns.
+// MISS: near miss of rms_norm at mul_2: the normalised value is reshaped from [2, 4, 16] to [2, 64], expected its last dimension kept{{$}}
+func.func @weight_of_merged_groups(%x: tensor<2x64xf32>, %w: !wwide) -> tensor<2x64xf32> {
+  %groups = cermet.reshape %x : tensor<2x64xf32> to tensor<2x4x16xf32> loc("view_1")
+  %square = cermet.mul %groups, %groups : tensor<2x4x16xf32> loc("pow_1")
+  %sum = cermet.reduce_sum %square : tensor<2x4x16xf32> to tensor<2x4x1xf32> loc("mean_1")
+  %columns = cermet.constant 16.0 : tensor<2x4x1xf32>
+  %mean = cermet.div %sum, %columns : tensor<2x4x1xf32> loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : tensor<2x4x1xf32>
+  %variance = cermet.add %mean, %eps : tensor<2x4x1xf32> loc("add_1")
+  %root = cermet.rsqrt %variance : tensor<2x4x1xf32> loc("rsqrt_1")
+  %scale = cermet.broadcast %root : tensor<2x4x1xf32> to tensor<2x4x16xf32> loc("mul_1")
+  %normalised = cermet.mul %groups, %scale : tensor<2x4x16xf32> loc("mul_1")
+  %merged = cermet.reshape %normalised : tensor<2x4x16xf32> to tensor<2x64xf32> loc("view_2")
+  %weights = cermet.broadcast %w : !wwide to tensor<2x64xf32> loc("mul_2")
+  %y = cermet.mul %weights, %merged : tensor<2x64xf32> loc("mul_2")
+  return %y : tensor<2x64xf32>
+}
+
+// MISS: near miss of rms_norm at mul_2: x has shape [2, 3, 64], the product with the weight [6, 64], expected one shape{{$}}
+func.func @other_rows_at_the_end(%x: !a, %w: !w) -> tensor<6x64xbf16> {
+  %wide = cermet.cast %x : !a to !awide loc("to_1")
+  %square = cermet.mul %wide, %wide : !awide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !awide to !arow loc("mean_1")
+  %columns = cermet.constant 64.0 : !arow
+  %mean = cermet.div %sum, %columns : !arow loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !arow
+  %variance = cermet.add %mean, %eps : !arow loc("add_1")
+  %root = cermet.rsqrt %variance : !arow loc("rsqrt_1")
+  %scale = cermet.broadcast %root : !arow to !awide loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : !awide loc("mul_1")
+  %rounded = cermet.cast %normalised : !awide to !a loc("to_2")
+  %merged = cermet.reshape %rounded : !a to tensor<6x64xbf16> loc("view_1")
+  %weights = cermet.broadcast %w : !w to tensor<6x64xbf16> loc("mul_2")
+  %y = cermet.mul %weights, %merged : tensor<6x64xbf16> loc("mul_2")
+  return %y : tensor<6x64xbf16>
+}
+
+// MISS: near miss of rms_norm at mul_2: the reciprocal root of shape [1, 64] is broadcast to [64, 64], expected one number a row{{$}}
+func.func @root_of_other_rows(%x: tensor<64x64xf32>, %w: !wwide) -> tensor<64x64xf32> {
+  %square = cermet.mul %x, %x : tensor<64x64xf32> loc("pow_1")
+  %sum = cermet.reduce_sum %square : tensor<64x64xf32> to tensor<64x1xf32> loc("mean_1")
+  %columns = cermet.constant 64.0 : tensor<64x1xf32>
+  %mean = cermet.div %sum, %columns : tensor<64x1xf32> loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : tensor<64x1xf32>
+  %variance = cermet.add %mean, %eps : tensor<64x1xf32> loc("add_1")
+  %root = cermet.rsqrt %variance : tensor<64x1xf32> loc("rsqrt_1")
+  %row = cermet.reshape %root : tensor<64x1xf32> to tensor<1x64xf32> loc("view_1")
+  %scale = cermet.broadcast %row : tensor<1x64xf32> to tensor<64x64xf32> loc("mul_1")
+  %normalised = cermet.mul %x, %scale : tensor<64x64xf32> loc("mul_1")
+  %weights = cermet.broadcast %w : !wwide to tensor<64x64xf32> loc("mul_2")
+  %y = cermet.mul %weights, %normalised : tensor<64x64xf32> loc("mul_2")
+  return %y : tensor<64x64xf32>
+}
+
+// Two norms go together or not at all.
+// MISS: near miss of rms_norm at mul_2: inner value `mean_1` has another user: neg_9{{$}}
+func.func @one_statistic_returned(%x: !x, %w: !w, %v: !w) -> (!x, !x, !row) {
+  %wide = cermet.cast %x : !x to !wide loc("to_1")
+  %square = cermet.mul %wide, %wide : !wide loc("pow_1")
+  %sum = cermet.reduce_sum %square : !wide to !row loc("mean_1")
+  %columns = cermet.constant 64.0 : !row
+  %mean = cermet.div %sum, %columns : !row loc("mean_1")
+  %eps = cermet.constant 1.0e-5 : !row
+  %variance = cermet.add %mean, %eps : !row loc("add_1")
+  %root = cermet.rsqrt %variance : !row loc("rsqrt_1")
+  %scale = cermet.broadcast %root : !row to !wide loc("mul_1")
+  %normalised = cermet.mul %wide, %scale : !wide loc("mul_1")
+  %rounded = cermet.cast %normalised : !wide to !x loc("to_2")
+  %weights = cermet.broadcast %w : !w to !x loc("mul_2")
+  %y = cermet.mul %weights, %rounded : !x loc("mul_2")
+  %small = cermet.constant 1.0e-6 : !row
+  %variance_b = cermet.add %mean, %small : !row loc("add_2")
+  %root_b = cermet.rsqrt %variance_b : !row loc("rsqrt_2")
+  %scale_b = cermet.broadcast %root_b : !row to !wide loc("mul_3")
+  %normalised_b = cermet.mul %wide, %scale_b : !wide loc("mul_3")
+  %rounded_b = cermet.cast %normalised_b : !wide to !x loc("to_3")
+  %weights_b = cermet.broadcast %v : !w to !x loc("mul_4")
+  %z = cermet.mul %weights_b, %rounded_b : !x loc("mul_4")
+  %other = cermet.neg %mean : !row loc("neg_9")
+  return %y, %z, %other : !x, !x, !row
 }

@@ -1,6 +1,8 @@
 // Graph texts that tests compile: the fused operations over any shape and type, as a frontend would send them.
 #pragma once
+#include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,19 @@ inline std::string glu(const std::vector<std::string>& dimensions, const std::st
   std::string t = tensor(dimensions, type);
   return graph("glu", fmt::format("%gate: {0}, %up: {0}", t), t,
                fmt::format("    %y = cermet.glu %gate, %up : {0}\n    return %y : {0}\n", t));
+}
+
+// tests/graphs: graphs of plain small operations.
+struct GraphFile {
+  std::string name, text;
+};
+inline std::vector<GraphFile> graphFiles() {
+  std::vector<GraphFile> files;
+  for (const auto& entry : std::filesystem::directory_iterator(SOURCE_DIR "/tests/graphs")) {
+    std::ifstream file(entry.path());
+    files.push_back({entry.path().filename(), {std::istreambuf_iterator<char>(file), {}}});
+  }
+  return files;
 }
 
 } // namespace cermet::tests

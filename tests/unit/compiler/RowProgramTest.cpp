@@ -97,7 +97,7 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
       {"program sample 96", "program sample", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program 9 96", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
-      {"in x tile bf16", "in x tile f64", "line 2: expected `in|out <name> tile|row|column|scalar f32|bf16|f16`"},
+      {"in x tile bf16", "in x tile f64", "line 2: expected `in|out <name> tile|row|column|scalar|index <type> [strided]`"},
       {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
       {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
       {"%3 = load s", "%3 = load t", "line 12: no operand is called `t`"},

@@ -206,7 +206,7 @@ TEST(Table, DumpsEveryTextAndNeverFailsForIt) {
     extensions.insert(name.substr(name.find('.') + 1));
     EXPECT_GT(std::filesystem::file_size(entry), 0u) << name;
   }
-  for (const char* expected : {"graph.mlir", "raised.mlir", "program", "spec", "ll", "so", "sh"})
+  for (const char* expected : {"graph.mlir", "raised.mlir", "small.mlir", "program", "spec", "ll", "so", "sh"})
     EXPECT_TRUE(extensions.contains(expected)) << expected;
   std::filesystem::remove_all(folder);
   EXPECT_EQ(compile(kNorm, "sm_90", "/dev/null/nowhere").status, CERMET_OK);

@@ -2,46 +2,11 @@
 #pragma once
 #include "compiler/HostTarget.h"
 #include "runtime/RowArguments.h"
-#include "tests/unit/host/RowEvaluator.h"
-#include <array>
+#include "tests/unit/host/Arguments.h"
 #include <memory>
 #include <random>
 
 namespace cermet::test {
-
-// An operand's memory: `values` in float64 are what the bytes hold. Gaps between rows hold 0xAB bytes.
-class Array {
-public:
-  // `shift`: elements before the base, to leave it aligned to its element only.
-  Array(DType dtype, int64_t elements, int64_t shift = 0);
-  double get(int64_t index) const;
-  void set(int64_t index, double value); // rounded
-  void repeat(int64_t period);           // the first `period` elements over and over
-  char* base() { return bytes.data() + shift * byteSize(dtype); }
-  int64_t size() const { return elements; }
-  DType type() const { return dtype; }
-  bool operator==(const Array& other) const { return bytes == other.bytes; }
-
-private:
-  DType dtype;
-  int64_t elements, shift;
-  std::vector<char> bytes;
-};
-
-// A program's operands over an iteration space, inputs random.
-struct Arguments {
-  // `strides` by operand, in elements for each extent; empty: dense for tile and row operands.
-  Arguments(const RowProgram& program, std::vector<int64_t> extents, std::mt19937& random,
-            std::vector<std::vector<int64_t>> strides = {});
-
-  int64_t rows() const;
-  int64_t offset(size_t operand, int64_t row) const;
-
-  const RowProgram& program;
-  std::vector<int64_t> extents;
-  std::vector<std::vector<int64_t>> strides;
-  std::vector<Array> arrays;
-};
 
 class HostKernel {
 public:
@@ -69,6 +34,9 @@ private:
 // Runs kernel and oracle on the same inputs and expects every output within one unit in the last place of its type (two
 // for 16-bit types) plus `noise` of the output's largest value; of 16-bit outputs, all but one in 200 equal.
 void expectEqualsOracle(const HostKernel& kernel, Arguments& arguments, int parts = 1, double noise = 2e-6);
+
+// The same of a program whose operations are all exact: every output is equal.
+void expectExact(const HostKernel& kernel, Arguments& arguments, int parts = 1);
 
 std::mt19937 freshRandom(); // seeded by --gtest_random_seed or the system; the seed is in the test's trace
 

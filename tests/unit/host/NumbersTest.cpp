@@ -46,8 +46,11 @@ protected:
     double largest = 0, worst = 0;
     for (size_t i = 0; i < bits.size(); ++i) {
       double x = arguments.arrays[0].get(i), have = arguments.arrays[1].get(i), want = truth(x);
-      double rounded = roundTo(want, DType::F32);
-      if (have == rounded || (std::isnan(have) && std::isnan(want)))
+      double rounded = nearest(want, DType::F32);
+      if (std::isnan(have) && std::isnan(want))
+        continue;
+      EXPECT_EQ(std::signbit(have), std::signbit(want)) << name(opcode) << " of " << x << " is " << have;
+      if (have == rounded)
         continue;
       if (std::isinf(have) && std::abs(want) > 0x1.fffffcp127)
         continue; // one step from the largest number to infinity
@@ -78,6 +81,84 @@ TEST_P(Numbers, Silu) {
 
 TEST_P(Numbers, Rsqrt) {
   EXPECT_LE(largestError(Opcode::Rsqrt, [](double x) { return 1 / std::sqrt(x); }), 1.51); // two roundings
+}
+
+// Computed in f64 and rounded once: as good as correctly rounded.
+constexpr double kOnce = 0.501;
+
+TEST_P(Numbers, Log) {
+  EXPECT_LE(largestError(Opcode::Log, [](double x) { return std::log(x); }), kOnce);
+}
+
+TEST_P(Numbers, Tanh) {
+  EXPECT_LE(largestError(Opcode::Tanh, [](double x) { return std::tanh(x); }), kOnce);
+}
+
+TEST_P(Numbers, Erf) {
+  EXPECT_LE(largestError(Opcode::Erf, [](double x) { return std::erf(x); }), kOnce);
+}
+
+TEST_P(Numbers, GeluKeepsItsNegativeTail) {
+  EXPECT_LE(largestError(Opcode::Gelu, [](double x) { return 0.5 * x * std::erfc(-x * M_SQRT1_2); }), kOnce);
+}
+
+TEST_P(Numbers, GeluTanhKeepsItsNegativeTail) {
+  auto truth = [](double x) { return x / (1 + std::exp(-2 * std::sqrt(M_2_PI) * (x + 0.044715 * x * x * x))); };
+  EXPECT_LE(largestError(Opcode::GeluTanh, truth), kOnce);
+}
+
+TEST_P(Numbers, SqrtIsCorrectlyRounded) {
+  EXPECT_EQ(largestError(Opcode::Sqrt, [](double x) { return std::sqrt(x); }), 0);
+}
+
+// Every pair of special numbers, whole exponents of negative bases, results over the whole range, bases close to 1.
+TEST_P(Numbers, Pow) {
+  ProgramBuilder p("pow", kColumns);
+  int x = p.load("x", OperandKind::Tile, DType::F32), y = p.load("y", OperandKind::Tile, DType::F32);
+  p.store("power", OperandKind::Tile, DType::F32, p.compute(Opcode::Pow, x, y));
+  std::mt19937 random = freshRandom();
+  Arguments arguments(p.program, {600}, random);
+  constexpr float specials[] = {0,         -0.0f,     1,          -1,        0.5f,        -0.5f,     2,
+                                -2,        3,         -3,         1.5f,      -2.5f,       NAN,       INFINITY,
+                                -INFINITY, 0x1p-149f, -0x1p-149f, 0x1p127f,  1e30f,       -7e5f,     8388607,
+                                -8388607,  16777215,  16777216,   -16777218, 0.99999994f, 1.0000001f};
+  const int64_t count = std::size(specials), total = 600 * kColumns;
+  auto anyBits = [&](int64_t j, int operand) { arguments.arrays[operand].setBits(j, random()); };
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  for (int64_t j = 0; j < total; ++j) {
+    Array &base = arguments.arrays[0], &exponent = arguments.arrays[1];
+    anyBits(j, 0);
+    anyBits(j, 1);
+    if (j < count * count) {
+      base.set(j, specials[j / count]);
+      exponent.set(j, specials[j % count]);
+    } else if (j % 4 == 1) { // a result of any size
+      exponent.set(j, 152 * uniform(random) / std::log2(std::abs(double(base.get(j)))));
+    } else if (j % 4 == 2) {
+      exponent.set(j, std::round(20 * uniform(random)));
+      base.set(j, std::exp(5 * uniform(random)) * (random() % 2 ? 1 : -1));
+    } else if (j % 4 == 3) {
+      base.set(j, 1 + 1e-3 * uniform(random));
+      exponent.set(j, 1e5 * uniform(random));
+    }
+  }
+  HostKernel(p.program, GetParam()).run(arguments);
+  double largest = 0;
+  int64_t wrong = 0;
+  for (int64_t j = 0; j < total; ++j) {
+    double base = arguments.arrays[0].get(j), exponent = arguments.arrays[1].get(j), have = arguments.arrays[2].get(j);
+    double want = std::pow(base, exponent), rounded = nearest(want, DType::F32);
+    if (std::isnan(have) && std::isnan(want))
+      continue;
+    double error = have == rounded ? 0 : std::abs(have - want) / double(unitInLastPlace(rounded, DType::F32));
+    if (std::isinf(have) && std::abs(want) > 0x1.fffffep127)
+      error = 0;
+    largest = std::max(largest, error);
+    if ((!(error <= kOnce) || std::signbit(have) != std::signbit(want)) && wrong++ < 5)
+      ADD_FAILURE() << base << " to the power of " << exponent << " is " << have << ", expected " << want;
+  }
+  std::cout << "pow: at most " << largest << " ulp\n";
+  EXPECT_EQ(wrong, 0) << "of " << total;
 }
 
 TEST_P(Numbers, RoundingToSixteenBits) {

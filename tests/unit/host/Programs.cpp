@@ -8,50 +8,56 @@ int ProgramBuilder::append(Instruction instruction) {
     if (input < 0)
       continue;
     const Instruction& before = program.instructions[input];
-    instruction.stage = std::max(instruction.stage, before.stage + (before.opcode == Opcode::ReduceSum));
+    instruction.stage = std::max(instruction.stage, before.stage + isReduction(before.opcode));
   }
   program.instructions.push_back(instruction);
   return static_cast<int>(program.instructions.size()) - 1;
 }
 
 static Space spaceOf(OperandKind kind) {
-  switch (kind) {
-  case OperandKind::Tile:
-    return Space::Element;
-  case OperandKind::Row:
-    return Space::Row;
-  case OperandKind::Column:
-    return Space::Column;
-  case OperandKind::Scalar:
-    return Space::Uniform;
-  }
-  return Space::Uniform;
+  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row};
+  return spaces[static_cast<int>(kind)];
 }
 
-int ProgramBuilder::load(const std::string& name, OperandKind kind, DType dtype) {
-  program.operands.push_back({name, kind, dtype, false});
+int ProgramBuilder::load(const std::string& name, OperandKind kind, DType dtype, bool isStrided) {
+  program.operands.push_back({name, kind, dtype, false, isStrided});
   return append({.opcode = Opcode::Load,
                  .type = dtype,
                  .space = spaceOf(kind),
                  .operand = static_cast<int>(program.operands.size()) - 1});
 }
 
-int ProgramBuilder::constant(double value) {
-  return append({.opcode = Opcode::Constant, .constant = value});
+int ProgramBuilder::constant(double value, DType type) {
+  return append({.opcode = Opcode::Constant, .type = type, .constant = value});
+}
+
+int ProgramBuilder::columnIndex(DType type) {
+  return append({.opcode = Opcode::ColumnIndex, .type = type, .space = Space::Column});
 }
 
 int ProgramBuilder::compute(Opcode opcode, int a, int b, DType type) {
-  Space left = program.instructions[a].space, right = b < 0 ? left : program.instructions[b].space;
-  Space space = left == right ? left : left == Space::Uniform ? right : right == Space::Uniform ? left : Space::Element;
-  return append({.opcode = opcode, .type = type, .space = space, .inputs = {a, b}});
+  return compute(opcode, type, b < 0 ? std::vector{a} : std::vector{a, b});
 }
 
-int ProgramBuilder::sum(int value) {
-  return append({.opcode = Opcode::ReduceSum, .space = Space::Row, .inputs = {value, -1}});
+int ProgramBuilder::compute(Opcode opcode, DType type, const std::vector<int>& inputs) {
+  Instruction instruction{.opcode = opcode, .type = type};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Space space = program.instructions[inputs[i]].space, before = instruction.space;
+    instruction.inputs[i] = inputs[i];
+    instruction.space = before == space || space == Space::Uniform ? before
+                        : before == Space::Uniform                 ? space
+                                                                   : Space::Element;
+  }
+  return append(instruction);
+}
+
+int ProgramBuilder::reduce(Opcode opcode, int value, DType type) {
+  return append({.opcode = opcode, .type = type, .space = Space::Row, .inputs = {value, -1, -1}});
 }
 
 int ProgramBuilder::spread(int value, Space space) {
-  return append({.opcode = Opcode::Cast, .space = space, .inputs = {value, -1}});
+  return append(
+      {.opcode = Opcode::Cast, .type = program.instructions[value].type, .space = space, .inputs = {value, -1, -1}});
 }
 
 void ProgramBuilder::store(const std::string& name, OperandKind kind, DType dtype, int value) {
@@ -59,7 +65,7 @@ void ProgramBuilder::store(const std::string& name, OperandKind kind, DType dtyp
   append({.opcode = kind == OperandKind::Column ? Opcode::AccumulateRows : Opcode::Store,
           .type = dtype,
           .space = spaceOf(kind),
-          .inputs = {value, -1},
+          .inputs = {value, -1, -1},
           .operand = static_cast<int>(program.operands.size()) - 1});
 }
 
@@ -137,6 +143,42 @@ RowProgram softmaxSquares(int64_t columns, DType dtype) {
   int squares = p.sum(p.compute(Mul, share, share));
   p.store("y", tile, dtype, p.compute(Div, share, squares));
   p.store("squares", row, DType::F32, squares);
+  return p.program;
+}
+
+RowProgram geluGlu(int64_t columns, DType dtype) {
+  ProgramBuilder p("gelu_glu", columns);
+  int gate = p.load("gate", tile, dtype), up = p.load("up", tile, dtype);
+  p.store("y", tile, dtype, p.compute(Mul, p.compute(Gelu, gate, -1, dtype), up, dtype));
+  return p.program;
+}
+
+// log(softmax(x / 2)) over the columns up to the row's query, and a large negative number behind it.
+RowProgram causalLogSoftmax(int64_t columns, DType dtype) {
+  ProgramBuilder p("causal_log_softmax", columns);
+  int x = p.load("x", tile, dtype, true), query = p.load("query", OperandKind::Index, DType::I64);
+  int isVisible = p.compute(LessEqual, p.columnIndex(DType::I32), query, DType::I1);
+  int scores = p.compute(Select, DType::F32, {isVisible, p.compute(Mul, x, p.constant(0.5)), p.constant(-1e4)});
+  int largest = p.reduce(ReduceMax, scores);
+  int shifted = p.compute(Sub, scores, largest);
+  int rest = p.compute(Log, p.sum(p.compute(Exp, shifted)));
+  p.store("y", tile, dtype, p.compute(Sub, shifted, rest));
+  p.store("largest", row, DType::F32, largest);
+  p.store("visible", tile, DType::I1, isVisible);
+  return p.program;
+}
+
+RowProgram everyFunction(int64_t columns, DType dtype) {
+  ProgramBuilder p("every_function", columns);
+  int x = p.load("x", tile, dtype), y = p.load("y", tile, dtype);
+  int size = p.compute(Max, p.compute(Abs, x), p.constant(0.01));
+  int sum = p.compute(Pow, size, y);
+  for (Opcode opcode : {Exp, Tanh, Erf, Relu, Sigmoid, Silu, Gelu, GeluTanh})
+    sum = p.compute(Add, sum, p.compute(opcode, x));
+  for (Opcode opcode : {Log, Sqrt, Rsqrt})
+    sum = p.compute(Add, sum, p.compute(opcode, size));
+  p.store("sum", tile, dtype, sum);
+  p.store("total", row, DType::F32, p.compute(Div, p.sum(sum), p.constant(columns)));
   return p.program;
 }
 

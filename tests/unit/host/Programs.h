@@ -9,10 +9,13 @@ class ProgramBuilder {
 public:
   ProgramBuilder(std::string name, int64_t columns) : program{std::move(name), columns, {}, {}} {}
 
-  int load(const std::string& name, OperandKind kind, DType dtype);
-  int constant(double value);
+  int load(const std::string& name, OperandKind kind, DType dtype, bool isStrided = false);
+  int constant(double value, DType type = DType::F32);
+  int columnIndex(DType type);
   int compute(Opcode opcode, int a, int b = -1, DType type = DType::F32);
-  int sum(int value);
+  int compute(Opcode opcode, DType type, const std::vector<int>& inputs);
+  int reduce(Opcode opcode, int value, DType type = DType::F32);
+  int sum(int value) { return reduce(Opcode::ReduceSum, value); }
   int spread(int value, Space space); // the same number at every place of a wider space
   void store(const std::string& name, OperandKind kind, DType dtype, int value); // a column: summed over rows
 
@@ -22,12 +25,15 @@ private:
   int append(Instruction instruction);
 };
 
-RowProgram rmsNorm(int64_t columns, DType dtype);                       // x, weight -> y, rstd; Llama's roundings
-RowProgram rmsNormBackward(int64_t columns, DType dtype);               // x, weight, rstd, dy -> dx, dweight
-RowProgram addRmsNorm(int64_t columns, DType dtype);                    // x, residual, weight -> sum, y
-RowProgram siluGlu(int64_t columns, DType dtype);                       // gate, up -> y
-RowProgram siluGluBackward(int64_t columns, DType dtype);               // gate, up, dy -> dgate, dup
-RowProgram softmaxSquares(int64_t columns, DType dtype);                // p = softmax(x): p / sum p^2, and sum p^2
+RowProgram rmsNorm(int64_t columns, DType dtype);          // x, weight -> y, rstd; Llama's roundings
+RowProgram rmsNormBackward(int64_t columns, DType dtype);  // x, weight, rstd, dy -> dx, dweight
+RowProgram addRmsNorm(int64_t columns, DType dtype);       // x, residual, weight -> sum, y
+RowProgram siluGlu(int64_t columns, DType dtype);          // gate, up -> y
+RowProgram siluGluBackward(int64_t columns, DType dtype);  // gate, up, dy -> dgate, dup
+RowProgram softmaxSquares(int64_t columns, DType dtype);   // p = softmax(x): p / sum p^2, and sum p^2
+RowProgram geluGlu(int64_t columns, DType dtype);          // gate, up -> y
+RowProgram causalLogSoftmax(int64_t columns, DType dtype); // x, temperature [columns], query -> y, and the largest
+RowProgram everyFunction(int64_t columns, DType dtype);    // x, y -> the mean of all functions of reals
 RowProgram unary(int64_t columns, Opcode opcode, DType from, DType to); // y = opcode(x), rounded once
 
 } // namespace cermet::test

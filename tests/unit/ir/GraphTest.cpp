@@ -78,4 +78,11 @@ double relativeError(const Array& a, const Array& b) {
   return difference == 0 ? 0 : std::sqrt(difference / norm);
 }
 
+bool sameBits(const Array& a, const Array& b) {
+  auto same = [](double left, double right) {
+    return std::isnan(left) ? std::isnan(right) : left == right && std::signbit(left) == std::signbit(right);
+  };
+  return a.shape == b.shape && std::equal(a.data.begin(), a.data.end(), b.data.begin(), b.data.end(), same);
+}
+
 } // namespace cermet::ir

@@ -35,6 +35,9 @@ private:
 // |a - b| / |b| over all elements, in the Euclidean norm.
 double relativeError(const Array& a, const Array& b);
 
+// The same shape and numbers, NaN equal to NaN and 0 not to -0.
+bool sameBits(const Array& a, const Array& b);
+
 // The text of a graph around a function.
 std::string graphText(const std::string& function);
 

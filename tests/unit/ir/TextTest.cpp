@@ -249,7 +249,7 @@ INSTANTIATE_TEST_SUITE_P(
               "x has shape [3, n], expected a static last dimension"},
         Wrong{"GluActivation",
               withOp("%x: tensor<4xf32>", "cermet.glu %x, %x {activation = \"tanh\"} : tensor<4xf32>", "tensor<4xf32>"),
-              "activation is \"tanh\", expected \"silu\""}),
+              "activation is \"tanh\", expected \"silu\", \"gelu\" or \"gelu_tanh\""}),
     [](const auto& info) { return info.param.name; });
 
 TEST_F(TextTest, AddRmsNormTypes) {

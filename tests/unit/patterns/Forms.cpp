@@ -2,8 +2,10 @@
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "mlir/Parser/Parser.h"
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
 
@@ -19,7 +21,12 @@ std::vector<Form> forms() {
   std::vector<Form> found;
   MLIRContext context(MLIRContext::Threading::DISABLED);
   ir::registerDialects(context);
-  for (const char* file : {"rms_norm", "rms_norm_near_miss", "add_rms_norm", "glu"}) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(FORMS))
+    if (entry.path().extension() == ".mlir")
+      files.push_back(entry.path().stem());
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) {
     auto module = parse(file, context);
     if (!module)
       continue;

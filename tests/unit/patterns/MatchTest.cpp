@@ -190,6 +190,49 @@ TEST(Match, ResultsOfOneNodeAreNumbered) {
   EXPECT_EQ(found["regions"][0]["operands"], (Strings{"chunk_2#0", "chunk_2#1"}));
 }
 
+// Both halves of one tensor: the tensor is what a frontend hands over.
+TEST(Match, HalvesOfOneTensorAreOneOperand) {
+  std::string body = R"(
+    %up = cermet.slice %gate_up [0, 0, 0] : !packed to !x loc("chunk#0")
+    %gate = cermet.slice %gate_up [0, 0, 64] : !packed to !x loc("chunk#1")
+    %act = cermet.gelu %gate : !x loc("gelu")
+    %y = cermet.mul %act, %up : !x loc("glu")
+    return %y : !x)";
+  std::string packed = "tensor<2x3x128xbf16>";
+  json found = answer(graph("%gate_up: " + packed, "!x", replaceAll(body, "!packed", packed)));
+  ASSERT_EQ(found["regions"].size(), 1u);
+  const json& region = found["regions"][0];
+  EXPECT_EQ(region["pattern"], "glu");
+  EXPECT_EQ(region["operands"], Strings{"gate_up"});
+  EXPECT_EQ(region["results"], Strings{"glu"});
+  EXPECT_EQ(region["replaced"], (Strings{"chunk#0", "chunk#1", "gelu", "glu"}));
+  EXPECT_EQ(region["text"],
+            R"(module attributes {cermet.version = 1 : i64} {
+  func.func @glu(%packed: tensor<?x?x128xbf16, #cermet.symbols<["r0", "r1"]>>) -> tensor<?x?x64xbf16, #cermet.symbols<["r0", "r1"]>> {
+    %0 = cermet.packed_glu %packed {activation = "gelu", up_first} : tensor<?x?x128xbf16, #cermet.symbols<["r0", "r1"]>> to tensor<?x?x64xbf16, #cermet.symbols<["r0", "r1"]>>
+    return %0 : tensor<?x?x64xbf16, #cermet.symbols<["r0", "r1"]>>
+  }
+}
+)");
+}
+
+// The ends of a region are values of the graph, of the shapes that they have there.
+TEST(Match, ReshapesInsideKeepTheShapesOfTheEnds) {
+  std::string merged = norm("%view", "%v", "_1");
+  for (auto [from, to] :
+       {std::pair("!x", "!b"), std::pair("!wide", "tensor<6x64xf32>"), std::pair("!row", "tensor<6x1xf32>")})
+    merged = replaceAll(merged, from, to);
+  std::string body = R"(%sum = cermet.add %a, %b : !x loc("stream")
+    %view = cermet.reshape %sum : !x to !b loc("view_1"))" +
+                     merged + R"(%back = cermet.reshape %norm_1 : !b to !x loc("view_2")
+    return %back, %sum : !x, !x)";
+  json found = answer(graph("%a: !x, %b: !x, %v: !w", "!x, !x", replaceAll(body, "!b", "tensor<6x64xbf16>")));
+  ASSERT_EQ(found["regions"].size(), 1u) << found;
+  EXPECT_EQ(found["regions"][0]["pattern"], "add_rms_norm");
+  EXPECT_EQ(found["regions"][0]["operands"], (Strings{"a", "b", "v"}));
+  EXPECT_EQ(found["regions"][0]["results"], (Strings{"view_2", "stream"}));
+}
+
 // The sum of one norm is what the next one reads: it keeps the name of the addition.
 TEST(Match, ResultsOfRegionsKeepTheirNames) {
   json found = answer(graph("%a: !x, %b: !x, %v: !w", "!x, !x",

@@ -1,5 +1,7 @@
 // Raising changes no bit: of no form, and of nothing that looks almost like one.
+#include "ir/Decompose.h"
 #include "ir/Ops.h"
+#include "ir/Reshapes.h"
 #include "ir/Text.h"
 #include "mlir/IR/Verifier.h"
 #include "patterns/Raise.h"
@@ -16,6 +18,15 @@ namespace {
 class Numbers : public testing::TestWithParam<Form> {
 protected:
   Numbers() : context(MLIRContext::Threading::DISABLED) { ir::registerDialects(context); }
+
+  void sinkAndCompare(ModuleOp traced, std::mt19937_64& random) {
+    OwningOpRef<ModuleOp> sunk = traced.clone();
+    func::FuncOp function = ir::graphFunction(*sunk);
+    ir::simplify(function);
+    ir::sinkReshapes(function);
+    ASSERT_TRUE(succeeded(verify(*sunk)));
+    expectSameBits(traced, *sunk, randomInputs(ir::graphFunction(traced), random));
+  }
 
   void raiseAndCompare(ModuleOp traced, std::mt19937_64& random) {
     OwningOpRef<ModuleOp> raised = traced.clone();
@@ -39,6 +50,15 @@ TEST_P(Numbers, RaisedGraphComputesTheSameBits) {
     std::mt19937_64 random(seed);
     raiseAndCompare(*traced, random);
   }
+}
+
+TEST_P(Numbers, GraphWithItsReshapesAtTheEndComputesTheSameBits) {
+  unsigned seed = seedOfRun();
+  SCOPED_TRACE("CERMET_SEED=" + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  auto traced = graphOf(GetParam(), context);
+  ASSERT_TRUE(traced);
+  sinkAndCompare(*traced, random);
 }
 
 // One random operand becomes another value of its type, or one value is returned too.
@@ -79,6 +99,7 @@ TEST_P(Numbers, MutatedGraphComputesTheSameBits) {
       mutate(ir::graphFunction(*traced), random);
     ASSERT_TRUE(succeeded(verify(*traced)));
     raiseAndCompare(*traced, random);
+    sinkAndCompare(*traced, random);
     if (HasFailure()) {
       traced->print(llvm::errs());
       return;

@@ -27,6 +27,8 @@ TEST(Config, DefaultsNeedNoEnvironment) {
   EXPECT_EQ(config->cacheDirectory, "");
   EXPECT_EQ(config->cudaLibrary, "libcuda.so.1");
   EXPECT_GE(config->threads, 1);
+  EXPECT_LE(config->threads, 16);
+  EXPECT_GE(config->compileThreads, 1);
   EXPECT_FALSE(config->check);
 }
 
@@ -44,6 +46,7 @@ TEST(Config, EveryVariableIsHonoured) {
                                           {"CERMET_COMPILER_LIBRARY", "d"},
                                           {"CERMET_CUDA_LIBRARY", "e"},
                                           {"CERMET_THREADS", "7"},
+                                          {"CERMET_COMPILE_THREADS", "3"},
                                           {"CERMET_CHECK", "1"},
                                           {"CERMET_LOG", "info"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
@@ -53,15 +56,18 @@ TEST(Config, EveryVariableIsHonoured) {
   EXPECT_EQ(config->compilerLibrary, "d");
   EXPECT_EQ(config->cudaLibrary, "e");
   EXPECT_EQ(config->threads, 7);
+  EXPECT_EQ(config->compileThreads, 3);
   EXPECT_TRUE(config->check);
   EXPECT_EQ(config->log, LogLevel::Info);
-  EXPECT_EQ(settings().size(), 8u) << "a new variable needs a line above";
+  EXPECT_EQ(settings().size(), 9u) << "a new variable needs a line above";
 }
 
 TEST(Config, NonsenseIsRefusedByName) {
   for (const char* threads : {"0", "-1", "1025", "two", "2x", "", "99999999999999999999"})
     EXPECT_EQ(readFrom({{"CERMET_THREADS", threads}}).status().message(),
               fmt::format("CERMET_THREADS is '{}', expected a number from 1 to 1024", threads));
+  EXPECT_EQ(readFrom({{"CERMET_COMPILE_THREADS", "0"}}).status().message(),
+            "CERMET_COMPILE_THREADS is '0', expected a number from 1 to 1024");
   EXPECT_EQ(readFrom({{"CERMET_CHECK", "yes"}}).status().message(), "CERMET_CHECK is 'yes', expected 0 or 1");
   EXPECT_EQ(readFrom({{"CERMET_LOG", "loud"}}).status().message(), "CERMET_LOG is 'loud', expected off, warn or info");
 }

@@ -1,4 +1,5 @@
 // Launches against a driver without a GPU: what is loaded, which entry runs on which grid, and what a launch costs.
+#include "runtime/ElementType.h"
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/fake_cuda.h"
 #include <chrono>
@@ -141,7 +142,7 @@ TEST_F(CudaLaunch, AccumulatorsFoldTheirPartialRows) {
     EXPECT_EQ(fold.grid[0], 1u);
     EXPECT_EQ(fold.grid[1], 1u);
     EXPECT_EQ(fold.block[0], 32u);
-    EXPECT_EQ(fold.block[1], 32u);
+    EXPECT_EQ(fold.block[1], 16u);
     EXPECT_EQ(fold.arguments.partialRows, blocks);
   }
 }
@@ -249,6 +250,140 @@ TEST_F(CudaLaunch, ChecksOfPointersAskTheDriver) {
   EXPECT_EQ(launchScale(*executable, 4).message(), "scale: input 'x' (tensor 0) is on device 1, expected device 0");
 }
 
+TEST_F(CudaLaunch, ChecksReachTheWorkspaceAndTheStream) {
+  config.check = true;
+  cuda.devices = 2;
+  context = std::make_shared<Context>(config);
+  const auto executable = prepare(context, sumPlan("$TARGET", kCubin), "auto");
+  cuda.deviceBegin = reinterpret_cast<uintptr_t>(memory);
+  cuda.deviceEnd = cuda.deviceBegin + (1 << 15);
+  const TestTensor x(memory, {3, 1, 8}), weight(memory + 4096, {8}), total(memory + 8192, {8});
+  const cermet_tensor tensors[] = {x, weight, total};
+  EXPECT_TRUE(executable->launch(nullptr, tensors, 3, memory + (1 << 14), 1 << 14).ok());
+  EXPECT_TRUE(executable->launch(nullptr, tensors, 3, memory + (1 << 15), 1 << 14)
+                  .message()
+                  .starts_with("sum: the workspace is at 0x"));
+  cuda.launches.clear();
+  cuda.streamDevice = 1;
+  const Status foreign = executable->launch(reinterpret_cast<void*>(7), tensors, 3, memory + (1 << 14), 1 << 14);
+  EXPECT_EQ(foreign.code(), CERMET_INVALID_ARGUMENT);
+  EXPECT_EQ(foreign.message(), "sum: the stream is of CUDA device 1, the plan was prepared for device 0");
+  EXPECT_TRUE(cuda.launches.empty());
+}
+
+// y = x * weight with x's columns any stride apart.
+Json stridedPlan(const char* kind) {
+  Json plan = scalePlan("$TARGET", kCubin);
+  plan["steps"][0]["operands"][kind == std::string("tile") ? 0 : 1]["strided"] = true;
+  return plan;
+}
+
+TEST_F(CudaLaunch, StridedOperandsHaveAStep) {
+  const auto tile = prepare(context, stridedPlan("tile"), "auto"),
+             column = prepare(context, stridedPlan("column"), "auto");
+  ASSERT_TRUE(tile && column);
+  const TestTensor x(memory + 4, {3, 5, 8}, {1, 24, 3}), dense(memory, {3, 5, 8}), weight(memory + 4096, {8}),
+      apart(memory + 4100, {8}, {-5}), y(memory + 8192, {3, 5, 8});
+  const cermet_tensor turned[] = {x, weight, y}, spread[] = {dense, apart, y};
+  ASSERT_TRUE(tile->launch(nullptr, turned, 3, nullptr, 0).ok());
+  const FakeLaunch& first = cuda.launches[0];
+  EXPECT_EQ(first.arguments.operand[0].step, 3);
+  EXPECT_EQ(first.arguments.operand[0].stride[2], 1);
+  EXPECT_EQ(first.arguments.operand[0].stride[3], 24);
+  EXPECT_EQ(first.arguments.operand[1].step, 1);
+  EXPECT_EQ(first.arguments.operand[2].step, 1);
+  EXPECT_EQ(first.kernel, "scale_vector") << "what is strided is moved one at a time, the others as vectors";
+  ASSERT_TRUE(column->launch(nullptr, spread, 3, nullptr, 0).ok());
+  EXPECT_EQ(cuda.launches[1].arguments.operand[1].step, -5);
+  EXPECT_EQ(cuda.launches[1].kernel, "scale_vector");
+  EXPECT_EQ(column->launch(nullptr, turned, 3, nullptr, 0).message(),
+            "scale: input 'x' (tensor 0) has stride 3 in its last dimension, expected 1; copy it to a dense one");
+}
+
+TEST_F(CudaLaunch, AColumnMayHaveLeadingOnes) {
+  Json plan = stridedPlan("column");
+  plan["values"][1]["dims"] = {1, 1, 8};
+  const auto executable = prepare(context, plan, "auto");
+  ASSERT_TRUE(executable);
+  const TestTensor x(memory, {3, 5, 8}), weight(memory + 4096, {1, 1, 8}, {7, 7, 2}), y(memory + 8192, {3, 5, 8});
+  const cermet_tensor tensors[] = {x, weight, y};
+  ASSERT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+  EXPECT_EQ(cuda.launches[0].arguments.operand[1].step, 2);
+}
+
+TEST_F(CudaLaunch, AStridedSumOverNoRowsIsZeroed) {
+  Json plan = sumPlan("$TARGET", kCubin);
+  plan["steps"][1]["operands"][1]["strided"] = true;
+  const auto executable = prepare(context, plan, "auto");
+  ASSERT_TRUE(executable);
+  const TestTensor x(nullptr, {0, 5, 8}), weight(memory + 4096, {8}), total(memory + 8192, {8}, {3});
+  const cermet_tensor tensors[] = {x, weight, total};
+  ASSERT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+  ASSERT_EQ(cuda.memsets.size(), 8u);
+  EXPECT_EQ(cuda.memsets[7].address, reinterpret_cast<uintptr_t>(memory + 8192 + 7 * 3 * 4));
+  EXPECT_EQ(cuda.memsets[7].bytes, 4u);
+}
+
+TEST_F(CudaLaunch, AnIndexWalksItsRowDimension) {
+  for (int dim : {0, 1}) {
+    cuda.launches.clear();
+    Json plan = scalePlan("$TARGET", kCubin);
+    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dim", dim}, {"dtype", "i64"}, {"output", false}});
+    const auto executable = prepare(context, plan, "auto");
+    ASSERT_TRUE(executable);
+    const auto launch = [&](int64_t a, int64_t b) {
+      const TestTensor x(memory, {a, b, 8}), weight(memory + 4096, {8}), y(memory + 8192, {a, b, 8});
+      const cermet_tensor tensors[] = {x, weight, y};
+      EXPECT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+      return cuda.launches.back().arguments;
+    };
+    const RowArguments both = launch(3, 5); // dense rows would collapse, the index keeps them apart
+    EXPECT_EQ(both.rowRank, 2);
+    EXPECT_EQ(both.extent[2], 3);
+    EXPECT_EQ(both.extent[3], 5);
+    EXPECT_EQ(both.operand[3].base, nullptr);
+    EXPECT_EQ(both.operand[3].stride[2], dim == 0);
+    EXPECT_EQ(both.operand[3].stride[3], dim == 1);
+    EXPECT_EQ(both.operand[3].step, 1);
+    EXPECT_EQ(cuda.launches.back().kernel, "scale_vector");
+    const RowArguments one = launch(dim == 0 ? 4 : 1, dim == 0 ? 1 : 4);
+    EXPECT_EQ(one.rowRank, 1);
+    EXPECT_EQ(one.operand[3].stride[3], 1);
+    EXPECT_EQ(launch(dim == 0 ? 1 : 4, dim == 0 ? 4 : 1).operand[3].stride[3], 0) << "always row 0";
+  }
+}
+
+TEST_F(CudaLaunch, AVectorIsOneRow) {
+  Json plan = scalePlan("$TARGET", kCubin);
+  plan["values"][0]["dims"] = plan["values"][2]["dims"] = {8};
+  const auto executable = prepare(context, plan, "auto");
+  ASSERT_TRUE(executable);
+  const TestTensor x(memory, {8}), weight(memory + 4096, {8}), y(memory + 8192, {8});
+  const cermet_tensor tensors[] = {x, weight, y};
+  ASSERT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+  EXPECT_EQ(cuda.launches[0].arguments.rows, 1);
+  EXPECT_EQ(cuda.launches[0].arguments.rowRank, 1);
+  EXPECT_EQ(cuda.launches[0].arguments.extent[3], 1);
+}
+
+TEST_F(CudaLaunch, VectorsOfEveryElementTypeAreAligned) {
+  for (const ElementType& type : kElementTypes) {
+    Json plan = scalePlan("$TARGET", kCubin);
+    for (int value = 0; value < 3; ++value)
+      plan["values"][value]["dtype"] = plan["steps"][0]["operands"][value]["dtype"] = type.name;
+    const auto executable = prepare(context, plan, "auto");
+    ASSERT_TRUE(executable);
+    for (int offset = 0; offset <= 4; ++offset) { // in elements; a vector has 4
+      const auto dtype = *elementType(type.name);
+      const TestTensor x(memory + offset * type.bytes, {2, 1, 8}, {8, 8, 1}, dtype),
+          weight(memory + 4096, {8}, {1}, dtype), y(memory + 8192, {2, 1, 8}, {8, 8, 1}, dtype);
+      const cermet_tensor tensors[] = {x, weight, y};
+      ASSERT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+      EXPECT_EQ(cuda.launches.back().kernel, offset % 4 == 0 ? "scale_vector" : "scale_scalar") << type.name << offset;
+    }
+  }
+}
+
 TEST_F(CudaLaunch, TargetsNameTheDevice) {
   const Json targets = Json::parse(context->targetsJson());
   EXPECT_EQ(targets["devices"][0]["name"], "Fake GPU");
@@ -256,29 +391,50 @@ TEST_F(CudaLaunch, TargetsNameTheDevice) {
   EXPECT_EQ(targets["driver"]["version"], 13000);
 }
 
-// What a launch adds to the driver's own work: the best of several runs, as other work shares the machine.
-TEST_F(CudaLaunch, CostsLittle) {
-  const auto executable = prepare(context, scalePlan("$TARGET", kCubin), "auto");
-  ASSERT_TRUE(executable);
+// What a launch adds to the driver's own work, in nanoseconds: the best of several runs, as other work shares the
+// machine.
+double launchCost(FakeCudaState& cuda, const Executable& executable, const cermet_tensor* tensors) {
+  constexpr int kRuns = 10, kLaunches = 20000;
   cuda.record = false;
-  const TestTensor x(memory, {16, 4, 8}), weight(memory + 4096, {8}), y(memory + 8192, {16, 4, 8});
-  const cermet_tensor tensors[] = {x, weight, y};
-  constexpr int kLaunches = 20000;
+  const uint64_t before = cuda.launchCount;
   double best = 1e9;
-  for (int run = 0; run < 10; ++run) {
+  for (int run = 0; run < kRuns; ++run) {
     const auto start = std::chrono::steady_clock::now();
     for (int launch = 0; launch < kLaunches; ++launch)
-      if (!executable->launch(nullptr, tensors, 3, nullptr, 0).ok())
-        FAIL();
+      EXPECT_TRUE(executable.launch(nullptr, tensors, 3, nullptr, 0).ok());
     const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - start;
     best = std::min(best, took.count() / kLaunches);
   }
-  EXPECT_EQ(cuda.launchCount, 10u * kLaunches);
-  RecordProperty("nanoseconds", std::to_string(best));
-  std::printf("a launch costs %.0f ns besides the driver\n", best);
+  EXPECT_EQ(cuda.launchCount - before, uint64_t(kRuns) * kLaunches);
+  return best;
+}
+
+TEST_F(CudaLaunch, CostsLittle) {
+  Json withViews = scalePlan("$TARGET", kCubin);
+  const int views = 8; // slices, reshapes and transposes of x, by turns; the last is what the kernel reads
+  for (int view = 0; view < views; ++view) {
+    Json& value = withViews["values"][3 + view] = {
+        {"name", "v"}, {"kind", "view"}, {"dtype", "f32"}, {"dims", {"a", "b", 8}}, {"of", view == 0 ? 0 : 2 + view}};
+    if (view % 3 == 0)
+      value.update({{"view", "slice"}, {"starts", {0, 0, 0}}});
+    else if (view % 3 == 1)
+      value.update({{"view", "reshape"}});
+    else
+      value.update({{"view", "transpose"}, {"permutation", {0, 1, 2}}});
+  }
+  withViews["steps"][0]["operands"][0]["value"] = 2 + views;
+  const auto plain = prepare(context, scalePlan("$TARGET", kCubin), "auto");
+  const auto viewed = prepare(context, withViews, "auto");
+  ASSERT_TRUE(plain && viewed);
+  const TestTensor x(memory, {16, 4, 8}), weight(memory + 4096, {8}), y(memory + 8192, {16, 4, 8});
+  const cermet_tensor tensors[] = {x, weight, y};
+  const double without = launchCost(cuda, *plain, tensors), with = launchCost(cuda, *viewed, tensors);
+  RecordProperty("nanoseconds", std::to_string(without));
+  std::printf("a launch costs %.0f ns besides the driver, a view %.1f ns\n", without, (with - without) / views);
   if (!std::string(SANITIZED).empty())
     GTEST_SKIP() << "measured, but a sanitizer's time says nothing";
-  EXPECT_LT(best, 1500);
+  EXPECT_LT(without, 1500);
+  EXPECT_LT(with - without, views * 100);
 }
 
 } // namespace

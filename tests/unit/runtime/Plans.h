@@ -83,6 +83,7 @@ inline Config testConfig() {
   config.compilerLibrary = FAKE_COMPILER;
   config.cudaLibrary = "libno-such-driver.so";
   config.threads = 4;
+  config.compileThreads = 4;
   return config;
 }
 

@@ -123,6 +123,58 @@ TEST_F(Tool, TheExampleRuns) {
   EXPECT_CONTAINS(example.text, "host  y[0][0..3] =");
 }
 
+TEST_F(Tool, AGraphFileRunsFromC) {
+  const CommandOutput cold = runCommand(environment + RUN_GRAPH " " + graph + " auto rows=6");
+  EXPECT_EQ(cold.code, 0) << cold.text;
+  EXPECT_CONTAINS(cold.text, "input  x                bf16[rows, 256]");
+  EXPECT_CONTAINS(cold.text, " = 1 1 1 1 ... (1536 elements)"); // a row of ones has the norm 1
+  EXPECT_CONTAINS(cold.text, " = 1 1 1 1 ... (1792 elements)");
+  EXPECT_CONTAINS(cold.text, "kernels: 1 compiled in");
+  EXPECT_CONTAINS(cold.text, "launches: 2");
+  const CommandOutput warm = runCommand(environment + RUN_GRAPH " " + graph + " host rows=0");
+  EXPECT_EQ(warm.code, 0) << warm.text;
+  EXPECT_CONTAINS(warm.text, " = (0 elements)");
+  EXPECT_CONTAINS(warm.text,
+                  "plans: 0 compiled, 1 from the directory; kernels: 0 compiled in 0 us, 1 from the directory");
+}
+
+TEST_F(Tool, FailuresReachAProgramInC) {
+  std::ofstream(directory / "bad.mlir") << "module {\n  frob\n}";
+  std::ofstream(directory / "product.mlir") << R"(module attributes {cermet.version = 1 : i64} {
+  func.func @product(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>) -> tensor<4x8xf32> {
+    %y = cermet.matmul %x, %w : tensor<4x8xf32>, tensor<8x8xf32> to tensor<4x8xf32>
+    return %y : tensor<4x8xf32>
+  }
+})";
+  const CommandOutput bad = runCommand(environment + RUN_GRAPH " " + (directory / "bad.mlir") + " host");
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_CONTAINS(bad.text, "compile: INVALID_GRAPH: graph:2:3: ");
+  const CommandOutput product = runCommand(environment + RUN_GRAPH " " + (directory / "product.mlir") + " host");
+  EXPECT_EQ(product.code, 1);
+  EXPECT_CONTAINS(product.text, "external step cermet.matmul: 2 operands, 1 results; this program runs none");
+  EXPECT_CONTAINS(product.text, "launch: UNSUPPORTED: ");
+  EXPECT_CONTAINS(product.text, "the callback of the external step cermet.matmul failed");
+  EXPECT_EQ(runCommand(environment + RUN_GRAPH " /nowhere.mlir host").code, 2);
+}
+
+TEST_F(Tool, AllTargetsCompileTogether) {
+  // NVRTC from PyPI, in the checkout's environment.
+  const CommandOutput found = runCommand("sh -c 'ls -d " SOURCE_DIR "/.venv/lib/*/site-packages/nvidia/cu13/lib'");
+  if (found.code != 0)
+    GTEST_SKIP() << "NVRTC is not in " SOURCE_DIR "/.venv";
+  const std::string folder = found.text.substr(0, found.text.find('\n'));
+  const CommandOutput all =
+      cermet("compile " + graph + " -t all -t host --nvrtc " + folder + " -o " + (directory / "out"));
+  EXPECT_EQ(all.code, 0) << all.text;
+  size_t at = 0; // in the order of the targets, whichever was done first
+  for (const char* target : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "host:"}) {
+    const size_t next = all.text.find(std::string("norm for ") + target, at);
+    ASSERT_NE(next, std::string::npos) << all.text;
+    at = next;
+  }
+  EXPECT_CONTAINS(cermet("cache verify --cache " + (directory / "out")).text, "14 entries");
+}
+
 TEST_F(Tool, AWarmProcessOpensNoCompiler) {
   const CommandOutput cold = runCommand(environment + WARM_PROCESS), warm = runCommand(environment + WARM_PROCESS);
   EXPECT_EQ(cold.code, 0);

@@ -1,14 +1,17 @@
 // A compiler library that answers what the test put into the question:
 //   graph text     "fail CODE MESSAGE"  an error      "JSON"  itself, with $TARGET replaced
 //   kernel spec    "fail CODE MESSAGE"  an error      "file PATH"  that file      else the spec itself
-// Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names.
+// Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names. With FAKE_COMPILER_TOGETHER a build
+// ends when that many have begun together, and fails if there are more at once or fewer for ten seconds.
 #include "BuildId.h"
 #include "compiler/CompilerApi.h"
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -64,6 +67,28 @@ cermet_status differentiate(const char* text, size_t length, const uint8_t* want
   return CERMET_OK;
 }
 
+struct Together {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int inside = 0, left = 0; // builds that run, and those of a full group that may leave
+
+  bool wait(int group) {
+    std::unique_lock lock(mutex);
+    if (!changed.wait_for(lock, std::chrono::seconds(10), [&] { return left == 0; }) || ++inside > group)
+      return false;
+    if (inside == group) {
+      left = group;
+      changed.notify_all();
+    } else if (!changed.wait_for(lock, std::chrono::seconds(10), [&] { return left > 0; })) {
+      return false;
+    }
+    --inside;
+    if (--left == 0)
+      changed.notify_all();
+    return true;
+  }
+};
+
 cermet_status buildKernel(const char* spec, size_t length, const cermet_compiler_options*, cermet_buffer* image,
                           int32_t* nvrtcVersion, cermet_buffer* failure) {
   const std::string question(spec, length);
@@ -77,6 +102,12 @@ cermet_status buildKernel(const char* spec, size_t length, const cermet_compiler
   cermet_status status;
   if (fails(question, failure, &status))
     return status;
+  static Together together;
+  const char* group = std::getenv("FAKE_COMPILER_TOGETHER");
+  if (group && !together.wait(std::atoi(group))) {
+    give(failure, "not as many kernels as expected are built together");
+    return CERMET_INTERNAL;
+  }
   std::this_thread::sleep_for(std::chrono::milliseconds(5)); // long enough for a second thread to come
   *nvrtcVersion = 13000;
   if (question.rfind("file ", 0) != 0) {

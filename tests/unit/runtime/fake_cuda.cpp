@@ -65,6 +65,12 @@ int cuCtxSetCurrent(void* context) {
   ++state.contextSets;
   return currentContext = context, 0;
 }
+int cuStreamGetCtx(void*, void** context) {
+  return *context = contextOf(state.streamDevice), 0;
+}
+int cuCtxGetDevice(int* device) {
+  return *device = static_cast<int>(reinterpret_cast<uintptr_t>(currentContext) - 0x1000), 0;
+}
 int cuModuleLoadData(void** module, const void*) {
   return *module = nullptr, kInvalidValue;
 }

@@ -30,6 +30,7 @@ struct FakeCudaState {
   // What pointers are: those in [deviceBegin, deviceEnd) are device memory of `pointerDevice`.
   uintptr_t deviceBegin = 0, deviceEnd = 0;
   int pointerDevice = 0;
+  int streamDevice = 0; // of every stream
   // What was asked.
   bool record = true; // off: launches are only counted, for timing
   uint64_t launchCount = 0;

@@ -98,10 +98,12 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.residual_1[tileSlot].at[i]), to_float(columns.weight_2[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -112,6 +114,9 @@ struct Program {
       const float v4 = v3 * v3;
       sums[0] += v4;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -250,10 +255,12 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.residual_1[tileSlot].at[i]), to_float(columns.weight_2[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -264,6 +271,9 @@ struct Program {
       const float v4 = v3 * v3;
       sums[0] += v4;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -307,7 +317,7 @@ KERNEL(128, 1, add_rms_norm_forward_v1, Program::Arguments, row_kernel<Program, 
 cermet.kernel.1
 target sm_90
 numerics traced
-schedule row threads=256 threads_per_row=256 vector=8 vectors_per_thread=2 stages=2 blocks_per_sm=2 resident_blocks=2 shared_bytes=49216
+schedule row threads=512 threads_per_row=512 vector=8 vectors_per_thread=1 stages=2 blocks_per_sm=2 resident_blocks=2 shared_bytes=49280
 program add_rms_norm_backward 4096
 in weight column bf16
 in output1 tile bf16
@@ -346,7 +356,7 @@ out result1 column bf16
 */
 struct Program {
   static constexpr int kColumns = 4096;
-  static constexpr int kThreads = 256, kThreadsPerRow = 256, kStages = 2;
+  static constexpr int kThreads = 512, kThreadsPerRow = 512, kStages = 2;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false;
@@ -425,7 +435,7 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.output1_1[tileSlot].at[i]), to_float(tiles.grad_0_3[tileSlot].at[i]), to_float(tiles.grad_1_4[tileSlot].at[i]), to_float(columns.weight_0[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
@@ -433,6 +443,8 @@ struct Program {
     row.v13 = row.v2 * row.v2;
     row.v14 = row.v2 * row.v13;
     row.v16 = -0x1p-1f * row.v14;
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -444,6 +456,9 @@ struct Program {
       const float v11 = v9 * v1;
       sums[0] += v11;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -485,7 +500,7 @@ struct Program {
   }
 };
 
-KERNEL(256, 2, add_rms_norm_backward_v8, Program::Arguments, row_kernel<Program, 8>)
-KERNEL(256, 1, add_rms_norm_backward_v1, Program::Arguments, row_kernel<Program, 1>)
-KERNEL(1024, 1, add_rms_norm_backward_fold, Program::Arguments, fold_kernel<Program>)
+KERNEL(512, 2, add_rms_norm_backward_v8, Program::Arguments, row_kernel<Program, 8>)
+KERNEL(512, 1, add_rms_norm_backward_v1, Program::Arguments, row_kernel<Program, 1>)
+KERNEL(512, 1, add_rms_norm_backward_fold, Program::Arguments, fold_kernel<Program>)
 

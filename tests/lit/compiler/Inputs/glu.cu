@@ -72,7 +72,7 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
@@ -172,7 +172,7 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
@@ -295,7 +295,7 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i]), to_float(tiles.grad_0_2[tileSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {

@@ -84,10 +84,12 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.x_0[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -96,6 +98,9 @@ struct Program {
       const float v2 = v0 * v0;
       sums[0] += v2;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -216,10 +221,12 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.x_0[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -228,6 +235,9 @@ struct Program {
       const float v2 = v0 * v0;
       sums[0] += v2;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -375,7 +385,7 @@ struct Program {
     }
   }
   template <class Tiles, class Columns>
-  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int i) {
+  static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.grad_0_3[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
@@ -383,6 +393,8 @@ struct Program {
     row.v12 = row.v2 * row.v2;
     row.v13 = row.v2 * row.v12;
     row.v15 = -0x1p-1f * row.v13;
+  }
+  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
   template <int S, int Count>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
@@ -394,6 +406,9 @@ struct Program {
       const float v10 = v8 * v0;
       sums[0] += v10;
     }
+  }
+  template <int S> static DEVICE float combine(int n, float a, float b) {
+    return a + b;
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -435,5 +450,5 @@ struct Program {
 
 KERNEL(256, 2, rms_norm_backward_v8, Program::Arguments, row_kernel<Program, 8>)
 KERNEL(256, 1, rms_norm_backward_v1, Program::Arguments, row_kernel<Program, 1>)
-KERNEL(1024, 1, rms_norm_backward_fold, Program::Arguments, fold_kernel<Program>)
+KERNEL(512, 1, rms_norm_backward_fold, Program::Arguments, fold_kernel<Program>)
 

@@ -48,7 +48,8 @@ static struct {
 } cuda;
 
 static int open_cuda(void) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  const char* named = getenv("CERMET_CUDA_LIBRARY"); /* the driver that Cermet opens */
+  void* library = dlopen(named ? named : "libcuda.so.1", RTLD_NOW);
   int device;
   void* context;
   if (!library)

@@ -1,0 +1,252 @@
+#include "compiler/EmitCudaValues.h"
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace cermet {
+namespace {
+
+std::string literal(double value) {
+  const float rounded = static_cast<float>(value);
+  if (!std::isfinite(rounded))
+    return fmt::format("float_from_bits({:#x}u)", std::bit_cast<uint32_t>(rounded));
+  return fmt::format("{:a}f", rounded);
+}
+
+// A constant as its own sixteen-bit type holds it.
+double roundedConstant(const Instruction& instruction) {
+  const float value = static_cast<float>(instruction.constant);
+  if (instruction.type == DType::F32 || !std::isfinite(value) || value == 0)
+    return value;
+  if (instruction.type == DType::BF16) {
+    const uint32_t bits = std::bit_cast<uint32_t>(value);
+    return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
+  }
+  const int exponent = std::max(std::ilogb(value), -14);
+  const double unit = std::ldexp(1.0, exponent - 10);
+  const double result = std::nearbyint(value / unit) * unit;
+  return std::fabs(result) > 65504.0 ? std::copysign(INFINITY, result) : result;
+}
+
+std::string constantText(const Instruction& instruction) {
+  switch (classOf(instruction.type)) {
+  case ValueClass::Real:
+    return literal(roundedConstant(instruction));
+  case ValueClass::Bool:
+    return instruction.constant != 0 ? "true" : "false";
+  case ValueClass::Integer:
+    break;
+  }
+  // The smallest has no literal of its own.
+  if (instruction.constant <= -0x1p63)
+    return "(-9223372036854775807ll - 1)";
+  return fmt::format("{}ll", static_cast<int64_t>(std::min(instruction.constant, 0x1.fffffffffffffp62)));
+}
+
+} // namespace
+
+const char* deviceType(DType type) {
+  constexpr const char* names[] = {"float", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "i1"};
+  return names[static_cast<int>(type)];
+}
+
+const char* valueType(DType type) {
+  constexpr const char* names[] = {"float", "i64", "bool"};
+  return names[static_cast<int>(classOf(type))];
+}
+
+ProgramValues::ProgramValues(const RowProgram& program) : program(program), levels(program.instructions.size()) {
+  fast = std::none_of(program.operands.begin(), program.operands.end(), [](const Operand& operand) {
+    return operand.kind == OperandKind::Tile && operand.dtype == DType::F32;
+  });
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    for (int input : program.instructions[i].inputs)
+      if (input >= 0)
+        levels[i] = std::max(levels[i], levels[input] + (isReduction(input) ? 1 : 0));
+    if (isReduction(i))
+      stages = std::max(stages, levels[i] + 2);
+  }
+}
+
+bool ProgramValues::inRow(size_t i) const {
+  const Instruction& instruction = program.instructions[i];
+  return instruction.space == Space::Row || (instruction.space == Space::Uniform && instruction.opcode == Opcode::Load);
+}
+
+std::string ProgramValues::field(int operand) const {
+  return fmt::format("{}_{}", program.operands[operand].name, operand);
+}
+
+void ProgramValues::need(int index, Needed& needed) const {
+  if (index < 0 || inRow(index) || needed[index])
+    return;
+  needed[index] = true;
+  for (int input : program.instructions[index].inputs)
+    need(input, needed);
+}
+
+std::string ProgramValues::use(int index) const {
+  const Instruction& instruction = program.instructions[index];
+  if (instruction.opcode == Opcode::Constant)
+    return constantText(instruction);
+  return inRow(index) ? fmt::format("row.v{}", index) : fmt::format("v{}", index);
+}
+
+std::string ProgramValues::fromMemory(DType type, const std::string& packed) {
+  constexpr const char* readers[] = {"to_float", "to_integer", "to_bool"};
+  return fmt::format("{}({})", readers[static_cast<int>(classOf(type))], packed);
+}
+
+std::string ProgramValues::toMemory(DType type, const std::string& value) {
+  constexpr const char* writers[] = {"from_float", "from_integer", "from_bool"};
+  return fmt::format("{}<{}>({})", writers[static_cast<int>(classOf(type))], deviceType(type), value);
+}
+
+std::string ProgramValues::conversion(DType from, DType to, const std::string& value) const {
+  const ValueClass source = classOf(from), target = classOf(to);
+  if (source == target)
+    return value;
+  if (target == ValueClass::Bool)
+    return fmt::format("{} != 0", value);
+  if (source == ValueClass::Bool)
+    return target == ValueClass::Real ? fmt::format("({} ? 1.0f : 0.0f)", value) : fmt::format("i64({})", value);
+  if (target == ValueClass::Integer)
+    return fmt::format("real_to_integer({})", value);
+  return to == DType::F32 ? fmt::format("float({})", value) : fmt::format("integer_to_sticky({})", value);
+}
+
+std::string ProgramValues::expression(int index) const {
+  const Instruction& instruction = program.instructions[index];
+  const auto a = [&] { return use(instruction.inputs[0]); };
+  const auto b = [&] { return use(instruction.inputs[1]); };
+  const auto infix = [&](const char* sign) { return fmt::format("{} {} {}", a(), sign, b()); };
+  const ValueClass kind = classOf(instruction.type);
+  // Integers wrap, which only unsigned ones may do in C++.
+  const auto arithmetic = [&](const char* sign) {
+    return kind == ValueClass::Real ? infix(sign) : fmt::format("i64(u64({}) {} u64({}))", a(), sign, b());
+  };
+  const auto call = [&](const char* function) { return fmt::format("{}({})", function, a()); };
+  const auto call2 = [&](const char* function) { return fmt::format("{}({}, {})", function, a(), b()); };
+  const auto graded = [&](const char* function) {
+    return fmt::format("{}_{}({})", fast ? "fast" : "exact", function, a());
+  };
+  switch (instruction.opcode) {
+  case Opcode::Load:
+    return fmt::format("element.{}", field(instruction.operand));
+  case Opcode::Constant:
+    return use(index);
+  case Opcode::ColumnIndex:
+    return "i64(element.column)";
+  case Opcode::Cast:
+    return conversion(program.instructions[instruction.inputs[0]].type, instruction.type, a());
+  case Opcode::Add:
+    return arithmetic("+");
+  case Opcode::Sub:
+    return arithmetic("-");
+  case Opcode::Mul:
+    return arithmetic("*");
+  case Opcode::Neg:
+    return kind == ValueClass::Real ? call("-") : fmt::format("i64(u64(0) - u64({}))", a());
+  case Opcode::Abs:
+    return kind == ValueClass::Real ? call("absolute") : fmt::format("({0} < 0 ? i64(u64(0) - u64({0})) : {0})", a());
+  case Opcode::Max:
+  case Opcode::Min: {
+    const bool isMax = instruction.opcode == Opcode::Max;
+    if (kind == ValueClass::Real)
+      return call2(isMax ? "maximum" : "minimum");
+    if (kind == ValueClass::Bool)
+      return infix(isMax ? "||" : "&&");
+    return fmt::format("({0} {2} {1} ? {0} : {1})", a(), b(), isMax ? ">" : "<");
+  }
+  case Opcode::Div:
+    return call2("exact_divide");
+  case Opcode::Pow:
+    return call2("power");
+  case Opcode::Exp:
+    return graded("exp");
+  case Opcode::Log:
+    return call("logarithm");
+  case Opcode::Sqrt:
+    return call("square_root");
+  case Opcode::Rsqrt:
+    return call("inverse_sqrt");
+  case Opcode::Tanh:
+    return call("hyperbolic_tangent");
+  case Opcode::Erf:
+    return call("error_function");
+  case Opcode::Relu:
+    return call("relu");
+  case Opcode::Sigmoid:
+    return graded("sigmoid");
+  case Opcode::Silu:
+    return graded("silu");
+  case Opcode::Gelu:
+    return graded("gelu");
+  case Opcode::GeluTanh:
+    return graded("gelu_tanh");
+  case Opcode::Equal:
+    return infix("==");
+  case Opcode::NotEqual:
+    return infix("!=");
+  case Opcode::Less:
+    return infix("<");
+  case Opcode::LessEqual:
+    return infix("<=");
+  case Opcode::Select:
+    return fmt::format("{} ? {} : {}", a(), b(), use(instruction.inputs[2]));
+  case Opcode::ReduceSum:
+  case Opcode::ReduceMax:
+  case Opcode::ReduceMin:
+  case Opcode::Store:
+  case Opcode::AccumulateRows:
+    break;
+  }
+  return "";
+}
+
+// Whether the result is a value of the instruction's type already.
+bool ProgramValues::isExact(const Instruction& instruction) const {
+  const auto isOfType = [&](int input) { return program.instructions[input].type == instruction.type; };
+  switch (instruction.opcode) {
+  case Opcode::Load:
+  case Opcode::Constant:
+    return true;
+  case Opcode::Abs:
+  case Opcode::Neg: // the smallest integer's wraps
+    return classOf(instruction.type) == ValueClass::Real && isOfType(instruction.inputs[0]);
+  case Opcode::Relu:
+    return isOfType(instruction.inputs[0]);
+  case Opcode::Max:
+  case Opcode::Min:
+    return isOfType(instruction.inputs[0]) && isOfType(instruction.inputs[1]);
+  case Opcode::Select:
+    return isOfType(instruction.inputs[1]) && isOfType(instruction.inputs[2]);
+  case Opcode::Cast:
+    return isOfType(instruction.inputs[0]) ||
+           (classOf(program.instructions[instruction.inputs[0]].type) == ValueClass::Bool);
+  default:
+    return false;
+  }
+}
+
+std::string ProgramValues::rounded(int index) const {
+  const Instruction& instruction = program.instructions[index];
+  const std::string value = expression(index);
+  if (instruction.type == DType::F32 || instruction.type == DType::I64 || instruction.type == DType::I1 ||
+      isExact(instruction))
+    return value;
+  const bool isReal = classOf(instruction.type) == ValueClass::Real;
+  return fmt::format("{}<{}>({})", isReal ? "round_to" : "wrap_to", deviceType(instruction.type), value);
+}
+
+std::string ProgramValues::statements(const Needed& needed, const char* indent) const {
+  std::string result;
+  for (size_t i = 0; i < needed.size(); ++i)
+    if (const Instruction& instruction = program.instructions[i];
+        needed[i] && instruction.opcode != Opcode::Constant)
+      result += fmt::format("{}const {} v{} = {};\n", indent, valueType(instruction.type), i, rounded(i));
+  return result;
+}
+
+} // namespace cermet

@@ -1,0 +1,49 @@
+// The values of a row program as CUDA C++ expressions. A value lives where it is cheapest: per-row values in the Row
+// struct, element and column values recomputed from the packed inputs wherever a stage needs them, constants in place.
+#pragma once
+#include "compiler/KernelSpec.h"
+#include <vector>
+
+namespace cermet {
+
+const char* deviceType(DType type); // in memory
+const char* valueType(DType type);  // in registers
+
+class ProgramValues {
+public:
+  using Needed = std::vector<bool>; // by instruction
+
+  explicit ProgramValues(const RowProgram& program);
+
+  // How many reductions lie before an instruction on its longest path.
+  int level(size_t instruction) const { return levels[instruction]; }
+  int stageCount() const { return stages; }
+  bool isReduction(size_t instruction) const { return cermet::isReduction(program.instructions[instruction].opcode); }
+  // Kept in the Row struct rather than recomputed.
+  bool inRow(size_t instruction) const;
+  // An operand's field in the structs that hold one member for each operand.
+  std::string field(int operand) const;
+
+  // Marks what must be computed locally for a value; stops at values that the Row struct holds.
+  void need(int instruction, Needed& needed) const;
+  std::string use(int instruction) const;
+  // The value of an instruction that is no load, reduction or store, rounded or wrapped to its type.
+  std::string rounded(int instruction) const;
+  std::string statements(const Needed& needed, const char* indent) const;
+
+  // What memory holds as a value, and a value as what memory holds.
+  static std::string fromMemory(DType type, const std::string& packed);
+  static std::string toMemory(DType type, const std::string& value);
+
+private:
+  std::string expression(int instruction) const;
+  std::string conversion(DType from, DType to, const std::string& value) const;
+  bool isExact(const Instruction& instruction) const;
+
+  const RowProgram& program;
+  bool fast = false; // whether all tiles are of sixteen bits, so that a fast function's error is lost in their rounding
+  std::vector<int> levels;
+  int stages = 1;
+};
+
+} // namespace cermet

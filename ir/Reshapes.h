@@ -1,0 +1,16 @@
+// Reshapes amid a computation keep it from being one kernel: this moves them to its end, where two often cancel and one
+// is a view of what was stored.
+#pragma once
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace cermet::ir {
+
+// op(reshape(a)) becomes reshape(op(a)), for operations that work element by element, along rows (reductions over the
+// last dimension, broadcasts of one number a row) or over rows (sum_rows), where `a` is computed rather than loaded.
+// What else the operation reads must fit without another computation: a constant, a column [columns] under a broadcast,
+// a reshape from the same shape, or a contiguous argument or product, which is viewed in the other shape instead.
+//
+// Values change their shapes, and no bit. For small operations; folding afterwards removes what cancels.
+void sinkReshapes(mlir::func::FuncOp function);
+
+} // namespace cermet::ir

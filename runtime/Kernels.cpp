@@ -1,0 +1,120 @@
+// A context's kernels: from specs to images, several at once, and from images to what is loaded.
+#include "BuildId.h"
+#include "runtime/Context.h"
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+namespace cermet {
+
+Result<Context::KernelImage> Context::kernelImage(const std::string& spec) {
+  KernelImage result;
+  const std::string key = fmt::format("{}\n{}", CERMET_SKELETON_ID, spec);
+  const Store::Sources sources{counters_.kernelsCompiled, counters_.kernelsFromMemory, counters_.kernelsFromDirectory};
+  const auto payload = store_.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
+    const auto start = std::chrono::steady_clock::now();
+    Result<CompilerLibrary::Image> image = compiler_.buildKernel(spec);
+    if (!image.ok())
+      return image.status();
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+    Counters::raise(counters_.kernelCompileMicroseconds, static_cast<uint64_t>(took.count()));
+    result.compileMicroseconds = took.count();
+    entry.payload = std::move(image->bytes);
+    entry.nvrtcVersion = image->nvrtcVersion;
+    if (log_.informs())
+      log_.info(fmt::format("compiled a kernel in {} ms:\n{}", took.count() / 1000, spec));
+    return {};
+  });
+  if (!payload.ok())
+    return payload.status();
+  result.payload = *payload;
+  return result;
+}
+
+Result<std::vector<Context::KernelImage>> Context::kernelImages(const std::vector<std::string>& specs) {
+  std::vector<KernelImage> images(specs.size());
+  std::vector<Status> statuses(specs.size());
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  // Specs are taken in order and a taken one is finished, so what comes before a failure has its own status too.
+  const auto work = [&] {
+    for (size_t index; !failed && (index = next.fetch_add(1)) < specs.size();) {
+      try {
+        Result<KernelImage> image = kernelImage(specs[index]);
+        if (image.ok())
+          images[index] = std::move(*image);
+        else
+          statuses[index] = image.status();
+      } catch (const std::exception& failure) { // none may leave a thread
+        statuses[index] = error(CERMET_INTERNAL, "{}", failure.what());
+      }
+      if (!statuses[index].ok())
+        failed = true;
+    }
+  };
+  std::vector<std::thread> threads;
+  const size_t wanted = std::min(specs.size(), static_cast<size_t>(config_.compileThreads));
+  threads.reserve(wanted);
+  while (threads.size() + 1 < wanted) {
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      break; // no more threads to be had: fewer share the work
+    }
+  }
+  work();
+  for (std::thread& thread : threads)
+    thread.join();
+  for (Status& status : statuses)
+    if (!status.ok())
+      return std::move(status);
+  return images;
+}
+
+template <typename Image>
+Result<Context::Loaded<Image>>
+Context::load(Loaded<Image>& known, const std::vector<std::string>& specs,
+              const std::function<Result<std::shared_ptr<const Image>>(const std::string&)>& loadOne) {
+  std::vector<std::string> missing;
+  {
+    std::lock_guard lock(mutex_);
+    for (const std::string& spec : specs)
+      if (!known.contains(spec) && std::find(missing.begin(), missing.end(), spec) == missing.end())
+        missing.push_back(spec);
+  }
+  const auto images = kernelImages(missing);
+  if (!images.ok())
+    return images.status();
+  // Two threads may both get here; loading is quick, and the second finds the first's.
+  std::lock_guard lock(mutex_);
+  for (size_t index = 0; index < missing.size(); ++index) {
+    if (known.contains(missing[index]))
+      continue;
+    auto loaded = loadOne(*(*images)[index].payload);
+    if (!loaded.ok())
+      return loaded.status();
+    known.emplace(missing[index], std::move(*loaded));
+  }
+  Loaded<Image> result;
+  for (const std::string& spec : specs)
+    result.emplace(spec, known.at(spec));
+  return result;
+}
+
+Result<Context::Loaded<CudaImage>> Context::cudaImages(const std::vector<std::string>& specs,
+                                                       const std::shared_ptr<const CudaDevice>& device) {
+  Loaded<CudaImage>* known = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    known = &cudaImages_[device->ordinal()]; // a map's elements stay where they are
+  }
+  return load<CudaImage>(*known, specs, [&](const std::string& image) { return CudaImage::load(device, image); });
+}
+
+Result<Context::Loaded<HostImage>> Context::hostImages(const std::vector<std::string>& specs) {
+  return load<HostImage>(hostImages_, specs, [](const std::string& image) { return HostImage::load(image); });
+}
+
+} // namespace cermet

@@ -1,0 +1,9 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:6:10: 'cermet.gather' op result has element type 'bf16', expected 'f32' (source's)
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<100x8xf32>, %i: tensor<?xi64, #cermet.symbols<["r0"]>>) -> (tensor<?x8xbf16, #cermet.symbols<["r0"]>>) {
+    %y = cermet.gather %x, %i : tensor<100x8xf32>, tensor<?xi64, #cermet.symbols<["r0"]>> to tensor<?x8xbf16, #cermet.symbols<["r0"]>>
+    return %y : tensor<?x8xbf16, #cermet.symbols<["r0"]>>
+  }
+}

@@ -1,0 +1,9 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:6:10: 'cermet.packed_glu' op result has shape [r0, 8], expected [r0, 4] (packed's with half the last dimension)
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<?x8xf32, #cermet.symbols<["r0"]>>) -> (tensor<?x8xf32, #cermet.symbols<["r0"]>>) {
+    %y = cermet.packed_glu %x : tensor<?x8xf32, #cermet.symbols<["r0"]>> to tensor<?x8xf32, #cermet.symbols<["r0"]>>
+    return %y : tensor<?x8xf32, #cermet.symbols<["r0"]>>
+  }
+}

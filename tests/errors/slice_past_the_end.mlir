@@ -1,0 +1,9 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:6:10: 'cermet.slice' op starts[1] is 5, expected at most 4 (4 of the operand's 8 are taken)
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<?x8xf32, #cermet.symbols<["r0"]>>) -> (tensor<?x4xf32, #cermet.symbols<["r0"]>>) {
+    %y = cermet.slice %x [0, 5] : tensor<?x8xf32, #cermet.symbols<["r0"]>> to tensor<?x4xf32, #cermet.symbols<["r0"]>>
+    return %y : tensor<?x4xf32, #cermet.symbols<["r0"]>>
+  }
+}

@@ -1,0 +1,106 @@
+// Reshapes move behind what a kernel computes, where they cancel or are a view of what it stores.
+// RUN: cermet-opt %s -cermet-sink-reshapes | FileCheck %s
+
+!a = tensor<?x3x64xbf16, #cermet.symbols<["r0"]>>
+!awide = tensor<?x3x64xf32, #cermet.symbols<["r0"]>>
+!b = tensor<?x64xbf16, #cermet.symbols<["rows"]>>
+!bwide = tensor<?x64xf32, #cermet.symbols<["rows"]>>
+!brow = tensor<?x1xf32, #cermet.symbols<["rows"]>>
+!bvector = tensor<?xf32, #cermet.symbols<["rows"]>>
+!w = tensor<64xbf16>
+
+// The norm of a view of a sum, which goes back: nothing is reshaped.
+// CHECK-LABEL: func.func @norm_of_a_view(
+// CHECK-NOT: reshape
+// CHECK: return
+func.func @norm_of_a_view(%x: !a, %r: !a, %w: !w, %rows: !b) -> (!a, !a) {
+  %sum = cermet.add %x, %r : !a
+  %view = cermet.reshape %sum : !a to !b
+  %wide = cermet.cast %view : !b to !bwide
+  %square = cermet.mul %wide, %wide : !bwide
+  %total = cermet.reduce_sum %square : !bwide to !brow
+  %columns = cermet.constant 64.0 : !brow
+  %quotient = cermet.div %total, %columns : !brow
+  %mean = cermet.reshape %quotient : !brow to !bvector
+  %eps = cermet.constant 1.0e-5 : !bvector
+  %variance = cermet.add %mean, %eps : !bvector
+  %reciprocal = cermet.rsqrt %variance : !bvector
+  %root = cermet.reshape %reciprocal : !bvector to !brow
+  %scale = cermet.broadcast %root : !brow to !bwide
+  %normalised = cermet.mul %wide, %scale : !bwide
+  %rounded = cermet.cast %normalised : !bwide to !b
+  %weights = cermet.broadcast %w : !w to !b
+  %product = cermet.mul %weights, %rounded : !b
+  %back = cermet.reshape %product : !b to !a
+  return %back, %sum : !a, !a
+}
+
+// What comes from memory is viewed where the rest is.
+// CHECK-LABEL: func.func @stored_in_other_rows(
+// CHECK: %[[V:.*]] = cermet.reshape %arg1
+// CHECK-NEXT: %[[P:.*]] = cermet.mul %{{.*}}, %[[V]]
+// CHECK-NEXT: %[[Y:.*]] = cermet.reshape %[[P]]
+// CHECK-NEXT: return %[[Y]]
+func.func @stored_in_other_rows(%gate: !a, %up: !b) -> !b {
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %y = cermet.mul %view, %up : !b
+  return %y : !b
+}
+
+// A view of what comes from memory stays one.
+// CHECK-LABEL: func.func @view_of_an_argument(
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %arg0
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %[[V]]
+func.func @view_of_an_argument(%x: !a) -> !b {
+  %view = cermet.reshape %x : !a to !b
+  %y = cermet.exp %view : !b
+  return %y : !b
+}
+
+// Strided memory has no view, two computations of different rows have no rows in common: nothing moves.
+// CHECK-LABEL: func.func @strided(
+// CHECK: cermet.mul %{{.*}}, %arg1 : tensor<?x64xbf16
+func.func @strided(%gate: !a, %up: !b {cermet.strides = array<i64: 128, 1>}) -> !b {
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %y = cermet.mul %view, %up : !b
+  return %y : !b
+}
+
+// CHECK-LABEL: func.func @two_computations(
+// CHECK: cermet.mul {{.*}} : tensor<?x64xbf16
+func.func @two_computations(%gate: !a, %up: !b) -> !b {
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %other = cermet.exp %up : !b
+  %y = cermet.mul %view, %other : !b
+  return %y : !b
+}
+
+// Another last dimension: element by element nothing changes, a reduction stays where it is.
+// CHECK-LABEL: func.func @other_columns(
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0 : tensor<4x64xf32>
+// CHECK-NEXT: %[[N:.*]] = cermet.neg %[[E]] : tensor<4x64xf32>
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %[[N]]
+// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[V]] : tensor<4x4x16xf32>
+// CHECK-NEXT: return %[[S]]
+func.func @other_columns(%x: tensor<4x64xf32>) -> tensor<4x4x1xf32> {
+  %exp = cermet.exp %x : tensor<4x64xf32>
+  %heads = cermet.reshape %exp : tensor<4x64xf32> to tensor<4x4x16xf32>
+  %neg = cermet.neg %heads : tensor<4x4x16xf32>
+  %y = cermet.reduce_sum %neg : tensor<4x4x16xf32> to tensor<4x4x1xf32>
+  return %y : tensor<4x4x1xf32>
+}
+
+// A weight's gradient has no rows.
+// CHECK-LABEL: func.func @sum_of_rows(
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0
+// CHECK-NEXT: %[[S:.*]] = cermet.sum_rows %[[E]]
+// CHECK-NEXT: return %[[S]]
+func.func @sum_of_rows(%x: !awide) -> tensor<64xf32> {
+  %exp = cermet.exp %x : !awide
+  %view = cermet.reshape %exp : !awide to !bwide
+  %y = cermet.sum_rows %view : !bwide to tensor<64xf32>
+  return %y : tensor<64xf32>
+}

@@ -1,0 +1,158 @@
+// What cermet_compile refuses, with the real compiler: every text that is wrong ends with a status, a place and a
+// reason, and soon. tests/errors has the texts that are wrong in one word; here are those that are wrong as a whole.
+#include "frontends/c/cermet.h"
+#include <chrono>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <string>
+
+namespace {
+
+struct GraphErrors : testing::Test {
+  cermet_context* context = nullptr;
+
+  static void SetUpTestSuite() {
+    setenv("CERMET_COMPILER_LIBRARY", COMPILER, 1);
+    setenv("CERMET_CUDA_LIBRARY", "libno-such-driver.so", 1);
+    setenv("CERMET_CACHE_DIR", "", 1);
+  }
+  void SetUp() override { ASSERT_EQ(cermet_context_create(nullptr, &context), CERMET_OK) << cermet_error_message(); }
+  void TearDown() override { cermet_context_destroy(context); }
+
+  // The message, or "compiled".
+  std::string compile(const std::string& text, cermet_status expected, const char* target = "host") {
+    cermet_plan* plan = nullptr;
+    const auto start = std::chrono::steady_clock::now();
+    const cermet_status status = cermet_compile(context, text.data(), text.size(), target, &plan);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 10) << text.substr(0, 100);
+    EXPECT_EQ(status, expected) << text.substr(0, 500);
+    cermet_plan_destroy(plan);
+    return status == CERMET_OK ? "compiled" : cermet_error_message();
+  }
+};
+
+const std::string kHead = "module attributes {cermet.version = 1 : i64} {\n";
+
+std::string repeated(const std::string& text, int times) {
+  std::string result;
+  for (int turn = 0; turn < times; ++turn)
+    result += text;
+  return result;
+}
+
+std::string negation(const std::string& shape, const std::string& operation = "cermet.neg") {
+  return fmt::format("{}  func.func @f(%x: tensor<{}>) -> tensor<{}> {{\n    %y = {} %x : tensor<{}>\n"
+                     "    return %y : tensor<{}>\n  }}\n}}\n",
+                     kHead, shape, shape, operation, shape, shape);
+}
+
+std::string sum(const std::string& left, const std::string& right, const std::string& body) {
+  return fmt::format("{}  func.func @f(%x: tensor<{}>, %y: tensor<{}>) -> tensor<{}> {{\n{}  }}\n}}\n", kHead, left,
+                     right, left, body);
+}
+
+#define EXPECT_STARTS(text, start) EXPECT_TRUE(std::string(text).starts_with(start)) << (text)
+
+TEST_F(GraphErrors, NoTextIsNoGraph) {
+  for (const std::string& text : {std::string(), std::string("  \n\n")})
+    EXPECT_EQ(compile(text, CERMET_INVALID_GRAPH),
+              "graph:1:1: the text is empty, expected a module with one func.func");
+  EXPECT_STARTS(compile("// nothing\n", CERMET_INVALID_GRAPH), "graph:1:1: expected one `module");
+  EXPECT_STARTS(compile(std::string(3, '\0'), CERMET_INVALID_GRAPH), "graph:1:1: ");
+}
+
+TEST_F(GraphErrors, WhatIsNotUtf8IsPlaced) {
+  EXPECT_EQ(compile(kHead + "  // \xff", CERMET_INVALID_GRAPH), "graph:2:6: the text is not UTF-8 here");
+  EXPECT_EQ(compile(kHead + "\"\xc0\x80\"", CERMET_INVALID_GRAPH), "graph:2:2: the text is not UTF-8 here");
+  EXPECT_EQ(compile(kHead + "\xed\xa0\x80", CERMET_INVALID_GRAPH), "graph:2:1: the text is not UTF-8 here");
+}
+
+TEST_F(GraphErrors, UnknownOperationsAreNamed) {
+  EXPECT_EQ(compile(negation("4x8xf32", "cermet.frob"), CERMET_INVALID_GRAPH),
+            "graph:3:10: custom op 'cermet.frob' is unknown");
+  EXPECT_STARTS(compile(negation("4x8xf32", "foo.bar"), CERMET_INVALID_GRAPH), "graph:3:10: Dialect `foo' not found");
+}
+
+TEST_F(GraphErrors, ACycleIsAValueUsedBeforeItIs) {
+  EXPECT_STARTS(
+      compile(sum("4x8xf32", "4x8xf32",
+                  "    %a = cermet.add %x, %b : tensor<4x8xf32>\n    %b = cermet.add %a, %y : tensor<4x8xf32>\n"
+                  "    return %b : tensor<4x8xf32>\n"),
+              CERMET_INVALID_GRAPH),
+      "graph:3:10: operand #1 does not dominate this use");
+  EXPECT_STARTS(compile(sum("4x8xf32", "4x8xf32",
+                            "    %a = cermet.add %x, %a : tensor<4x8xf32>\n    return %a : tensor<4x8xf32>\n"),
+                        CERMET_INVALID_GRAPH),
+                "graph:3:10: operand #1 does not dominate this use");
+}
+
+TEST_F(GraphErrors, TypesAndShapesThatDifferArePlaced) {
+  const char* body = "    %a = cermet.add %x, %y : tensor<4x8xf32>\n    return %a : tensor<4x8xf32>\n";
+  for (const char* other : {"4x9xf32", "4x8xbf16", "8xf32"})
+    EXPECT_STARTS(
+        compile(sum("4x8xf32", other, body), CERMET_INVALID_GRAPH),
+        fmt::format("graph:3:25: use of value '%y' expects different type than prior uses: 'tensor<4x8xf32>' vs "
+                    "'tensor<{}>'",
+                    other));
+}
+
+TEST_F(GraphErrors, RanksAndSizesHaveLimits) {
+  EXPECT_EQ(compile(negation("f32"), CERMET_OK), "compiled");
+  EXPECT_EQ(compile(negation("2x2x2x2x2x2x2x8xf32"), CERMET_OK), "compiled");
+  EXPECT_STARTS(compile(negation("2x2x2x2x2x2x2x2x8xf32"), CERMET_INVALID_GRAPH), "graph:2:16: ");
+  EXPECT_STARTS(compile(negation("0x8xf32"), CERMET_INVALID_GRAPH), "graph:2:16: ");
+  EXPECT_STARTS(compile(negation("-4x8xf32"), CERMET_INVALID_GRAPH), "graph:2:27: ");
+  EXPECT_EQ(compile(negation("99999999999999999999999x8xf32"), CERMET_INVALID_GRAPH), "graph:2:27: invalid dimension");
+  for (const char* shape : {"9223372036854775807x8xf32", "4611686018427387904x4611686018427387904xf32"})
+    EXPECT_NE(compile(negation(shape), CERMET_INVALID_GRAPH).find("has more elements than 2^60"), std::string::npos);
+}
+
+TEST_F(GraphErrors, AWeightIsAsLongAsItsRows) {
+  const std::string text = kHead + "  func.func @f(%x: tensor<4x256xf32>, %w: tensor<255xf32>) -> tensor<4x256xf32> {\n"
+                                   "    %y = cermet.rms_norm %x, %w {eps = 1.0e-5 : f64} : tensor<4x256xf32>, "
+                                   "tensor<255xf32> to tensor<4x256xf32>\n    return %y : tensor<4x256xf32>\n  }\n}\n";
+  const std::string message = compile(text, CERMET_INVALID_GRAPH);
+  EXPECT_STARTS(message, "graph:3:10: ");
+  EXPECT_NE(message.find("weight has 255 elements, expected 256 (last dimension of x)"), std::string::npos) << message;
+}
+
+TEST_F(GraphErrors, UnknownTargetsAreNamed) {
+  for (const char* target : {"sm_91", "", "SM_90", "cuda", "host:pdp11"}) {
+    const std::string message = compile(negation("4x8xf32"), CERMET_INVALID_ARGUMENT, target);
+    EXPECT_NE(message.find(fmt::format("'{}'", target)), std::string::npos) << message;
+  }
+}
+
+TEST_F(GraphErrors, NestingHasALimit) {
+  constexpr int kDeep = 100000;
+  const std::string texts[] = {
+      repeated("module {", kDeep),
+      kHead + repeated("module {", kDeep) + repeated("}", kDeep),
+      "module attributes {a = " + repeated("[", kDeep) + "1" + repeated("]", kDeep) + "} {}",
+      "module attributes {a = " + repeated("{b = ", kDeep) + "1" + repeated("}", kDeep) + "} {}",
+      "module attributes {a = " + repeated("(() -> ", kDeep) + "f32" + repeated(")", kDeep) + "} {}",
+      "module attributes {a = #cermet.symbols<" + repeated("<", kDeep) + repeated(">", kDeep) + "} {}",
+      kHead + "  func.func @f(%x: " + repeated("tuple<", kDeep) + "f32" + repeated(">", kDeep) + ") {}\n}",
+      kHead + "} loc(" + repeated("fused[", kDeep),
+  };
+  for (const std::string& text : texts) {
+    const std::string message = compile(text, CERMET_INVALID_GRAPH);
+    EXPECT_STARTS(message, "graph:");
+    EXPECT_NE(message.find("brackets nest deeper than 256"), std::string::npos) << message;
+  }
+}
+
+TEST_F(GraphErrors, ALargeTextIsRefusedAtOnce) {
+  for (const char* piece : {"x", " ", "// a comment\n", "module {}\n"}) {
+    std::string text;
+    text.reserve(100000100);
+    while (text.size() < 100000000)
+      text += piece;
+    const std::string message = compile(text, CERMET_INVALID_GRAPH);
+    EXPECT_EQ(message, fmt::format("graph:1:1: the text has {} bytes, expected at most 67108864", text.size()));
+  }
+}
+
+} // namespace
