@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # All set-up and every test that this machine can run. On a bare Debian 12, as root: bash test.sh
-# One part of it: bash test.sh unit|lit|simt|errors|python|gpu ...
+# One part of it: bash test.sh unit|lit|simt|errors|fuzz|python|gpu ...
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/tests/setup.sh"
 
-native=(unit lit simt errors)
+native=(unit lit simt errors fuzz)
 parts=("$@")
 [ ${#parts[@]} -gt 0 ] || parts=("${native[@]}" python gpu)
 for part in "${parts[@]}"; do
   case $part in
-    unit | lit | simt | errors | python | gpu) ;;
+    unit | lit | simt | errors | fuzz | python | gpu) ;;
     *) fail "unknown part '$part'; the parts are: ${native[*]} python gpu" ;;
   esac
 done
@@ -79,6 +79,6 @@ status=0
 if [ $status -eq 0 ]; then
   say "next: bash demo.sh trains a small Llama; CERMET_DUMP=out bash demo.sh shows every text on the way to machine code"
 else
-  say "next: run one part again with bash test.sh unit|lit|simt|errors|python|gpu; logs are in build/logs/"
+  say "next: run one part again with bash test.sh unit|lit|simt|errors|fuzz|python|gpu; logs are in build/logs/"
 fi
 exit $status

@@ -66,7 +66,7 @@ def reference(operation: str, inputs, cotangents):
 # shape -> inputs. Backward reads and writes as many tensors as `backward` says; a weight's gradient is nothing beside them.
 SHAPES = {
     "rms_norm": [(8192, 2048), (8192, 4096), (8192, 8192), (4096, 16384)],
-    "add_rms_norm": [(8192, 4096), (8192, 8192)],
+    "add_rms_norm": [(8192, 2048), (8192, 4096), (8192, 8192), (4096, 16384)],
     "swiglu": [(8192, 14336)],
 }
 TENSORS = {"rms_norm": (2, 3), "add_rms_norm": (4, 4), "swiglu": (3, 5)}  # moved by forward, backward

@@ -14,17 +14,17 @@ namespace {
 constexpr int64_t kMostRowBytes = 128 * 1024;
 
 bool isOwnStep(Operation* op) {
-  return isa<ir::ConcatOp, ir::MatmulOp, ir::OpaqueOp, ir::GatherOp>(op);
+  return isa<ir::ConcatOp, ir::MatmulOp, ir::OpaqueOp>(op);
 }
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
-// Whether every value of the 16-bit source is one of the result.
+// Whether every value of the source is one of the result, which kernels compute in.
 bool isWidening(ir::CastOp op) {
   Type from = typeOf(op.getOperand()).getElementType(), to = typeOf(op.getResult()).getElementType();
-  return (from.isBF16() || from.isF16()) && to.isF32();
+  return isa<BFloat16Type, Float16Type, Float8E4M3FNType, Float8E5M2Type>(from) && to.isF32();
 }
 
 class Grouping {
@@ -33,12 +33,12 @@ public:
 
   std::vector<Group> run() {
     for (Operation& op : block.without_terminator())
-      if (!isRepeated(&op) && !isView(&op))
+      if (!repeats(&op) && !isView(&op) && !groupOf.contains(&op))
         place(&op);
     while (mergeOnce()) {
     }
     for (Operation& op : block.without_terminator())
-      if (isRepeated(&op) && needsStored(&op))
+      if (repeats(&op) && needsStored(&op))
         startGroup(&op);
     return ordered();
   }
@@ -46,10 +46,14 @@ public:
 private:
   using Members = llvm::SmallSetVector<int, 4>; // groups
 
+  bool repeats(Operation* op) const { return isRepeated(op) && !storedOnes.contains(op); }
+
   //===--- One group's kernel ----------------------------------------------------------------------------------------===//
 
   // Whether a user reads the value from memory.
-  bool readsMemory(Operation* user) const { return user == block.getTerminator() || isView(user) || isOwnStep(user); }
+  bool readsMemory(Operation* user) const {
+    return user == block.getTerminator() || isView(user) || isOwnStep(user) || isa<ir::GatherOp>(user);
+  }
 
   // Of a repeated operation: whether it must be stored all the same.
   bool needsStored(Operation* op) const {
@@ -62,7 +66,7 @@ private:
   // A value that something outside of `inside` needs, by way of repeated operations or not.
   bool isReadOutside(Value value, const llvm::DenseSet<Operation*>& inside) const {
     return llvm::any_of(value.getUsers(), [&](Operation* user) {
-      if (isRepeated(user) && !inside.contains(user))
+      if (repeats(user) && !inside.contains(user))
         return needsStored(user) || isReadOutside(user->getResult(0), inside);
       return !inside.contains(user);
     });
@@ -81,11 +85,11 @@ private:
     SmallVector<Value> results;
     for (Operation* op : ops)
       for (Value result : op->getResults())
-        if (isRepeated(op) || isReadOutside(result, inside))
+        if (repeats(op) || isReadOutside(result, inside))
           results.push_back(result);
     if (results.empty())
       return "nothing reads it";
-    group.outlined = outlineStep(ops, results, isRepeated);
+    group.outlined = outlineStep(ops, results, [&](Operation* op) { return repeats(op); });
     llvm::SmallBitVector strided(group.outlined.operands.size());
     for (auto [index, operand] : llvm::enumerate(group.outlined.operands))
       if (!hasUnitStride(operand))
@@ -107,12 +111,26 @@ private:
   //===--- Which groups there are ------------------------------------------------------------------------------------===//
 
   int startGroup(Operation* op) {
-    int index = static_cast<int>(groups.size());
-    Group& group = groups.emplace_back();
-    group.reason = isOwnStep(op) ? "" : form(group, {op});
+    Group group;
+    if (!isOwnStep(op)) {
+      group.reason = form(group, {op});
+      if (!group.reason.empty() && storeSummed(op))
+        group.reason = form(group, {op});
+    }
     group.ops = {op};
-    groupOf[op] = index;
-    return index;
+    groupOf[op] = static_cast<int>(groups.size());
+    groups.push_back(std::move(group));
+    return groupOf[op];
+  }
+
+  // A sum over rows that only a broadcast has needs that broadcast in memory: a launch counts the rows of what it reads.
+  bool storeSummed(Operation* op) {
+    Operation* summed = isa<ir::SumRowsOp>(op) ? op->getOperand(0).getDefiningOp() : nullptr;
+    if (!summed || !repeats(summed))
+      return false;
+    storedOnes.insert(summed);
+    startGroup(summed);
+    return true;
   }
 
   void place(Operation* op) {
@@ -144,7 +162,7 @@ private:
     Operation* op = value.getDefiningOp();
     if (!op)
       return;
-    if (isRepeated(op)) {
+    if (repeats(op)) {
       for (Value operand : op->getOperands())
         addProducers(operand, producers);
       return;
@@ -231,10 +249,10 @@ private:
     auto visit = [&](Operation* from, bool isOutside) {
       for (Operation* user : from->getUsers()) {
         if (isMember(user)) {
-          if (isOutside)
+          if (isOutside || (repeats(from) && readsMemory(user)))
             return true;
         } else if (user != block.getTerminator()) {
-          (isOutside || !isRepeated(user) ? outside : inside).insert(user);
+          (isOutside || !repeats(user) ? outside : inside).insert(user);
         }
       }
       return false;
@@ -261,9 +279,9 @@ private:
       return;
     auto group = groupOf.find(op);
     if (group != groupOf.end()) {
-      if (group->second != self && (readsStored || !isRepeated(op)))
+      if (group->second != self && (readsStored || !repeats(op)))
         needed.insert(group->second);
-      if (!isRepeated(op))
+      if (!repeats(op))
         return;
     }
     for (Value operand : op->getOperands())
@@ -280,7 +298,7 @@ private:
       Members needed;
       for (Operation* op : groups[index].ops)
         for (Value operand : op->getOperands())
-          addNeeded(operand, index, !groups[index].isKernel, needed);
+          addNeeded(operand, index, !groups[index].isKernel || readsMemory(op), needed);
       for (int before : needed)
         emit(before);
       result.push_back(std::move(groups[index]));
@@ -294,6 +312,7 @@ private:
   Block& block;
   std::vector<Group> groups; // merged ones are left empty
   llvm::DenseMap<Operation*, int> groupOf;
+  llvm::DenseSet<Operation*> storedOnes; // repeated operations that are operations like others all the same
   std::set<std::tuple<int, size_t, int, size_t>> tried; // pairs, each group as large as it was (groups only grow)
 };
 
@@ -302,6 +321,17 @@ bool hasStaticUnitStride(BlockArgument argument) {
   auto strides = function ? function.getArgAttrOfType<DenseI64ArrayAttr>(argument.getArgNumber(), "cermet.strides")
                           : DenseI64ArrayAttr();
   return !strides || strides.empty() || strides.asArrayRef().back() == 1;
+}
+
+// Of the stride itself: what is read under a view may have a last dimension of 1, and any stride there.
+bool isUnitStride(Value value) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return hasStaticUnitStride(argument);
+  Operation* op = value.getDefiningOp();
+  if (auto transpose = dyn_cast<ir::TransposeOp>(op))
+    return transpose.getPermutation().back() == int64_t(transpose.getPermutation().size()) - 1 &&
+           isUnitStride(transpose.getOperand());
+  return isView(op) ? isUnitStride(op->getOperand(0)) : true;
 }
 
 } // namespace
@@ -318,14 +348,7 @@ bool isView(Operation* op) {
 
 bool hasUnitStride(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || type.getRank() == 0 || type.getShape().back() == 1)
-    return true;
-  if (auto argument = dyn_cast<BlockArgument>(value))
-    return hasStaticUnitStride(argument);
-  Operation* op = value.getDefiningOp();
-  if (auto transpose = dyn_cast<ir::TransposeOp>(op))
-    return transpose.getPermutation().back() == int64_t(type.getRank()) - 1 && hasUnitStride(transpose.getOperand());
-  return isView(op) ? hasUnitStride(op->getOperand(0)) : true;
+  return !type || type.getRank() == 0 || type.getShape().back() == 1 || isUnitStride(value);
 }
 
 std::vector<Group> groupOperations(func::FuncOp function) {

@@ -13,7 +13,9 @@ namespace {
 // Writes the functor of one program: constants, structs, and the straight-line code of every stage.
 class ProgramText {
 public:
-  explicit ProgramText(const KernelSpec& spec) : spec(spec), program(spec.program), values(spec.program) {}
+  explicit ProgramText(const KernelSpec& spec) : spec(spec), program(spec.program), values(spec.program) {
+    chooseKept();
+  }
 
   std::string text();
 
@@ -29,8 +31,16 @@ private:
         result.push_back(i);
     return result;
   }
+  // A number for each row and column.
+  std::vector<int> tileInputs() const {
+    std::vector<int> result;
+    for (size_t i = 0; i < program.operands.size(); ++i)
+      if (values.isTile(i) && !program.operands[i].isOutput)
+        result.push_back(i);
+    return result;
+  }
   std::vector<int> packedInputs() const {
-    std::vector<int> result = operands(OperandKind::Tile, false);
+    std::vector<int> result = tileInputs();
     const std::vector<int> columns = operands(OperandKind::Column, false);
     result.insert(result.end(), columns.begin(), columns.end());
     return result;
@@ -42,8 +52,8 @@ private:
         result.push_back(i);
     return result;
   }
-  bool walksRows(const Operand& operand) const {
-    return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Row || operand.kind == OperandKind::Index;
+  bool hasOffset(const Operand& operand) const {
+    return operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar;
   }
   bool readsColumnIndex() const {
     return std::any_of(program.instructions.begin(), program.instructions.end(),
@@ -61,7 +71,17 @@ private:
     return std::find(columns.begin(), columns.end(), operand) - columns.begin();
   }
 
+  void chooseKept();
+  Needed neededBy(int stage) const; // the last stage's is what is stored
+
   void line(const std::string& content) { out += content + "\n"; }
+  std::string rowStart(int operand) const;
+  // What a gathered operand has in the rows of no number.
+  std::string missing(int operand) const {
+    const DType dtype = program.operands[operand].dtype;
+    const char* values[] = {"float_from_bits(0x7fc00000u)", "0", "false"};
+    return ProgramValues::toMemory(dtype, values[static_cast<int>(classOf(dtype))]);
+  }
   void constants();
   void storage();
   void loads();
@@ -75,8 +95,46 @@ private:
   const KernelSpec& spec;
   const RowProgram& program;
   const ProgramValues values;
+  ProgramValues::Keeping keeping;
   std::string out;
 };
+
+constexpr int kMostKept = 32; // registers of a thread for values that a later stage would compute again
+
+// What is expensive and read in two stages, while registers last: sums over rows have theirs already.
+void ProgramText::chooseKept() {
+  const int perValue = spec.schedule.vectorsPerThread * spec.schedule.vector;
+  if (perValue == 0 || program.accumulates())
+    return;
+  std::vector<int> first(program.instructions.size(), -1);
+  for (int stage = 0; stage < values.stageCount(); ++stage) {
+    const Needed needed = neededBy(stage);
+    for (size_t i = 0; i < needed.size(); ++i) {
+      if (!needed[i] || !values.isExpensive(i))
+        continue;
+      if (first[i] < 0) {
+        first[i] = stage;
+      } else if (std::find(keeping.kept.begin(), keeping.kept.end(), int(i)) == keeping.kept.end() &&
+                 (int(keeping.kept.size()) + 1) * perValue <= kMostKept) {
+        keeping.kept.push_back(int(i));
+        keeping.stages.push_back(first[i]);
+      }
+    }
+  }
+}
+
+ProgramValues::Needed ProgramText::neededBy(int stage) const {
+  Needed needed(program.instructions.size());
+  if (stage + 1 < values.stageCount())
+    for (int reduction : reductionsOf(stage))
+      values.need(program.instructions[reduction].inputs[0], needed);
+  else
+    for (const Instruction& instruction : program.instructions)
+      if (instruction.opcode == Opcode::AccumulateRows ||
+          (instruction.opcode == Opcode::Store && instruction.space == Space::Element))
+        values.need(instruction.inputs[0], needed);
+  return needed;
+}
 
 void ProgramText::constants() {
   const Schedule& schedule = spec.schedule;
@@ -95,6 +153,7 @@ void ProgramText::constants() {
   line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};", values.stageCount(),
                    most, operands(OperandKind::Column, true).size()));
   line(fmt::format("  static constexpr bool kCompensated = {};", compensated()));
+  line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     if (stage == 0)
       line("  template <int S, class = void> struct Reductions;");
@@ -105,15 +164,25 @@ void ProgramText::constants() {
   line(fmt::format("  typedef RowArguments<{}> Arguments;", program.operands.size()));
 }
 
+// Where a row of the operand begins; of an index operand, its number.
+std::string ProgramText::rowStart(int i) const {
+  const int numbers = program.operands[i].rowsFrom;
+  if (numbers < 0)
+    return fmt::format("row_offset(arguments.operand[{}], index)", i);
+  return fmt::format("gathered_offset<{0}>(arguments.operand[{1}], arguments.operand[{2}].base, "
+                     "row_offset(arguments.operand[{2}], index))",
+                     deviceTypeOf(numbers), i, numbers);
+}
+
 void ProgramText::storage() {
-  const auto packed = [&](const char* title, OperandKind kind) {
+  const auto packed = [&](const char* title, const std::vector<int>& inputs) {
     line(fmt::format("  template <int V, int N> struct {} {{", title));
-    for (int i : operands(kind, false))
+    for (int i : inputs)
       line(fmt::format("    Vector<{}, V> {}[N];", deviceTypeOf(i), field(i)));
     line("  };");
   };
-  packed("Tiles", OperandKind::Tile);
-  packed("Columns", OperandKind::Column);
+  packed("Tiles", tileInputs());
+  packed("Columns", operands(OperandKind::Column, false));
   line("  template <int V> struct Stores {");
   for (int i : operands(OperandKind::Tile, true))
     line(fmt::format("    Vector<{}, V> {};", deviceTypeOf(i), field(i)));
@@ -130,16 +199,16 @@ void ProgramText::storage() {
   line("  };\n  struct Offsets {");
   std::string initial;
   for (size_t i = 0; i < program.operands.size(); ++i)
-    if (walksRows(program.operands[i])) {
+    if (hasOffset(program.operands[i])) {
       line(fmt::format("    i64 {};", field(i)));
-      initial += fmt::format("{}row_offset(arguments.operand[{}], index)", initial.empty() ? "" : ", ", i);
+      initial += (initial.empty() ? "" : ", ") + rowStart(i);
     }
   line("  };");
   line("  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {");
   line(fmt::format("    return {{{}}};\n  }}", initial));
 
   std::string all, smallest = "16";
-  for (int i : operands(OperandKind::Tile, false)) {
+  for (int i : tileInputs()) {
     const std::string bytes = fmt::format("V * {}", byteSize(program.operands[i].dtype));
     all += (all.empty() ? "" : " + ") + bytes;
     smallest = fmt::format("({0} < {1} ? {0} : {1})", bytes, smallest);
@@ -149,13 +218,20 @@ void ProgramText::storage() {
 }
 
 void ProgramText::loads() {
-  const auto load = [&](const char* title, const char* pack, OperandKind kind, const char* parameters, bool offset) {
-    const char* member = kind == OperandKind::Tile ? "tiles" : "columns";
+  const auto load = [&](const char* title, const char* pack, const std::vector<int>& inputs, const char* parameters,
+                        bool offset) {
+    const char* member = offset ? "tiles" : "columns";
     line(fmt::format(
         "  template <int V, int N>\n  static DEVICE void {}({}<V, N>& {}, int slot, const Arguments& arguments, {}) {{",
         title, pack, member, parameters));
-    for (int i : operands(kind, false)) {
+    for (int i : inputs) {
       const std::string start = offset ? "offsets." + field(i) : "0";
+      if (program.operands[i].kind == OperandKind::Gathered) {
+        const std::string step = program.operands[i].isStrided ? fmt::format("arguments.operand[{}].step, ", i) : "";
+        line(fmt::format("    tiles.{}[slot] = load_gathered<{}, V>(arguments.operand[{}].base, {}, column, {}{});",
+                         field(i), deviceTypeOf(i), i, start, step, missing(i)));
+        continue;
+      }
       line(program.operands[i].isStrided
                ? fmt::format("    {0}.{1}[slot] = load_strided<{2}, V>(arguments.operand[{3}].base, {4}, column, "
                              "arguments.operand[{3}].step);",
@@ -165,8 +241,8 @@ void ProgramText::loads() {
     }
     line("  }");
   };
-  load("load_tiles", "Tiles", OperandKind::Tile, "const Offsets& offsets, int column", true);
-  load("load_columns", "Columns", OperandKind::Column, "int column", false);
+  load("load_tiles", "Tiles", tileInputs(), "const Offsets& offsets, int column", true);
+  load("load_columns", "Columns", operands(OperandKind::Column, false), "int column", false);
 }
 
 // Tiles by way of shared memory: only where every one of them lies there as in global memory.
@@ -175,11 +251,14 @@ void ProgramText::staging() {
        "offsets, int column) {");
   std::string before = "0";
   std::string takes;
-  for (int i : operands(OperandKind::Tile, false)) {
+  for (int i : tileInputs()) {
     const int size = byteSize(program.operands[i].dtype);
     const std::string place = fmt::format("shared + ({}) * kThreads + thread_index() * (V * {})", before, size);
-    line(fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + column) * {0});", size,
-                     place, i, field(i)));
+    line(program.operands[i].kind == OperandKind::Gathered
+             ? fmt::format("    copy_gathered<{}, V>({}, arguments.operand[{}].base, offsets.{}, column, {});",
+                           deviceTypeOf(i), place, i, field(i), missing(i))
+             : fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + column) * {0});",
+                           size, place, i, field(i)));
     takes += fmt::format("    move_vector<{0}, V>(reinterpret_cast<char*>(&tiles.{1}[0]), {2});\n", deviceTypeOf(i),
                          field(i), place);
     before += fmt::format(" + V * {}", size);
@@ -193,13 +272,13 @@ void ProgramText::staging() {
 void ProgramText::elements() {
   line("  template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {\n#pragma unroll\n    for (int "
        "slot = 0; slot < N; ++slot) {");
-  for (int i : operands(OperandKind::Tile, false))
+  for (int i : tileInputs())
     line(fmt::format("      keep_packed(tiles.{}[slot]);", field(i)));
   line("    }\n  }");
 
   std::string members;
   for (int i : packedInputs()) {
-    const bool isTile = program.operands[i].kind == OperandKind::Tile;
+    const bool isTile = values.isTile(i);
     const std::string packed = fmt::format("{}.{}[{}].at[i]", isTile ? "tiles" : "columns", field(i),
                                            isTile ? "tileSlot" : "columnSlot");
     members += (members.empty() ? "" : ", ") + ProgramValues::fromMemory(program.operands[i].dtype, packed);
@@ -221,7 +300,7 @@ std::string ProgramText::rowValues(int level) const {
       continue;
     if (instruction.opcode == Opcode::Load) {
       const Operand& operand = program.operands[instruction.operand];
-      const std::string offset = walksRows(operand) ? "offsets." + field(instruction.operand) : "0";
+      const std::string offset = hasOffset(operand) ? "offsets." + field(instruction.operand) : "0";
       const std::string packed = fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, {}).at[0]",
                                              deviceType(operand.dtype), instruction.operand, offset);
       result += fmt::format("    row.v{} = {};\n", i,
@@ -252,11 +331,10 @@ void ProgramText::reductions() {
   std::string begin, reduce, combine, finish;
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     const std::vector<int> reductions = reductionsOf(stage);
-    Needed needed(program.instructions.size());
-    for (int reduction : reductions)
-      values.need(program.instructions[reduction].inputs[0], needed);
+    const Needed needed = neededBy(stage);
     std::string beginStage, combineStage;
-    reduce += fmt::format("    if constexpr (S == {}) {{\n{}", stage, values.statements(needed, "      "));
+    reduce += fmt::format("    if constexpr (S == {}) {{\n{}", stage,
+                          values.statements(needed, "      ", keeping, stage));
     finish += fmt::format("    if constexpr (S == {}) {{\n", stage);
     for (size_t n = 0; n < reductions.size(); ++n) {
       const Instruction& reduction = program.instructions[reductions[n]];
@@ -285,8 +363,8 @@ void ProgramText::reductions() {
   }
   line("  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {");
   out += begin;
-  line("  }\n  template <int S, int Count>\n  static DEVICE void reduce(const Element& element, const Row& row, float "
-       "(&sums)[Count]) {");
+  line("  }\n  template <int S, int Count, class Kept>\n  static DEVICE void reduce(const Element& element, "
+       "const Row& row, float (&sums)[Count],\n                            Kept& kept, int keptSlot) {");
   out += reduce;
   line("  }\n  template <int S> static DEVICE float combine(int n, float a, float b) {");
   out += combine + "    return a + b;\n";
@@ -296,7 +374,6 @@ void ProgramText::reductions() {
 }
 
 void ProgramText::stores() {
-  Needed needed(program.instructions.size());
   std::string tileStores, rowStores, folds;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
@@ -305,7 +382,6 @@ void ProgramText::stores() {
     const Operand& operand = program.operands[instruction.operand];
     const int value = instruction.inputs[0];
     if (instruction.opcode == Opcode::AccumulateRows) {
-      values.need(value, needed);
       const int accumulator = accumulatorOf(instruction.operand);
       tileStores +=
           compensated() ? fmt::format("    add_compensated(accumulators[{0}][slot], accumulators[kAccumulators + "
@@ -316,7 +392,6 @@ void ProgramText::stores() {
                            "{{from_float<{}>(value)}});\n",
                            accumulator, deviceType(operand.dtype), instruction.operand, deviceType(operand.dtype));
     } else if (operand.kind == OperandKind::Tile) {
-      values.need(value, needed);
       tileStores += fmt::format("    stores.{}.at[i] = {};\n", field(instruction.operand),
                                 ProgramValues::toMemory(operand.dtype, values.use(value)));
     } else {
@@ -329,10 +404,11 @@ void ProgramText::stores() {
                                ProgramValues::toMemory(operand.dtype, values.use(value)));
     }
   }
-  line("  template <class Stores, int Sums, int Slots>\n  static DEVICE void emit(const Element& element, const Row& "
-       "row, "
-       "Stores& stores, float (&accumulators)[Sums][Slots],\n                          int i, int slot) {");
-  out += values.statements(needed, "    ") + tileStores;
+  line("  template <class Stores, int Sums, int Slots, class Kept>\n  static DEVICE void emit(const Element& "
+       "element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],\n                          int i, "
+       "int slot, const Kept& kept, int keptSlot) {");
+  const int last = values.stageCount() - 1;
+  out += values.statements(neededBy(last), "    ", keeping, last) + tileStores;
   line("  }");
   line(
       "  template <int V>\n  static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const "
@@ -405,7 +481,7 @@ std::string emitKernel(const KernelSpec& spec) {
 }
 
 std::string emitCuda(const KernelSpec& spec) {
-  return std::string(device::prelude) + emitKernel(spec);
+  return std::string(device::prelude) + std::string(device::eight_bits) + emitKernel(spec);
 }
 
 } // namespace cermet

@@ -14,25 +14,10 @@ std::string literal(double value) {
   return fmt::format("{:a}f", rounded);
 }
 
-// A constant as its own sixteen-bit type holds it.
-double roundedConstant(const Instruction& instruction) {
-  const float value = static_cast<float>(instruction.constant);
-  if (instruction.type == DType::F32 || !std::isfinite(value) || value == 0)
-    return value;
-  if (instruction.type == DType::BF16) {
-    const uint32_t bits = std::bit_cast<uint32_t>(value);
-    return std::bit_cast<float>((bits + 0x7fff + ((bits >> 16) & 1)) & 0xffff0000u);
-  }
-  const int exponent = std::max(std::ilogb(value), -14);
-  const double unit = std::ldexp(1.0, exponent - 10);
-  const double result = std::nearbyint(value / unit) * unit;
-  return std::fabs(result) > 65504.0 ? std::copysign(INFINITY, result) : result;
-}
-
 std::string constantText(const Instruction& instruction) {
   switch (classOf(instruction.type)) {
   case ValueClass::Real:
-    return literal(roundedConstant(instruction));
+    return literal(nearestReal(instruction.type, instruction.constant));
   case ValueClass::Bool:
     return instruction.constant != 0 ? "true" : "false";
   case ValueClass::Integer:
@@ -47,7 +32,7 @@ std::string constantText(const Instruction& instruction) {
 } // namespace
 
 const char* deviceType(DType type) {
-  constexpr const char* names[] = {"float", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "i1"};
+  constexpr const char* names[] = {"float", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "i1"};
   return names[static_cast<int>(type)];
 }
 
@@ -57,9 +42,8 @@ const char* valueType(DType type) {
 }
 
 ProgramValues::ProgramValues(const RowProgram& program) : program(program), levels(program.instructions.size()) {
-  fast = std::none_of(program.operands.begin(), program.operands.end(), [](const Operand& operand) {
-    return operand.kind == OperandKind::Tile && operand.dtype == DType::F32;
-  });
+  for (size_t i = 0; i < program.operands.size(); ++i)
+    fast &= !isTile(i) || program.operands[i].dtype != DType::F32;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     for (int input : program.instructions[i].inputs)
       if (input >= 0)
@@ -160,7 +144,7 @@ std::string ProgramValues::expression(int index) const {
     return fmt::format("({0} {2} {1} ? {0} : {1})", a(), b(), isMax ? ">" : "<");
   }
   case Opcode::Div:
-    return call2("exact_divide");
+    return call2(fast && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
   case Opcode::Pow:
     return call2("power");
   case Opcode::Exp:
@@ -240,12 +224,52 @@ std::string ProgramValues::rounded(int index) const {
   return fmt::format("{}<{}>({})", isReal ? "round_to" : "wrap_to", deviceType(instruction.type), value);
 }
 
+bool ProgramValues::isExpensive(int index) const {
+  const Instruction& instruction = program.instructions[index];
+  if (instruction.space != Space::Element || classOf(instruction.type) != ValueClass::Real)
+    return false;
+  switch (instruction.opcode) {
+  case Opcode::Div:
+  case Opcode::Pow:
+  case Opcode::Exp:
+  case Opcode::Log:
+  case Opcode::Sqrt:
+  case Opcode::Rsqrt:
+  case Opcode::Tanh:
+  case Opcode::Erf:
+  case Opcode::Sigmoid:
+  case Opcode::Silu:
+  case Opcode::Gelu:
+  case Opcode::GeluTanh:
+    return true;
+  default:
+    return false;
+  }
+}
+
 std::string ProgramValues::statements(const Needed& needed, const char* indent) const {
+  return statements(needed, indent, {}, 0);
+}
+
+std::string ProgramValues::statements(const Needed& needed, const char* indent, const Keeping& keeping,
+                                      int stage) const {
   std::string result;
-  for (size_t i = 0; i < needed.size(); ++i)
-    if (const Instruction& instruction = program.instructions[i];
-        needed[i] && instruction.opcode != Opcode::Constant)
-      result += fmt::format("{}const {} v{} = {};\n", indent, valueType(instruction.type), i, rounded(i));
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (!needed[i] || instruction.opcode == Opcode::Constant)
+      continue;
+    const size_t place = std::find(keeping.kept.begin(), keeping.kept.end(), static_cast<int>(i)) - keeping.kept.begin();
+    const bool isKept = place < keeping.kept.size();
+    if (isKept && keeping.stages[place] < stage) {
+      result += fmt::format("{0}float v{1};\n{0}if constexpr (Kept::kIsUsed)\n{0}  v{1} = kept.at[{2}][keptSlot];\n{0}else\n"
+                            "{0}  v{1} = {3};\n",
+                            indent, i, place, rounded(i));
+      continue;
+    }
+    result += fmt::format("{}const {} v{} = {};\n", indent, valueType(instruction.type), i, rounded(i));
+    if (isKept)
+      result += fmt::format("{0}if constexpr (Kept::kIsUsed)\n{0}  kept.at[{1}][keptSlot] = v{2};\n", indent, place, i);
+  }
   return result;
 }
 

@@ -21,6 +21,11 @@ public:
   bool isReduction(size_t instruction) const { return cermet::isReduction(program.instructions[instruction].opcode); }
   // Kept in the Row struct rather than recomputed.
   bool inRow(size_t instruction) const;
+  // Whether an operand has a number for each row and column.
+  bool isTile(size_t operand) const {
+    return program.operands[operand].kind == OperandKind::Tile ||
+           program.operands[operand].kind == OperandKind::Gathered;
+  }
   // An operand's field in the structs that hold one member for each operand.
   std::string field(int operand) const;
 
@@ -29,7 +34,16 @@ public:
   std::string use(int instruction) const;
   // The value of an instruction that is no load, reduction or store, rounded or wrapped to its type.
   std::string rounded(int instruction) const;
+  // The statements of the values needed in a stage. One in `kept`, by its place there, is taken from what an earlier
+  // stage computed, or kept for a later one where `stage` is its first.
+  struct Keeping {
+    std::vector<int> kept;   // instructions
+    std::vector<int> stages; // in which they are computed
+  };
   std::string statements(const Needed& needed, const char* indent) const;
+  std::string statements(const Needed& needed, const char* indent, const Keeping& keeping, int stage) const;
+  // Whether computing it again costs more than a register.
+  bool isExpensive(int instruction) const;
 
   // What memory holds as a value, and a value as what memory holds.
   static std::string fromMemory(DType type, const std::string& packed);
@@ -41,7 +55,7 @@ private:
   bool isExact(const Instruction& instruction) const;
 
   const RowProgram& program;
-  bool fast = false; // whether all tiles are of sixteen bits, so that a fast function's error is lost in their rounding
+  bool fast = true; // whether no tile is of f32, so that a fast function's error is lost in their rounding
   std::vector<int> levels;
   int stages = 1;
 };

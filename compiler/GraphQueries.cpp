@@ -41,6 +41,10 @@ cermet_dtype dtypeOf(Type type) {
     return CERMET_BF16;
   if (type.isF16())
     return CERMET_F16;
+  if (isa<Float8E4M3FNType>(type))
+    return CERMET_F8E4M3;
+  if (isa<Float8E5M2Type>(type))
+    return CERMET_F8E5M2;
   if (type.isInteger(1))
     return CERMET_I1;
   if (type.isInteger(8))

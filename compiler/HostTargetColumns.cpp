@@ -151,7 +151,23 @@ int64_t HostColumns::width(const ColumnStep& step) const {
   return step.mask ? columns % kLanes : kLanes;
 }
 
+Value HostColumns::missing(DType dtype) {
+  return splat(classOf(dtype) == ValueClass::Real
+                   ? math.constant(builder.getF32Type(), std::numeric_limits<float>::quiet_NaN())
+                   : math.number(dtype, 0));
+}
+
 Value HostColumns::load(const Place& place, const ColumnStep* step) {
+  if (place.exists) {
+    Value none = missing(place.dtype);
+    auto choice = scf::IfOp::create(builder, TypeRange(none.getType()), place.exists, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(choice.thenBlock());
+    scf::YieldOp::create(builder, load({place.base, place.dtype, place.distance, {}}, step));
+    builder.setInsertionPointToStart(choice.elseBlock());
+    scf::YieldOp::create(builder, none);
+    return choice.getResult(0);
+  }
   Type stored = math.stored(place.dtype);
   const unsigned alignment = byteSize(place.dtype);
   if (!step)

@@ -18,6 +18,7 @@ struct Place {
   mlir::Value base;
   DType dtype;
   mlir::Value distance; // an input's: from one column to the next, in elements; null: 1
+  mlir::Value exists{}; // an input's: false reads NaN (0 where the type is no real), not memory; null: true
 };
 
 class HostColumns {
@@ -45,7 +46,7 @@ public:
   Values columnFolds(llvm::ArrayRef<Opcode> folds, llvm::function_ref<Values(const ColumnStep&)> body);
 
   mlir::Value element(mlir::Value base, mlir::Value offset, DType dtype); // address; `offset` in elements
-  // One element, or, with a step, its columns.
+  // One element, or, with a step, its columns; of a place that may not exist the latter.
   mlir::Value load(const Place& place, const ColumnStep* step);
   void store(mlir::Value value, const Place& place, bool isExact, const ColumnStep* step);
 
@@ -56,6 +57,7 @@ public:
 private:
   mlir::Value raggedMask();
   int64_t width(const ColumnStep& step) const; // its lanes in use
+  mlir::Value missing(DType dtype);            // for every lane
   void storeLanes(mlir::Value vector, const Place& place, const ColumnStep& step);
   mlir::Value identity(Opcode fold);
   mlir::Value combine(Opcode fold, mlir::Value a, mlir::Value b);

@@ -55,6 +55,10 @@ private:
   mlir::Value bfloatBits(mlir::Value value);    // f32 to i32 whose high half is the bf16
   mlir::Value halfBits(mlir::Value value);      // f32 to i32 whose low half is the f16
   mlir::Value halfFromBits(mlir::Value stored); // i32 whose low half is the f16, to f32
+  mlir::Value halfToReal(mlir::Value stored);   // i16 to f32
+  // f32 to i32 whose low byte is the f8e4m3 or f8e5m2, and i8 to f32.
+  mlir::Value eightBits(mlir::Value value, DType dtype);
+  mlir::Value eightBitsToReal(mlir::Value stored, DType dtype);
   mlir::Value isNotZero(mlir::Value value, ValueClass from);
   mlir::Value truncated(mlir::Value x, DType to);               // f32 to i64
   mlir::Value rounded(mlir::Value whole, DType from, DType to); // i64 to f32

@@ -51,7 +51,10 @@ private:
 
   void loadOperands();
   Value moved(size_t operand, Value from, Value offset);
-  Place place(int operand) const { return {base[operand], program.operands[operand].dtype, distance[operand]}; }
+  Place place(int operand) const {
+    return {base[operand], program.operands[operand].dtype, distance[operand], exists[operand]};
+  }
+  void gather(const Values& source);
 
   void loadExtents();
   Value emitRun(Value row, Value end);
@@ -74,6 +77,7 @@ private:
   Values extents;
   Values base;     // by operand: its array, or the current row in it; an index operand's current number
   Values distance; // by operand: between columns that are strided
+  Values exists;   // by operand: of a gathered one, whether it has the current row
   Values partials; // by accumulator: a row of partial sums
   Values scalars;  // Uniform and Row values, by instruction
 };
@@ -215,6 +219,7 @@ void HostProgram::emitColumns(int stage) {
 void HostProgram::loadOperands() {
   base.assign(program.operands.size(), {});
   distance.assign(program.operands.size(), {});
+  exists.assign(program.operands.size(), {});
   for (size_t i = 0; i < program.operands.size(); ++i) {
     const Operand& operand = program.operands[i];
     base[i] = operand.kind == OperandKind::Index ? columns.index(0) : loadArgument(pointer, operandOffset(i));
@@ -226,6 +231,21 @@ void HostProgram::loadOperands() {
 Value HostProgram::moved(size_t operand, Value from, Value offset) {
   const Operand& which = program.operands[operand];
   return which.kind == OperandKind::Index ? columns.add(from, offset) : columns.element(from, offset, which.dtype);
+}
+
+// The current row of each gathered operand, from the numbers that others have there. `source`: where their rows begin.
+void HostProgram::gather(const Values& source) {
+  for (size_t i = 0; i < program.operands.size(); ++i) {
+    if (program.operands[i].kind != OperandKind::Gathered)
+      continue;
+    auto field = [&](int k) {
+      return loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
+    };
+    Value number = columns.load(place(program.operands[i].rowsFrom), nullptr);
+    exists[i] = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, field(kGatheredRows));
+    Value offset = columns.multiply(number, field(kGatheredStride));
+    base[i] = moved(i, source[i], arith::SelectOp::create(builder, exists[i], offset, columns.index(0)));
+  }
 }
 
 // The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.
@@ -242,6 +262,7 @@ Value HostProgram::emitRun(Value row, Value end) {
   Value run = arith::SubIOp::create(builder, extents[innermost], place[innermost]);
   Value count = arith::MinSIOp::create(builder, run, arith::SubIOp::create(builder, end, row));
 
+  const Values source = base;
   Values first(program.operands.size()), stride(program.operands.size());
   for (size_t i = 0; i < program.operands.size(); ++i) {
     if (!movesWithRow(program.operands[i]))
@@ -257,6 +278,7 @@ Value HostProgram::emitRun(Value row, Value end) {
     for (size_t i = 0; i < program.operands.size(); ++i)
       if (movesWithRow(program.operands[i]))
         base[i] = moved(i, first[i], columns.multiply(j, stride[i]));
+    gather(source);
     for (int stage = 0; stage < program.stages(); ++stage) {
       emitRowScalars(stage);
       emitColumns(stage);

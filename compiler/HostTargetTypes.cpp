@@ -22,15 +22,8 @@ static uint64_t wholeNumber(double value, DType dtype) {
 
 Value HostMath::number(DType dtype, double value) {
   switch (classOf(dtype)) {
-  case ValueClass::Real: {
-    llvm::APFloat rounded(value);
-    bool isInexact;
-    const llvm::fltSemantics& format = dtype == DType::F32    ? llvm::APFloat::IEEEsingle()
-                                       : dtype == DType::BF16 ? llvm::APFloat::BFloat()
-                                                              : llvm::APFloat::IEEEhalf();
-    rounded.convert(format, llvm::APFloat::rmNearestTiesToEven, &isInexact);
-    return constant(builder.getF32Type(), static_cast<float>(rounded.convertToDouble()));
-  }
+  case ValueClass::Real:
+    return constant(builder.getF32Type(), static_cast<float>(nearestReal(dtype, value)));
   case ValueClass::Integer:
     return round(integer(builder.getI64Type(), wholeNumber(value, dtype)), dtype);
   case ValueClass::Bool:
@@ -55,17 +48,15 @@ Value HostMath::widen(Value stored, DType dtype) {
     return ExtUIOp::create(builder, like(builder.getI64Type()), stored);
   case DType::I1:
     return CmpIOp::create(builder, CmpIPredicate::ne, stored, integer(stored.getType(), 0));
-  case DType::BF16:
   case DType::F16:
+    return halfToReal(stored);
+  case DType::F8E4M3:
+  case DType::F8E5M2:
+    return eightBitsToReal(stored, dtype);
+  case DType::BF16:
     break;
   }
-  if (dtype == DType::F16 && hasF16C) {
-    Value half = BitcastOp::create(builder, like(builder.getF16Type()), stored);
-    return ExtFOp::create(builder, like(builder.getF32Type()), half);
-  }
   Value wide = ExtUIOp::create(builder, like(builder.getI32Type()), stored);
-  if (dtype == DType::F16)
-    return halfFromBits(wide);
   return real(ShLIOp::create(builder, wide, integer(wide.getType(), 16)));
 }
 
@@ -83,6 +74,8 @@ Value HostMath::narrow(Value value, DType dtype, bool isExact) {
   }
   if (dtype == DType::F16)
     return TruncIOp::create(builder, stored, halfBits(value));
+  if (dtype == DType::F8E4M3 || dtype == DType::F8E5M2)
+    return TruncIOp::create(builder, stored, eightBits(value, dtype));
   Value rounded = isExact ? bits(value) : bfloatBits(value);
   Value high = ShRUIOp::create(builder, rounded, integer(rounded.getType(), 16));
   return TruncIOp::create(builder, stored, high);
@@ -152,8 +145,9 @@ Value HostMath::truncated(Value x, DType to) {
   return round(width == 64 ? whole : ExtSIOp::create(builder, wide, whole), to);
 }
 
-// Up to 24 bits an f32 holds what it is given, and an f16 has no larger number. A bf16 has, and rounding to f32 first
-// would round twice: an f64 (exact up to 53 bits) whose last bits are one sticky bit rounds to bf16 as it would itself.
+// Up to 24 bits an f32 holds what it is given, and f16 and the types of eight bits have no larger number. A bf16 has, and
+// rounding to f32 first would round twice: an f64 (exact up to 53 bits) whose last bits are one sticky bit rounds to bf16
+// as it would itself.
 Value HostMath::rounded(Value whole, DType from, DType to) {
   Type reals = withElement(whole.getType(), builder.getF32Type());
   if (from != DType::I64)
@@ -220,6 +214,57 @@ Value HostMath::halfFromBits(Value stored) {
   Value special = OrIOp::create(builder, shifted, integer(type, 0x7f800000));
   Value sign = ShLIOp::create(builder, AndIOp::create(builder, stored, integer(type, 0x8000)), integer(type, 16));
   return real(OrIOp::create(builder, SelectOp::create(builder, isSpecial, special, scaled), sign));
+}
+
+Value HostMath::halfToReal(Value stored) {
+  Type reals = withElement(stored.getType(), builder.getF32Type());
+  if (!hasF16C)
+    return halfFromBits(ExtUIOp::create(builder, withElement(reals, builder.getI32Type()), stored));
+  Value half = BitcastOp::create(builder, withElement(reals, builder.getF16Type()), stored);
+  return ExtFOp::create(builder, reals, half);
+}
+
+//===--- Eight-bit floats --------------------------------------------------------------------------------------------//
+
+// As halfBits does it. What rounds beyond the largest number is larger than its bits, infinity's included: the smaller
+// of both saturates, which for f8e5m2 is at infinity.
+Value HostMath::eightBits(Value value, DType dtype) {
+  const bool isE4M3 = dtype == DType::F8E4M3;
+  const unsigned dropped = isE4M3 ? 20 : 21;
+  const uint32_t bias = isE4M3 ? 7 : 15, most = isE4M3 ? 0x7e : 0x7c;
+  const uint32_t unit = (isE4M3 ? 127u + 14 : 127u + 7) << 23; // its last place is the smallest subnormal
+  Value source = bits(value);
+  Type type = source.getType();
+  Value sign = AndIOp::create(builder, source, integer(type, 0x80000000u));
+  Value size = XOrIOp::create(builder, source, sign);
+
+  Value odd = AndIOp::create(builder, ShRUIOp::create(builder, size, integer(type, dropped)), integer(type, 1));
+  const uint32_t half = (1u << (dropped - 1)) - 1;
+  Value rebased = AddIOp::create(builder, size, integer(type, half - ((127 - bias) << 23)));
+  Value normal = ShRUIOp::create(builder, AddIOp::create(builder, rebased, odd), integer(type, dropped));
+  normal = MinUIOp::create(builder, normal, integer(type, most));
+
+  Value shifted = AddFOp::create(builder, real(size), real(integer(type, unit)));
+  Value subnormal = SubIOp::create(builder, bits(shifted), integer(type, unit));
+  Value isNormal = CmpIOp::create(builder, CmpIPredicate::uge, size, integer(type, (128 - bias) << 23));
+  Value result = SelectOp::create(builder, isNormal, normal, subnormal);
+  result = SelectOp::create(builder, isNan(value), integer(type, 0x7f), result);
+  return OrIOp::create(builder, result, ShRUIOp::create(builder, sign, integer(type, 24)));
+}
+
+// An f8e5m2 is the upper half of an f16; the f16 of an f8e4m3 has exponents that are biased by 8 more.
+Value HostMath::eightBitsToReal(Value stored, DType dtype) {
+  Value wide = ExtUIOp::create(builder, withElement(stored.getType(), builder.getI16Type()), stored);
+  Type type = wide.getType();
+  if (dtype == DType::F8E5M2)
+    return halfToReal(ShLIOp::create(builder, wide, integer(type, 8)));
+  Value size = AndIOp::create(builder, wide, integer(type, 0x7f));
+  Value sign = ShLIOp::create(builder, XOrIOp::create(builder, wide, size), integer(type, 8));
+  Value half = OrIOp::create(builder, sign, ShLIOp::create(builder, size, integer(type, 7)));
+  Value small = halfToReal(half);
+  Value value = MulFOp::create(builder, small, constant(small.getType(), 256.0f));
+  Value isNumber = CmpIOp::create(builder, CmpIPredicate::ne, size, integer(type, 0x7f));
+  return SelectOp::create(builder, isNumber, value, constant(small.getType(), NAN));
 }
 
 } // namespace cermet

@@ -1,9 +1,9 @@
 #include "compiler/Lower.h"
+#include "frontends/c/cermet.h"
 #include "ir/Interpreter.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "frontends/c/cermet.h"
 #include "runtime/RowArguments.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -11,6 +11,7 @@
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 #include <algorithm>
+#include <bitset>
 #include <fmt/format.h>
 #include <optional>
 #include <set>
@@ -33,6 +34,10 @@ std::optional<DType> dtypeOf(mlir::Type type) {
     return DType::BF16;
   if (type.isF16())
     return DType::F16;
+  if (llvm::isa<mlir::Float8E4M3FNType>(type))
+    return DType::F8E4M3;
+  if (llvm::isa<mlir::Float8E5M2Type>(type))
+    return DType::F8E5M2;
   auto integer = llvm::dyn_cast<mlir::IntegerType>(type);
   if (!integer)
     return std::nullopt;
@@ -138,8 +143,12 @@ public:
     program.name = identifier(function.getName().str());
     program.columns = tile.back().size;
     for (mlir::BlockArgument argument : body.getArguments())
-      if (liveValues.contains(argument))
+      if (isRead(argument))
         if (std::string reason = input(argument); !reason.empty())
+          return reason;
+    for (auto gather : body.getOps<ir::GatherOp>())
+      if (live.contains(gather))
+        if (std::string reason = gathered(gather); !reason.empty())
           return reason;
     declareIndices(body);
     for (Operation& op : body.without_terminator())
@@ -149,6 +158,10 @@ public:
     for (mlir::OpOperand& result : end->getOpOperands())
       if (std::string reason = output(result.get(), static_cast<int>(result.getOperandNumber())); !reason.empty())
         return reason;
+    // A launch learns how many rows there are from what it is given.
+    for (size_t i = 0; i + 1 < tile.size(); ++i)
+      if (!tile[i].isOne() && !carried.test(i))
+        return fmt::format("none of its operands has dimension {} of {}", i, ir::shapeText(tile));
     if (program.operands.size() > kMaxOperands)
       return fmt::format("it has {} operands, a kernel takes {}", program.operands.size(), kMaxOperands);
     return "";
@@ -172,6 +185,13 @@ private:
             pending.push_back(op);
   }
 
+  // Whether anything live but a gather reads the value.
+  bool isRead(Value value) const {
+    return llvm::any_of(value.getUsers(), [&](Operation* user) {
+      return user->hasTrait<mlir::OpTrait::IsTerminator>() || (live.contains(user) && !llvm::isa<ir::GatherOp>(user));
+    });
+  }
+
   // The iteration space is the largest shape: highest rank, then fewest 1s, then first.
   std::string chooseSpace(Operation* end) {
     auto fewerOnes = [](const ir::Dimensions& a, const ir::Dimensions& b) {
@@ -183,8 +203,10 @@ private:
       if (!liveValues.contains(value))
         return "";
       if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
-        return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 i64 i32 i16 i8 u8 i1", described(value),
-                           text(value.getType()));
+        return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 i1",
+                           described(value), text(value.getType()));
+      if (!isRead(value))
+        return "";
       ir::Dimensions shape = shapeOf(value);
       for (const ir::Dimension& dimension : shape)
         if (dimension.size == 0)
@@ -209,15 +231,21 @@ private:
   // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
   std::string appendColumn() {
     for (Operation* op : live)
-      if (reduction(*op) || llvm::isa<ir::SumRowsOp>(op))
-        return fmt::format("the last dimension of {} is symbolic; a kernel that sums is compiled for a number of columns",
-                           ir::shapeText(tile));
+      if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::GatherOp>(op))
+        return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
+                           ir::shapeText(tile), llvm::isa<ir::GatherOp>(op) ? "gathers" : "sums");
     if (tile.size() == kMaxRank)
       return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
                          tile.size(), kMaxRank - 1);
     appendsColumn = true;
     tile.push_back(ir::Dimension{});
     return "";
+  }
+
+  void carry(const ir::Dimensions& shape) {
+    for (size_t i = 0; i + 1 < shape.size(); ++i)
+      if (!shape[i].isOne())
+        carried.set(i + tile.size() - shape.size());
   }
 
   bool isRowShape(const ir::Dimensions& shape) const {
@@ -284,7 +312,7 @@ private:
     std::string unique = name;
     for (int i = 1; !names.insert(unique).second; ++i)
       unique = fmt::format("{}_{}", name, i);
-    isStrided &= kind == OperandKind::Tile || kind == OperandKind::Column;
+    isStrided &= kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered;
     program.operands.push_back({unique, kind, dtype, isOutput, isStrided});
     positions.push_back(position);
     return static_cast<int>(program.operands.size()) - 1;
@@ -295,11 +323,37 @@ private:
     if (!space)
       return misfit(argument);
     constexpr OperandKind kinds[] = {OperandKind::Tile, OperandKind::Row, OperandKind::Column, OperandKind::Scalar};
+    carry(shapeOf(argument));
     int position = static_cast<int>(argument.getArgNumber());
     DType dtype = *dtypeOf(argument.getType());
     int operand = addOperand(ir::argumentName(function, position), kinds[static_cast<int>(*space)], dtype, false,
                              position, isStrided(position));
     values[argument] = emit(Opcode::Load, dtype, *space, {}, operand);
+    return "";
+  }
+
+  // A gather reads its source where that is stored, at the rows that the stored index has.
+  std::string gathered(ir::GatherOp op) {
+    Value result = op.getResult();
+    ir::Dimensions shape = shapeOf(result);
+    if (!classify(shape) || !(shape.back() == tile.back()))
+      return misfit(result);
+    auto source = llvm::dyn_cast<mlir::BlockArgument>(op.getSource());
+    auto index = llvm::dyn_cast<mlir::BlockArgument>(op.getIndex());
+    if (!source || !index)
+      return fmt::format("{} reads {}, which the same kernel computes; it reads what is stored", described(result),
+                         described(source ? op.getIndex() : op.getSource()));
+    int from = static_cast<int>(source.getArgNumber()), by = static_cast<int>(index.getArgNumber());
+    carry(shape);
+    auto [numbers, isNew] = rowNumbers.try_emplace(index, 0);
+    if (isNew)
+      numbers->second =
+          addOperand(ir::argumentName(function, by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
+    DType dtype = *dtypeOf(source.getType());
+    int operand =
+        addOperand(ir::argumentName(function, from), OperandKind::Gathered, dtype, false, from, isStrided(from));
+    program.operands[operand].rowsFrom = numbers->second;
+    values[result] = emit(Opcode::Load, dtype, Space::Element, {}, operand);
     return "";
   }
 
@@ -332,6 +386,8 @@ private:
       if (sums.contains(operand) && !llvm::isa<ir::CastOp>(op))
         return fmt::format("{} is read again by {}; a sum over rows is complete only when the kernel ends",
                            described(operand), described(result));
+    if (llvm::isa<ir::GatherOp>(op))
+      return "";
     DType type = *dtypeOf(result.getType());
     if (llvm::isa<ir::SumRowsOp>(op)) {
       if (shapeOf(op.getOperand(0)) != tile)
@@ -416,6 +472,7 @@ private:
     if (shape != tile && !isRowShape(shape))
       return fmt::format("it returns {} of shape {}; a kernel stores {}, one value a row, or sums over rows",
                          described(value), ir::shapeText(shape), ir::shapeText(tile));
+    carry(shape);
     int operand =
         addOperand(name, space == Space::Element ? OperandKind::Tile : OperandKind::Row, dtype, true, position);
     emit(Opcode::Store, dtype, space, {spread(values.lookup(value), space)}, operand);
@@ -431,7 +488,9 @@ private:
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
   llvm::DenseMap<Value, int> values; // instruction
+  std::bitset<kMaxRank> carried;     // row dimensions of the tile that an operand has
   llvm::DenseMap<int, int> indices;  // row extent to the load of its index
+  llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
   llvm::DenseMap<Value, int> sums;   // of sum_rows and its casts: the instruction that is summed
   std::set<std::string> names;
 };

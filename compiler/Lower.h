@@ -22,7 +22,8 @@ struct LoweredFunction {
 // `function` holds small operations only (ir/Decompose.h) and is canonical. There is one iteration space, the largest
 // shape: every value must extend to it by NumPy's rule, and what is stored must be all of it, one value a row, or a sum
 // over all rows. The last dimension of the arguments in `strided` (empty: of none) may have any stride, that of the
-// others is 1. Unused arguments and dead operations leave no trace; the order is the function's. Equal functions give
+// others is 1. A gather's source and index are
+// arguments. Unused arguments and dead operations leave no trace; the order is the function's. Equal functions give
 // equal programs. Returns "" and fills `lowered`, or says what does not fit.
 std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
                               LoweredFunction& lowered);

@@ -51,7 +51,7 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
   llvm::SmallSetVector<Value, 8> operands;
   auto reach = [&](auto& self, Value value) -> void {
     Operation* source = value.getDefiningOp();
-    if (source && members.contains(source))
+    if ((source && members.contains(source)) || operands.contains(value))
       return;
     if (!source || !isRepeated(source)) {
       operands.insert(value);
@@ -61,6 +61,11 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
       order.insert(source);
     }
   };
+  for (Operation* op : ops)
+    if (isa<ir::GatherOp>(op)) // reads memory, whatever could be repeated
+      for (Value operand : op->getOperands())
+        if (!members.contains(operand.getDefiningOp()))
+          operands.insert(operand);
   for (Operation* op : ops) {
     for (Value operand : op->getOperands())
       reach(reach, operand);

@@ -40,6 +40,12 @@ Json attributeValue(mlir::Attribute attribute) {
   return printed;
 }
 
+// Those of one kernel that computes the whole function, by the same count as a group's.
+size_t operationsIn(mlir::func::FuncOp function) {
+  return llvm::count_if(function.getBody().front().without_terminator(),
+                        [](Operation& op) { return !isRepeated(&op); });
+}
+
 class Planner {
 public:
   Planner(mlir::func::FuncOp function, const std::string& target) : function(function), target(target) {}
@@ -88,13 +94,14 @@ private:
     LoweredFunction lowered;
     if (!lowerToRowProgram(function, strided, lowered).empty())
       return false;
-    addKernel(lowered, stored(arguments), outputs);
+    addKernel(lowered, operationsIn(function), stored(arguments), outputs);
     return true;
   }
 
   void stepByStep() {
     std::vector<Group> groups = groupOperations(function);
-    for (auto concat : llvm::reverse(llvm::to_vector(function.getBody().front().getOps<ir::ConcatOp>())))
+    auto concats = llvm::to_vector(function.getBody().front().getOps<ir::ConcatOp>());
+    for (ir::ConcatOp concat : llvm::reverse(concats))
       placeParts(concat, groups);
     for (Group& group : groups)
       step(group);
@@ -124,7 +131,7 @@ private:
   void step(Group& group) {
     if (group.isKernel) {
       SmallVector<int> results = stored(group.outlined.results);
-      return addKernel(group.lowered, stored(group.outlined.operands), results);
+      return addKernel(group.lowered, group.ops.size(), stored(group.outlined.operands), results);
     }
     Operation* op = group.ops.front();
     if (auto concat = llvm::dyn_cast<ir::ConcatOp>(op)) {
@@ -156,7 +163,7 @@ private:
         strided.set(index);
     LoweredFunction lowered;
     if (lowerToRowProgram(ir::graphFunction(*outlined.module), strided, lowered).empty())
-      return addKernel(lowered, stored(outlined.operands), to);
+      return addKernel(lowered, 0, stored(outlined.operands), to);
     steps.push_back({{"kind", "external"},
                      {"op", "cermet.copy"},
                      {"attributes", Json::object()},
@@ -200,11 +207,16 @@ private:
   }
 
   // The value as the kernel's rows and columns.
-  int columnsOf(int value, const Operand& operand, const LoweredFunction& lowered) {
-    return lowered.appendsColumn && operand.kind == OperandKind::Tile ? values.withColumn(value) : value;
+  int columnsOf(int value, int operand, const LoweredFunction& lowered) {
+    const auto& operands = lowered.program.operands;
+    const bool isNumbers =
+        llvm::is_contained(llvm::map_range(operands, [](const Operand& it) { return it.rowsFrom; }), operand);
+    const bool appends = lowered.appendsColumn && operands[operand].kind == OperandKind::Tile;
+    return appends || isNumbers ? values.withColumn(value) : value;
   }
 
-  void addKernel(const LoweredFunction& lowered, llvm::ArrayRef<int> inputs, llvm::ArrayRef<int> results) {
+  void addKernel(const LoweredFunction& lowered, size_t operations, llvm::ArrayRef<int> inputs,
+                 llvm::ArrayRef<int> results) {
     const RowProgram& program = lowered.program;
     KernelSpec spec{target, "traced", program, chooseSchedule(program, target)};
     const Schedule& schedule = spec.schedule;
@@ -228,27 +240,31 @@ private:
       if (operand.kind == OperandKind::Index)
         json["dim"] = lowered.positions[i];
       else
-        json["value"] = columnsOf((operand.isOutput ? results : inputs)[lowered.positions[i]], operand, lowered);
+        json["value"] =
+            columnsOf((operand.isOutput ? results : inputs)[lowered.positions[i]], static_cast<int>(i), lowered);
       json["kind"] = name(operand.kind);
       json["dtype"] = name(operand.dtype);
       json["output"] = operand.isOutput;
       if (operand.isStrided)
         json["strided"] = true;
+      if (operand.rowsFrom >= 0)
+        json["rows"] = operand.rowsFrom;
     }
     bool byRow = schedule.skeleton == Skeleton::Row;
     steps.push_back({{"kind", "kernel"},
-                             {"name", program.name},
-                             {"spec", print(spec)},
-                             {"skeleton", name(schedule.skeleton)},
-                             {"columns", program.columns},
-                             {"threads", schedule.threads},
-                             {"rows_per_block", byRow ? schedule.threads / schedule.threadsPerRow : 1},
-                             {"vector", schedule.vector},
-                             {"blocks_per_sm", schedule.blocksPerSm},
-                             {"shared_bytes", schedule.sharedBytes},
-                             {"accumulators", accumulators},
-                             {"entries", {{"vector", vector}, {"scalar", scalar}, {"fold", fold}}},
-                             {"operands", operands}});
+                     {"name", program.name},
+                     {"operations", operations},
+                     {"spec", print(spec)},
+                     {"skeleton", name(schedule.skeleton)},
+                     {"columns", program.columns},
+                     {"threads", schedule.threads},
+                     {"rows_per_block", byRow ? schedule.threads / schedule.threadsPerRow : 1},
+                     {"vector", schedule.vector},
+                     {"blocks_per_sm", schedule.blocksPerSm},
+                     {"shared_bytes", schedule.sharedBytes},
+                     {"accumulators", accumulators},
+                     {"entries", {{"vector", vector}, {"scalar", scalar}, {"fold", fold}}},
+                     {"operands", operands}});
     programs += print(program) + "\n";
   }
 

@@ -15,6 +15,10 @@ std::optional<std::string> dtypeName(Type type) {
   type = getElementTypeOrSelf(type);
   if (type.isBF16())
     return "bf16";
+  if (isa<Float8E4M3FNType>(type))
+    return "f8e4m3";
+  if (isa<Float8E5M2Type>(type))
+    return "f8e5m2";
   if (auto real = dyn_cast<FloatType>(type); real && (type.isF16() || type.isF32() || type.isF64()))
     return fmt::format("f{}", real.getWidth());
   if (auto integer = dyn_cast<IntegerType>(type); integer && integer.getWidth() <= 64)
@@ -86,8 +90,8 @@ int PlanValues::add(Kind kind, const std::string& name, Type type) {
   if (!dtype && message.empty()) {
     std::string printed;
     llvm::raw_string_ostream(printed) << type;
-    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of f32 bf16 f16 f64 i64 i32 i16 i8 "
-                          "u8 i1",
+    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of f32 bf16 f16 f64 f8e4m3 f8e5m2 "
+                          "i64 i32 i16 i8 u8 i1",
                           name, printed);
   }
   return add(kind, name, dtype.value_or(""), dimensionsOf(type));

@@ -3,14 +3,15 @@
 #include "runtime/RowArguments.h"
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fmt/format.h>
 #include <set>
 
 namespace cermet {
 namespace {
 
-constexpr std::array kDTypes{"f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "i1"};
-constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index"};
+constexpr std::array kDTypes{"f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "i1"};
+constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index", "gathered"};
 constexpr std::array kSpaces{"element", "row", "column", "uniform"};
 // What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
 enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, None };
@@ -85,7 +86,7 @@ bool findOpcode(std::string_view text, Opcode& opcode) {
 }
 
 Space spaceOf(OperandKind kind) {
-  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row};
+  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row, Space::Element};
   return spaces[static_cast<int>(kind)];
 }
 
@@ -181,6 +182,19 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
   return "";
 }
 
+std::string checkGathered(const RowProgram& program, const Operand& operand) {
+  const bool isGathered = operand.kind == OperandKind::Gathered;
+  if (isGathered != (operand.rowsFrom >= 0) || (isGathered && operand.isOutput))
+    return fmt::format("operand {} is {}{}; a gathered input has its rows' numbers from another operand, no other has",
+                       operand.name, name(operand.kind), operand.rowsFrom < 0 ? " without rows" : "");
+  if (!isGathered)
+    return "";
+  const Operand& numbers = program.operands[operand.rowsFrom];
+  if (numbers.kind != OperandKind::Row || numbers.isOutput || classOf(numbers.dtype) != ValueClass::Integer)
+    return fmt::format("the rows of {} are those of {}, which is no row input of integers", operand.name, numbers.name);
+  return "";
+}
+
 std::string check(const RowProgram& program) {
   if (program.columns < 1)
     return fmt::format("columns is {}, expected at least 1", program.columns);
@@ -194,11 +208,14 @@ std::string check(const RowProgram& program) {
     if (outputs && !operand.isOutput)
       return fmt::format("input {} stands after an output", operand.name);
     outputs |= operand.isOutput;
-    bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column;
+    bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column ||
+                     operand.kind == OperandKind::Gathered;
     if (operand.isStrided && (operand.isOutput || !isColumns))
-      return fmt::format("operand {} is strided; only a tile or column input is", operand.name);
+      return fmt::format("operand {} is strided; only a tile, column or gathered input is", operand.name);
     if (operand.kind == OperandKind::Index && (operand.isOutput || operand.dtype != DType::I64))
       return fmt::format("index operand {} is no i64 input", operand.name);
+    if (std::string reason = checkGathered(program, operand); !reason.empty())
+      return reason;
   }
   if (!outputs)
     return "no output operand";
@@ -230,7 +247,7 @@ const char* name(Opcode opcode) {
   return traits(opcode).name;
 }
 int byteSize(DType type) {
-  constexpr int sizes[] = {4, 2, 2, 8, 4, 2, 1, 1, 1};
+  constexpr int sizes[] = {4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
   return sizes[static_cast<int>(type)];
 }
 int inputCount(Opcode opcode) {
@@ -242,7 +259,27 @@ bool isReduction(Opcode opcode) {
 ValueClass classOf(DType type) {
   if (type == DType::I1)
     return ValueClass::Bool;
-  return type <= DType::F16 ? ValueClass::Real : ValueClass::Integer;
+  return type <= DType::F8E5M2 ? ValueClass::Real : ValueClass::Integer;
+}
+
+double nearestReal(DType type, double value) {
+  // Bits of precision, exponent of the smallest normal number, the largest number and what is larger than it.
+  struct Format {
+    int precision, lowest;
+    double largest, overflow;
+  };
+  constexpr Format formats[] = {{24, -126, 0x1.fffffep127, INFINITY},
+                                {8, -126, 0x1.fep127, INFINITY},
+                                {11, -14, 65504, INFINITY},
+                                {4, -6, 448, 448},
+                                {3, -14, 57344, INFINITY}};
+  const float single = static_cast<float>(value);
+  const auto [precision, lowest, largest, overflow] = formats[static_cast<int>(type)];
+  if (std::isnan(single) || single == 0)
+    return single;
+  const double unit = std::ldexp(1.0, std::max(std::isinf(single) ? 128 : std::ilogb(single), lowest) - precision + 1);
+  const double rounded = std::nearbyint(single / unit) * unit;
+  return std::copysign(std::fabs(rounded) > largest ? overflow : rounded, single);
 }
 
 int RowProgram::stages() const {
@@ -265,8 +302,9 @@ bool RowProgram::reduces() const {
 std::string print(const RowProgram& program) {
   std::string text = fmt::format("program {} {}\n", program.name, program.columns);
   for (const Operand& operand : program.operands)
-    text += fmt::format("{} {} {} {}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
-                        name(operand.dtype), operand.isStrided ? " strided" : "");
+    text += fmt::format("{} {} {} {}{}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
+                        name(operand.dtype), operand.isStrided ? " strided" : "",
+                        operand.rowsFrom < 0 ? "" : " rows " + program.operands.at(operand.rowsFrom).name);
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& op = program.instructions[i];
     text += fmt::format("%{} = {}", i, name(op.opcode));
@@ -289,17 +327,28 @@ std::string parse(const std::string& text, RowProgram& program) {
       !lines.integer(2, result.columns))
     return failed("expected `program <name> <columns>`");
   result.name = lines.word(1);
+  std::vector<std::string> rows; // by operand: the name of the one that has its rows' numbers
   bool more = lines.next();
   for (; more && (lines.word(0) == "in" || lines.word(0) == "out"); more = lines.next()) {
     Operand operand;
     operand.isOutput = lines.word(0) == "out";
     operand.name = lines.word(1);
-    operand.isStrided = lines.count() == 5 && lines.word(4) == "strided";
-    if (lines.count() != 4 + size_t(operand.isStrided) || !isIdentifier(operand.name) || !find(kOperandKinds, lines.word(2), operand.kind) ||
-        !find(kDTypes, lines.word(3), operand.dtype))
-      return failed("expected `in|out <name> tile|row|column|scalar|index <type> [strided]`");
+    operand.isStrided = lines.word(4) == "strided";
+    const size_t end = 4 + size_t(operand.isStrided);
+    const bool isGathered = lines.word(end) == "rows";
+    if (lines.count() != end + 2 * size_t(isGathered) || !isIdentifier(operand.name) ||
+        !find(kOperandKinds, lines.word(2), operand.kind) || !find(kDTypes, lines.word(3), operand.dtype))
+      return failed("expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]`");
     result.operands.push_back(operand);
+    rows.emplace_back(isGathered ? lines.word(end + 1) : "");
   }
+  auto operandCalled = [&](std::string_view name) {
+    auto found = std::ranges::find(result.operands, name, &Operand::name);
+    return found == result.operands.end() ? -1 : static_cast<int>(found - result.operands.begin());
+  };
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!rows[i].empty() && (result.operands[i].rowsFrom = operandCalled(rows[i])) < 0)
+      return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, rows[i]);
   for (; more; more = lines.next()) {
     Instruction op;
     int64_t number = 0;
@@ -313,11 +362,9 @@ std::string parse(const std::string& text, RowProgram& program) {
       op.inputs[k] = static_cast<int>(number);
     }
     if (usesOperand(op.opcode)) {
-      auto found = std::find_if(result.operands.begin(), result.operands.end(),
-                                [&](const Operand& operand) { return operand.name == lines.word(at); });
-      if (found == result.operands.end())
+      op.operand = operandCalled(lines.word(at));
+      if (op.operand < 0)
         return failed(fmt::format("no operand is called `{}`", lines.word(at)));
-      op.operand = static_cast<int>(found - result.operands.begin());
       ++at;
     }
     if (op.opcode == Opcode::Constant && !lines.real(at++, op.constant))

@@ -2,14 +2,14 @@
 // (a region of the dialect) and code generation (CUDA C++ or the host target), and the first part of a KernelSpec's
 // canonical text.
 //
-// The iteration space is up to four run-time row extents by `columns` (static). Instructions are SSA in execution order.
-// Each value lives in one space: an Element has a value per row and column, a Row value one per row, a Column value one
-// per column, a Uniform one per kernel. A reduction ends a stage: instructions that depend on it belong to a later stage,
-// and every stage may read the same tile operands again.
+// The iteration space is up to four run-time row extents by `columns` (static). Instructions are SSA in execution
+// order. Each value lives in one space: an Element has a value per row and column, a Row value one per row, a Column
+// value one per column, a Uniform one per kernel. A reduction ends a stage: instructions that depend on it belong to a
+// later stage, and every stage may read the same tile operands again.
 //
-// Values are of three classes, by their type: reals (f32, bf16, f16) are computed in f32 and rounded to the type;
-// integers are computed in 64 bits and wrapped to the type; booleans are true or false. A bool in memory is a byte, not
-// 0 for true.
+// Values are of three classes, by their type: reals (f32, bf16, f16, f8e4m3, f8e5m2) are computed in f32 and rounded to
+// the type, as ir::roundTo does it; integers are computed in 64 bits and wrapped to the type; booleans are true or
+// false. A bool in memory is a byte, not 0 for true.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -17,10 +17,12 @@
 
 namespace cermet {
 
-enum class DType { F32, BF16, F16, I64, I32, I16, I8, U8, I1 };
+enum class DType { F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U8, I1 };
 enum class ValueClass { Real, Integer, Bool };
 // [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
-enum class OperandKind { Tile, Row, Column, Scalar, Index };
+// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
+// has gives NaN, or 0 where the type is no real.
+enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };
 enum class Space { Element, Row, Column, Uniform };
 
 struct Operand {
@@ -29,6 +31,7 @@ struct Operand {
   DType dtype;
   bool isOutput = false;
   bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
+  int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers
 };
 
 enum class Opcode {
@@ -79,6 +82,7 @@ const char* name(OperandKind);
 const char* name(Space);
 const char* name(Opcode);
 int byteSize(DType);
+double nearestReal(DType, double); // rounded to a type of reals, through f32
 
 // Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is wrong.
 std::string print(const RowProgram&);

@@ -29,6 +29,8 @@ constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMostPersistentThreads = 512;
+constexpr double kMostIdle = 0.15; // of a row's threads in its last vectors
+constexpr int kMostFittedVectors = 6;
 
 // Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
 struct SharedMemory {
@@ -68,6 +70,30 @@ int64_t divideUp(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+// Threads of a row that its columns leave idle in the last vectors are better spent on another row; and a row that is
+// too long for a group's registers gets more threads while there are more.
+void fitRow(const RowProgram& program, Schedule& schedule) {
+  const auto vectors = [&](int threads) { return divideUp(program.columns, int64_t(threads) * schedule.vector); };
+  const auto idle = [&](int threads) {
+    const int64_t covered = vectors(threads) * threads * schedule.vector;
+    return double(covered - program.columns) / double(covered);
+  };
+  if (idle(schedule.threadsPerRow) > kMostIdle)
+    for (int threads = schedule.threadsPerRow / 2; threads >= 32 && vectors(threads) <= kMostFittedVectors; threads /= 2)
+      if (idle(threads) <= kMostIdle) {
+        schedule.threadsPerRow = threads;
+        break;
+      }
+  while (schedule.threadsPerRow < 1024 &&
+         vectors(schedule.threadsPerRow) * schedule.vector > kMostElementsPerThread / 2 &&
+         vectors(schedule.threadsPerRow) * schedule.threadsPerRow * schedule.vector > 16384)
+    schedule.threadsPerRow *= 2;
+  if (schedule.threadsPerRow > schedule.threads) {
+    schedule.threads = schedule.threadsPerRow;
+    schedule.residentBlocks = 1;
+  }
+}
+
 } // namespace
 
 Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
@@ -79,7 +105,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   int narrowest = 4, tileBytes = 0;
   bool strided = false;
   for (const Operand& operand : program.operands)
-    if (operand.kind == OperandKind::Tile) {
+    if (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered) {
       narrowest = std::min(narrowest, std::max(byteSize(operand.dtype), 2));
       strided |= operand.isStrided;
       if (!operand.isOutput)
@@ -120,6 +146,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
         schedule.residentBlocks = step.residentBlocks;
         break;
       }
+    fitRow(program, schedule);
   }
   // Odd widths move one element at a time: spread them over more threads, and promise nothing about registers.
   if (schedule.vector * narrowest < 16) {

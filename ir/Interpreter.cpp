@@ -41,6 +41,13 @@ double roundTo(Type elementType, double value) {
     return roundToFormat(value, 8, -126, 127);
   if (elementType.isF16())
     return roundToFormat(value, 11, -14, 15);
+  // As PyTorch has it: from an f32, and f8E4M3FN, whose largest is 1.75 * 2^8 and which has no infinity, saturates.
+  if (isa<Float8E5M2Type>(elementType))
+    return roundToFormat(static_cast<float>(value), 3, -14, 15);
+  if (isa<Float8E4M3FNType>(elementType)) {
+    double rounded = roundToFormat(static_cast<float>(value), 4, -6, 8);
+    return std::fabs(value) > 448 ? std::copysign(448.0, value) : rounded;
+  }
   if (auto integer = dyn_cast<IntegerType>(elementType)) {
     if (integer.getWidth() == 1)
       return value != 0;

@@ -13,8 +13,8 @@ struct Array {
   std::vector<double> data;
 };
 
-// `value` rounded to an element type: to nearest, ties to even, subnormals, overflow to infinity and NaN included;
-// integers toward zero and wrapped to their width; i1 is 0 or 1.
+// `value` rounded to an element type: to nearest, ties to even, subnormals, overflow to infinity (f8E4M3FN: to 448) and
+// NaN included; integers toward zero and wrapped to their width; i1 is 0 or 1.
 double roundTo(mlir::Type elementType, double value);
 
 // Runs the graph's function. With `honourCasts`, inputs and every result are rounded to their element type, as in the

@@ -48,6 +48,8 @@ static bool widens(Type from, Type to) {
   if (auto floatTo = dyn_cast<FloatType>(to)) {
     if (from.isBF16() || from.isF16())
       return to.isF32() || to.isF64();
+    if (isa<Float8E4M3FNType, Float8E5M2Type>(from))
+      return to.isBF16() || to.isF16() || to.isF32() || to.isF64();
     if (from.isF32())
       return to.isF64();
     if (auto integer = dyn_cast<IntegerType>(from))

@@ -13,7 +13,9 @@ def Cermet_FloatTensor : RankedTensorOf<[F64, F32, BF16, F16]>;
 def Cermet_NumberTensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8]>;
 def Cermet_IntegerTensor : RankedTensorOf<[I64, I32, I16, I8, UI8]>;
 def Cermet_BoolTensor : RankedTensorOf<[I1]>;
-def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8, I1]>;
+def Cermet_OrderedTensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8, I1]>;
+// Floats of eight bits are stored, moved and converted, never computed with.
+def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, F8E4M3FN, F8E5M2, I64, I32, I16, I8, UI8, I1]>;
 
 //===--- Elementwise -------------------------------------------------------------------------------------------------//
 
@@ -43,8 +45,8 @@ def Cermet_SubOp : Cermet_Binary<"sub", "lhs - rhs", Cermet_NumberTensor>;
 def Cermet_MulOp : Cermet_Binary<"mul", "lhs * rhs", Cermet_NumberTensor, [Commutative]>;
 def Cermet_DivOp : Cermet_Binary<"div", "lhs / rhs">;
 def Cermet_PowOp : Cermet_Binary<"pow", "lhs to the power of rhs">;
-def Cermet_MaxOp : Cermet_Binary<"max", "the larger, NaN if one is NaN; of i1, or", Cermet_Tensor, [Commutative]>;
-def Cermet_MinOp : Cermet_Binary<"min", "the smaller, NaN if one is NaN; of i1, and", Cermet_Tensor, [Commutative]>;
+def Cermet_MaxOp : Cermet_Binary<"max", "the larger, NaN if one is NaN; of i1, or", Cermet_OrderedTensor, [Commutative]>;
+def Cermet_MinOp : Cermet_Binary<"min", "the smaller, NaN if one is NaN; of i1, and", Cermet_OrderedTensor, [Commutative]>;
 
 def Cermet_NegOp : Cermet_Unary<"neg", "-x", Cermet_NumberTensor>;
 def Cermet_AbsOp : Cermet_Unary<"abs", "|x|", Cermet_NumberTensor>;
@@ -63,7 +65,7 @@ def Cermet_GeluTanhOp : Cermet_Unary<"gelu_tanh", "x / 2 (1 + tanh(sqrt(2 / pi) 
 def Cermet_CompareOp : Cermet_Small<"compare", [AllTypesMatch<["lhs", "rhs"]>]> {
   let summary = "Whether `lhs predicate rhs`, elementwise, as i1; false where one is NaN, but for `ne`";
   let description = [{`predicate` is one of `eq` `ne` `lt` `le` `gt` `ge`.}];
-  let arguments = (ins StrAttr:$predicate, Cermet_Tensor:$lhs, Cermet_Tensor:$rhs);
+  let arguments = (ins StrAttr:$predicate, Cermet_OrderedTensor:$lhs, Cermet_OrderedTensor:$rhs);
   let results = (outs Cermet_BoolTensor:$result);
   let assemblyFormat = "$predicate `,` $lhs `,` $rhs attr-dict `:` type($lhs) `to` type($result)";
   let hasVerifier = 1;
@@ -79,6 +81,10 @@ def Cermet_SelectOp : Cermet_Small<"select", [AllTypesMatch<["lhs", "rhs", "resu
 
 def Cermet_CastOp : Cermet_Small<"cast"> {
   let summary = "Round to another element type: nearest, ties to even; to an integer type toward zero; to i1, x != 0";
+  let description = [{
+    To f8E4M3FN, which has no infinity, what is larger than 448 becomes 448 and NaN stays NaN; to f8E5M2 it becomes
+    infinity. Both round what f32 holds of the operand.
+  }];
   let arguments = (ins Cermet_Tensor:$operand);
   let results = (outs Cermet_Tensor:$result);
   let assemblyFormat = "$operand attr-dict `:` type($operand) `to` type($result)";

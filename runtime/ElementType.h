@@ -12,8 +12,8 @@ struct ElementType {
   int bytes;
 };
 
-constexpr ElementType kElementTypes[] = {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"f64", 8}, {"i64", 8},
-                                         {"i32", 4}, {"i16", 2},  {"i8", 1},  {"u8", 1},  {"i1", 1}};
+constexpr ElementType kElementTypes[] = {{"f32", 4}, {"bf16", 2}, {"f16", 2}, {"f64", 8}, {"i64", 8},    {"i32", 4},
+                                         {"i16", 2}, {"i8", 1},   {"u8", 1},  {"i1", 1},  {"f8e4m3", 1}, {"f8e5m2", 1}};
 constexpr int kElementTypeCount = sizeof(kElementTypes) / sizeof(kElementTypes[0]);
 
 inline bool isElementType(int32_t dtype) {

@@ -192,6 +192,12 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
       argument.stride[position] = used ? stride[walking][position - unused] : 0;
       misaligned |= vectors ? uint64_t(argument.stride[position]) & uint64_t(step.vector - 1) : 0;
     }
+    if (operand.kind == PlanOperandKind::Gathered) {
+      const View& source = frame.views[operand.value];
+      argument.stride[kGatheredStride] = source.strides[0];
+      argument.stride[kGatheredRows] = source.sizes[0];
+      misaligned |= vectors ? uint64_t(source.strides[0]) & uint64_t(step.vector - 1) : 0;
+    }
     walking += walks;
     if (vectors)
       misaligned |=

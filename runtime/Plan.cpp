@@ -152,7 +152,7 @@ Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
   operand.output = item.at("output").get<bool>();
   const PlanValue& value = plan.values[operand.value];
   const std::string kind = item.at("kind").get<std::string>();
-  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar"}; // an index is above
+  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar", "gathered"}; // an index is above
   const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
   if (found == std::end(kinds))
     return wrong("kernel '{}': operand '{}' has kind '{}'", step.name, value.name, kind);
@@ -167,19 +167,44 @@ Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
   for (int dim = 0; dim < value.rank; ++dim)
     if (value.dims[dim].symbolic() || __builtin_mul_overflow(elements, value.dims[dim].size, &elements))
       elements = -1;
-  const bool fits = operand.kind == PlanOperandKind::Tile     ? last == Dimension{step.columns, -1}
-                    : operand.kind == PlanOperandKind::Row    ? last == Dimension{1, -1}
-                    : operand.kind == PlanOperandKind::Column ? elements == step.columns && last.size == elements
-                                                              : elements == 1;
+  const bool fits = operand.kind == PlanOperandKind::Tile       ? last == Dimension{step.columns, -1}
+                    : operand.kind == PlanOperandKind::Gathered ? value.rank == 2 && last == Dimension{step.columns, -1}
+                    : operand.kind == PlanOperandKind::Row      ? last == Dimension{1, -1}
+                    : operand.kind == PlanOperandKind::Column   ? elements == step.columns && last.size == elements
+                                                                : elements == 1;
   if (!fits)
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", step.name,
                  step.columns, value.name, kind);
   operand.strided = item.value("strided", false);
-  if (operand.strided && operand.kind != PlanOperandKind::Tile && operand.kind != PlanOperandKind::Column)
-    return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile or a column", step.name, value.name,
-                 kind);
+  if (operand.strided && (operand.kind == PlanOperandKind::Row || operand.kind == PlanOperandKind::Scalar))
+    return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", step.name,
+                 value.name, kind);
+  if (operand.kind == PlanOperandKind::Gathered && operand.output)
+    return wrong("kernel '{}': output '{}' is gathered, expected an input", step.name, value.name);
+  if (operand.kind == PlanOperandKind::Gathered)
+    operand.rowsFrom = static_cast<int8_t>(integer(item, "rows", 0, kMaxOperands - 1));
   operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
   step.operands.push_back(operand);
+  return {};
+}
+
+bool isInteger(cermet_dtype dtype) {
+  return dtype == CERMET_I64 || dtype == CERMET_I32 || dtype == CERMET_I16 || dtype == CERMET_I8 || dtype == CERMET_U8;
+}
+
+// What has the numbers of a gathered operand's rows may stand behind it.
+Status checkGathered(const Plan& plan, const PlanStep& step) {
+  for (const PlanOperand& operand : step.operands) {
+    if (operand.kind != PlanOperandKind::Gathered)
+      continue;
+    const std::string& name = plan.values[operand.value].name;
+    const bool exists = operand.rowsFrom < static_cast<int>(step.operands.size());
+    const PlanOperand& numbers = step.operands[exists ? operand.rowsFrom : 0];
+    if (!exists || numbers.kind != PlanOperandKind::Row || numbers.output ||
+        !isInteger(plan.values[numbers.value].dtype))
+      return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a row input of integers", step.name,
+                   name, operand.rowsFrom);
+  }
   return {};
 }
 
@@ -216,6 +241,7 @@ Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
   }
   if (columnOutputs != step.accumulators)
     return wrong("kernel '{}' has {} accumulators and {} column outputs", step.name, step.accumulators, columnOutputs);
+  CERMET_RETURN_IF_ERROR(checkGathered(plan, step));
   return deriveRowSpace(plan, step);
 }
 

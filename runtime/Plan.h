@@ -47,7 +47,7 @@ struct PlanView {
   std::array<int8_t, kMaxRank> permutation{}; // Transpose: the source's dimension that each dimension is
 };
 
-enum class PlanOperandKind { Tile, Row, Column, Scalar, Index };
+enum class PlanOperandKind { Tile, Row, Column, Scalar, Gathered, Index };
 
 struct PlanOperand {
   int value = 0; // -1: Index, which has none
@@ -55,6 +55,7 @@ struct PlanOperand {
   bool output = false;
   bool strided = false; // Tile, Column: the last dimension may have any stride
   int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
+  int8_t rowsFrom = -1; // Gathered: the operand, a Row of integers, that has the numbers of the value's rows
   // For Tile, Row and Index: the value's dimension that moves with each dimension of the step's row space, or -1
   // (repeats). An index has one dimension, of stride 1.
   std::array<int8_t, kMaxRank> axis{};
@@ -63,7 +64,10 @@ struct PlanOperand {
     return kind == PlanOperandKind::Tile || kind == PlanOperandKind::Row || kind == PlanOperandKind::Index;
   }
   // Its columns are moved as vectors where they are aligned.
-  bool movesVectors() const { return !strided && (kind == PlanOperandKind::Tile || kind == PlanOperandKind::Column); }
+  bool movesVectors() const {
+    return !strided &&
+           (kind == PlanOperandKind::Tile || kind == PlanOperandKind::Column || kind == PlanOperandKind::Gathered);
+  }
 };
 
 enum class StepKind { Kernel, External };

@@ -6,13 +6,16 @@
 namespace cermet {
 
 constexpr int kMaxRowExtents = 4;
+constexpr int kGatheredStride = kMaxRowExtents - 1, kGatheredRows = kMaxRowExtents - 2; // in RowOperand::stride
 constexpr int kMaxOperands = 16;
 // Threads of one block of `fold`: columns by slices of the partial rows (compiler/device/fold.cuh).
 constexpr int kFoldColumns = 32, kFoldSlices = 16;
 
 struct RowOperand {
   char* base;
-  int64_t stride[kMaxRowExtents]; // in elements, for the row extents; 0 repeats. Unused for Column and Scalar.
+  // In elements, for the row extents; 0 repeats. Unused for Column and Scalar. Of a gathered operand the last is from
+  // one of its own rows to the next, the one before it is their number, and the others are 0.
+  int64_t stride[kMaxRowExtents];
   int64_t step;                   // in elements, from one column to the next; read where the operand is strided
 };
 

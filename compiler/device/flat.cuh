@@ -30,9 +30,10 @@ template <class P, int V> DEVICE void flat_kernel(const typename P::Arguments& a
 
   typename P::template Stores<V> stores;
   float none[1][V];
+  const KeptValues<0, 0> kept = {};
 #pragma unroll
   for (int i = 0; i < V; ++i)
-    P::emit(P::element(tiles, 0, columns, 0, column, i), values, stores, none, i, i);
+    P::emit(P::element(tiles, 0, columns, 0, column, i), values, stores, none, i, i, kept, 0);
   P::store_tiles(stores, arguments, offsets, column);
   if (column == 0)
     P::store_row(values, arguments, offsets);

@@ -35,7 +35,7 @@ template <int Operands> struct RowArguments {
   RowOperand operand[Operands];
 };
 
-//===--- Sixteen-bit floats -----------------------------------------------------------------------------------------===//
+//===--- Narrow floats ----------------------------------------------------------------------------------------------===//
 
 struct bf16 {
   u16 bits;
@@ -43,6 +43,17 @@ struct bf16 {
 struct f16 {
   u16 bits;
 };
+struct f8e4m3 {
+  unsigned char bits;
+};
+struct f8e5m2 {
+  unsigned char bits;
+};
+
+// For machines without instructions for floats of eight bits; defined in eight_bits.cuh, which follows.
+DEVICE float float_from_e4m3(u32 bits);
+DEVICE u32 e4m3_from_float(float value);
+DEVICE u32 e5m2_from_float(float value);
 
 DEVICE float to_float(float value) { return value; }
 DEVICE float to_float(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
@@ -51,6 +62,17 @@ DEVICE float to_float(f16 value) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
   return result;
 }
+DEVICE float to_float(f8e4m3 value) {
+#if __CUDA_ARCH__ >= 890
+  u32 pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(u16(value.bits)));
+  return to_float(f16{u16(pair)});
+#else
+  return float_from_e4m3(value.bits);
+#endif
+}
+// The upper half of an f16.
+DEVICE float to_float(f8e5m2 value) { return to_float(f16{u16(value.bits << 8)}); }
 
 // Round to nearest, ties to even. The conversions of two values are used for one: they run at the rate of arithmetic,
 // those of one value at a quarter of it.
@@ -65,6 +87,24 @@ template <> DEVICE f16 from_float<f16>(float value) {
   u32 pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
   return {u16(pair)};
+}
+template <> DEVICE f8e4m3 from_float<f8e4m3>(float value) {
+#if __CUDA_ARCH__ >= 890
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return {(unsigned char)(pair)};
+#else
+  return {(unsigned char)(e4m3_from_float(value))};
+#endif
+}
+template <> DEVICE f8e5m2 from_float<f8e5m2>(float value) {
+#if __CUDA_ARCH__ >= 890
+  u16 pair; // the instruction saturates: from halfway to the next power of two on it is infinity
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return {(unsigned char)(fabsf(value) >= 61440.0f ? (pair & 0x80) | 0x7c : pair)};
+#else
+  return {(unsigned char)(e5m2_from_float(value))};
+#endif
 }
 
 template <class T> DEVICE float round_to(float value) { return to_float(from_float<T>(value)); }
@@ -120,13 +160,14 @@ template <class T, int Count> DEVICE void store_vector(char* base, i64 offset, c
   move_vector<T, Count>(base + offset * i64(sizeof(T)), reinterpret_cast<const char*>(&value));
 }
 
-// Hides from the compiler that a packed vector is what it was, so that it unpacks sixteen-bit values again in the next
-// stage instead of carrying them through a reduction as twice the registers.
+// Hides from the compiler that a packed vector is what it was, so that it unpacks narrow values again in the next stage
+// instead of carrying them through a reduction as two or four times the registers.
 template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>& value) {
-  if constexpr (sizeof(T) == 2 && Count % 2 == 0) {
+  constexpr int kBytes = Count * sizeof(T);
+  if constexpr (sizeof(T) <= 2 && kBytes % 4 == 0) {
     u32* words = reinterpret_cast<u32*>(&value);
 #pragma unroll
-    for (int i = 0; i < Count / 2; ++i)
+    for (int i = 0; i < kBytes / 4; ++i)
       asm volatile("" : "+r"(words[i]));
   }
 }
@@ -172,6 +213,11 @@ DEVICE float fast_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x));
 DEVICE float exact_silu(float x) { return x / (1.0f + expf(-x)); }
 DEVICE float fast_silu(float x) { return x * fast_sigmoid(x); }
 DEVICE float exact_divide(float x, float y) { return x / y; }
+DEVICE float fast_divide(float x, float y) {
+  float result;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
+  return result;
+}
 DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
 DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 DEVICE float logarithm(float x) { return logf(x); }

@@ -4,6 +4,7 @@
 //
 // A program P is straight-line code and constants:
 //   kColumns, kThreads, kThreadsPerRow, kStages, kAccumulators, kStageCount, kMostReductions
+//   kKept                         how many expensive values a thread keeps for a later stage
 //   kCompensated                  whether accumulators carry what their additions lose, in as many again behind them
 //   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
 //   Arguments, Offsets            the kernel's argument; where the row's operands begin
@@ -73,9 +74,9 @@ template <class P, int S, int Count> DEVICE void group_reduce(float (&values)[Co
 }
 
 // Runs the stages that end in reductions, S up to the last but one.
-template <class P, int V, int S, class Tiles, class Columns, class Load>
-DEVICE void run_stages(Tiles& tiles, Columns& columns, typename P::Row& values, float* scratch, int& parity, int lane,
-                       const Load& load) {
+template <class P, int V, int S, class Tiles, class Columns, class Kept, class Load>
+DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::Row& values, float* scratch, int& parity,
+                       int lane, const Load& load) {
   if constexpr (S + 1 < P::kStageCount) {
     typedef RowShape<P, V> Shape;
     float sums[P::template Reductions<S>::kCount] = {};
@@ -90,13 +91,14 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, typename P::Row& values, 
           load(step, column);
 #pragma unroll
         for (int i = 0; i < V; ++i)
-          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums);
+          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums, kept,
+                                columnSlot * V + i);
       }
     }
     group_reduce<P, S>(sums, scratch, parity);
     P::keep_tiles(tiles);
     P::template finish<S>(values, sums);
-    run_stages<P, V, S + 1>(tiles, columns, values, scratch, parity, lane, load);
+    run_stages<P, V, S + 1>(tiles, columns, kept, values, scratch, parity, lane, load);
   }
 }
 
@@ -161,6 +163,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
     const i64 read = live ? row : first; // a group past the end reads a row that exists and stores nothing
     const typename P::Offsets offsets = row_offsets<P>(arguments, read);
     typename P::template Tiles<V, kTileSlots> tiles;
+    KeptValues<P::kKept, P::template kCached<V> ? kSlots * V : 0> kept;
     typename P::Row values;
     P::load_row(values, arguments, offsets);
     char* staged = ring + stage * Shape::kStageBytes;
@@ -185,7 +188,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
       }
     }
 
-    run_stages<P, V, 0>(tiles, columns, values, scratch, parity, lane, load);
+    run_stages<P, V, 0>(tiles, columns, kept, values, scratch, parity, lane, load);
     if (!live)
       continue;
 
@@ -201,7 +204,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
 #pragma unroll
         for (int i = 0; i < V; ++i)
           P::emit(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, stores, accumulators, i,
-                  P::kAccumulators > 0 ? columnSlot * V + i : i);
+                  P::kAccumulators > 0 ? columnSlot * V + i : i, kept, columnSlot * V + i);
         P::store_tiles(stores, arguments, offsets, column);
         if constexpr (P::kAccumulators > 0 && !P::template kCached<V>)
 #pragma unroll

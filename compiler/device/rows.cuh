@@ -22,11 +22,58 @@ DEVICE i64 row_offset(const RowOperand& operand, const RowIndex& index) {
          index.at[3] * operand.stride[3];
 }
 
+// A thread's expensive values that a later stage reads again, for each of its elements; unused where a stage computes
+// them again.
+template <int Values, int Slots> struct KeptValues {
+  static constexpr bool kIsUsed = Values > 0 && Slots > 0;
+  float at[Values > 0 ? Values : 1][Slots > 0 ? Slots : 1];
+};
+
 // A row's index where one extent is left.
 struct RowNumber {
   i64 row;
 };
 DEVICE i64 row_offset(const RowOperand& operand, const RowNumber& index) { return index.row * operand.stride[3]; }
+
+// Where the row of a gathered operand begins whose number `numbers` holds at `offset`: its rows, of which there are
+// stride[2], are stride[3] apart. A number that no row has gives no_row().
+DEVICE i64 no_row() { return i64(u64(1) << 63); }
+template <class T> DEVICE i64 gathered_offset(const RowOperand& operand, const char* numbers, i64 offset) {
+  const i64 number = to_integer(load_vector<T, 1>(numbers, offset).at[0]);
+  return u64(number) < u64(operand.stride[2]) ? number * operand.stride[3] : no_row();
+}
+
+template <class T, int Count> DEVICE Vector<T, Count> filled_vector(T value) {
+  Vector<T, Count> result;
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    result.at[i] = value;
+  return result;
+}
+
+// The elements of such a row, `step` apart where that is given; `missing` where there is no row.
+template <class T, int Count>
+DEVICE Vector<T, Count> load_gathered(const char* base, i64 offset, int column, T missing) {
+  if (offset == no_row())
+    return filled_vector<T, Count>(missing);
+  return load_vector<T, Count>(base, offset + column);
+}
+template <class T, int Count>
+DEVICE Vector<T, Count> load_gathered(const char* base, i64 offset, int column, i64 step, T missing) {
+  if (offset == no_row())
+    return filled_vector<T, Count>(missing);
+  return load_strided<T, Count>(base, offset, column, step);
+}
+// The same to the thread's own shared memory.
+template <class T, int Count>
+DEVICE void copy_gathered(char* shared, const char* base, i64 offset, int column, T missing) {
+  if (offset != no_row()) {
+    copy_async<Count * int(sizeof(T))>(shared, base + (offset + column) * i64(sizeof(T)));
+    return;
+  }
+  const Vector<T, Count> none = filled_vector<T, Count>(missing);
+  move_vector<T, Count>(shared, reinterpret_cast<const char*>(&none));
+}
 
 // Where the row's operands begin. Rows of one extent, nearly all, are spared the multiplications with the other three.
 template <class P> DEVICE typename P::Offsets row_offsets(const typename P::Arguments& arguments, i64 row) {

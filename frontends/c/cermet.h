@@ -94,7 +94,8 @@ CERMET_API const char* cermet_plan_json(const cermet_plan* plan);
 
 typedef enum cermet_dtype {
   CERMET_F32 = 0, CERMET_BF16 = 1, CERMET_F16 = 2, CERMET_F64 = 3,
-  CERMET_I64 = 4, CERMET_I32 = 5, CERMET_I16 = 6, CERMET_I8 = 7, CERMET_U8 = 8, CERMET_I1 = 9
+  CERMET_I64 = 4, CERMET_I32 = 5, CERMET_I16 = 6, CERMET_I8 = 7, CERMET_U8 = 8, CERMET_I1 = 9,
+  CERMET_F8E4M3 = 10, CERMET_F8E5M2 = 11 /* as OCP has them: of e4m3 the one without infinities */
 } cermet_dtype;
 
 #define CERMET_MAX_RANK 8

@@ -40,7 +40,7 @@ Status runCommand(const Common& common, const RunOptions& options);
 struct ExplainOptions {
   std::string file;
   std::string target = "auto";
-  bool source = false;
+  bool source = false, specs = false;
 };
 Status explainCommand(const Common& common, const ExplainOptions& options);
 

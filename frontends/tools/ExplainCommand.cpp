@@ -15,13 +15,23 @@ static std::string dimsText(const json& value) {
                      fmt::join(dims, "x"));
 }
 
+// A view by what it shows.
+static std::string originText(const json& value, const json& values) {
+  if (value.at("kind") != "view")
+    return "";
+  const json& source = values.at(value.at("of").get<size_t>());
+  const std::string what = value.at("view").get<std::string>();
+  return fmt::format(", {}{} of {}{}", what, value.contains("starts") ? " at " + value["starts"].dump() : "",
+                     source.at("name").get<std::string>(), originText(source, values));
+}
+
 static std::string joined(const json& names) {
   return fmt::format("{}", fmt::join(names.get<std::vector<std::string>>(), " "));
 }
 
 static void printFusions(const json& match) {
   const json& regions = match.at("regions");
-  fmt::print("fused ({})\n", regions.size());
+  fmt::print("patterns matched ({})\n", regions.size());
   for (const json& region : regions)
     fmt::print("  {:<20} {:<20} replaces {}\n", region.at("pattern").get<std::string>(), joined(region.at("results")),
                joined(region.at("replaced")));
@@ -32,24 +42,29 @@ static void printFusions(const json& match) {
                miss.at("condition").get<std::string>());
 }
 
-static void printSteps(const json& plan) {
+static void printSteps(const json& plan, bool withSpecs) {
   const json& steps = plan.at("steps");
   const json& values = plan.at("values");
   fmt::print("steps for {} ({})\n", plan.at("target").get<std::string>(), steps.size());
   for (const json& step : steps) {
     if (step.at("kind") == "external") {
-      fmt::print("  external {}: the caller runs it\n", step.at("op").get<std::string>());
+      fmt::print("  external {} at line {}: the caller runs it{}\n", step.at("op").get<std::string>(),
+                 step.at("line").dump(), step.contains("reason") ? ", " + step["reason"].get<std::string>() : "");
       continue;
     }
-    fmt::print("  kernel {:<24} {:<4} {} columns, {} threads, vectors of {}{}\n", step.at("name").get<std::string>(),
-               step.at("skeleton").get<std::string>(), step.at("columns").dump(), step.at("threads").dump(),
-               step.at("vector").dump(), step.at("accumulators") == 0 ? "" : ", sums over rows");
+    fmt::print("  kernel {:<24} {} operations; {}, {} columns, {} threads, vectors of {}{}\n",
+               step.at("name").get<std::string>(), step.value("operations", 0), step.at("skeleton").get<std::string>(),
+               step.at("columns").dump(), step.at("threads").dump(), step.at("vector").dump(),
+               step.at("accumulators") == 0 ? "" : ", sums over rows");
+    if (withSpecs)
+      fmt::print("{}", step.at("spec").get<std::string>());
     for (const json& operand : step.at("operands")) {
       const bool index = operand.at("kind") == "index"; // a row's number, no value
       fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
                  operand.at("kind").get<std::string>(),
                  index ? fmt::format("of row dimension {}", operand.at("dim").dump())
-                       : dimsText(values.at(operand.at("value").get<size_t>())));
+                       : dimsText(values.at(operand.at("value").get<size_t>())) +
+                             originText(values.at(operand.at("value").get<size_t>()), values));
     }
   }
 }
@@ -90,7 +105,7 @@ Status explainCommand(const Common& common, const ExplainOptions& options) {
       return {};
     }
     printFusions(match);
-    printSteps(planJson);
+    printSteps(planJson, options.specs);
     for (const json& source : sources)
       fmt::print("\n{}\n", source.get<std::string>());
   } catch (const json::exception& failure) {

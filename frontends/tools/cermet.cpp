@@ -74,6 +74,7 @@ int main(int count, char** arguments) {
       app.add_subcommand("explain", "Say what is fused, what nearly was and why not, and the kernels that result");
   command->add_option("file", explain.file, "Graph text")->required();
   command->add_option("-t,--target", explain.target, kTargetHelp)->capture_default_str();
+  command->add_flag("--specs", explain.specs, "Also print each kernel's spec: its row program and schedule");
   command->add_flag("--cuda", explain.source, "Also print each kernel's CUDA C++ (LLVM IR for host)");
   command->add_flag("--json", common.json, "Print JSON");
   addCommon(*command, common);

@@ -210,8 +210,8 @@ Value Steps::away(const Value& a) {
     return a;
   if (mayJump(a) && pick(2)) {
     double low = a.low <= 0 && a.high >= 0 ? 0 : std::min(std::fabs(a.low), std::fabs(a.high));
-    Value size = add(ir::AbsOp::create(builder, location, a.value.getType(), a.value), low, a.largest(), a.isExact,
-                     a.isWhole);
+    Value size =
+        add(ir::AbsOp::create(builder, location, a.value.getType(), a.value), low, a.largest(), a.isExact, a.isWhole);
     return plus(size, constantLike(a, 0.5));
   }
   Value small = tamed(a, 16);

@@ -57,15 +57,17 @@ std::string unexpectedExternal(const Plan& plan) {
 class Checker {
 public:
   Checker(const Case& given, int& compared)
-      : given(given), compared(compared), random(given.seed), context(std::make_shared<Context>(configuration())) {
+      : given(given), compared(compared), context(std::make_shared<Context>(configuration())) {
     ir::registerDialects(mlirContext);
   }
 
   void run() {
     auto graph = parse(given.text);
     std::vector<Arrays> runs;
-    for (const Sizes& sizes : given.sizes)
-      runs.push_back(inputs(*graph, sizes));
+    for (size_t run = 0; run < given.sizes.size(); ++run) {
+      randoms.emplace_back(given.seed + run);
+      runs.push_back(inputs(*graph, run));
+    }
     checkGraph(given.text, *graph, runs);
     if (given.gradient)
       checkGradient(*graph, runs);
@@ -80,7 +82,7 @@ private:
     return graph;
   }
 
-  //===--- Inputs ----------------------------------------------------------------------------------------------------===//
+  //===--- Inputs -------------------------------------------------------------------------------------------------===//
 
   ir::Array array(mlir::Type type, const Sizes& sizes) {
     ir::Array result;
@@ -94,8 +96,9 @@ private:
     return result;
   }
 
-  ir::Array randomArray(mlir::Type type, const Sizes& sizes, bool isWhole) {
-    ir::Array result = array(type, sizes);
+  ir::Array randomArray(mlir::Type type, size_t run, bool isWhole) {
+    ir::Array result = array(type, given.sizes[run]);
+    std::mt19937_64& random = randoms[run];
     mlir::Type element = llvm::cast<mlir::RankedTensorType>(type).getElementType();
     std::normal_distribution<double> normal;
     auto whole = [&](int largest) { return double(random() % (2 * largest + 1)) - largest; };
@@ -111,18 +114,18 @@ private:
     return result;
   }
 
-  Arrays inputs(mlir::ModuleOp graph, const Sizes& sizes) {
+  Arrays inputs(mlir::ModuleOp graph, size_t run) {
     mlir::func::FuncOp function = ir::graphFunction(graph);
     Arrays result;
     for (auto [index, type] : llvm::enumerate(function.getArgumentTypes()))
-      result.push_back(randomArray(type, sizes, isWholeInput(ir::argumentName(function, index))));
+      result.push_back(randomArray(type, run, isWholeInput(ir::argumentName(function, index))));
     return result;
   }
 
-  //===--- One graph ---------------------------------------------------------------------------------------------------===//
+  //===--- One graph ----------------------------------------------------------------------------------------------===//
 
   std::vector<Tensor> tensors(const Plan& plan, mlir::ModuleOp graph, const Arrays& numbers, const Arrays& results,
-                              bool isDense, bool guard) {
+                              std::mt19937_64& random, bool isDense, bool guard) {
     mlir::func::FuncOp function = ir::graphFunction(graph);
     std::vector<Tensor> list;
     for (int i = 0; i < plan.inputs + plan.outputs; ++i) {
@@ -161,10 +164,10 @@ private:
   }
 
   void runHost(const Executable& executable, const Plan& plan, mlir::ModuleOp graph, Oracle& oracle,
-               const Arrays& numbers, const std::string& text) {
+               const Arrays& numbers, std::mt19937_64& random, const std::string& text) {
     Status status;
     for (bool isDense : {false, true}) {
-      std::vector<Tensor> list = tensors(plan, graph, numbers, oracle.traced(), isDense, true);
+      std::vector<Tensor> list = tensors(plan, graph, numbers, oracle.traced(), random, isDense, true);
       const auto arguments = views(list);
       size_t bytes = 0;
       status = executable.workspaceSize(arguments.data(), int32_t(arguments.size()), &bytes);
@@ -182,13 +185,13 @@ private:
   }
 
   void runSimt(const simt::PlanKernels& kernels, const Plan& plan, mlir::ModuleOp graph, Oracle& oracle,
-               const Arrays& numbers, const std::string& text) {
-    std::vector<Tensor> list = tensors(plan, graph, numbers, oracle.traced(), false, false);
+               const Arrays& numbers, std::mt19937_64& random, const std::string& text) {
+    std::vector<Tensor> list = tensors(plan, graph, numbers, oracle.traced(), random, false, false);
     simt::PlanOptions options;
     options.seed = random();
     std::string problem = simt::run(plan, kernels, views(list), options);
     if (problem == simt::kNeedsDense) {
-      list = tensors(plan, graph, numbers, oracle.traced(), true, false);
+      list = tensors(plan, graph, numbers, oracle.traced(), random, true, false);
       problem = simt::run(plan, kernels, views(list), options);
     }
     if (!problem.empty())
@@ -223,7 +226,8 @@ private:
       if (!hasExternal(*cudaPlan))
         kernels = std::make_unique<simt::PlanKernels>(*cudaPlan);
     }
-    for (const Arrays& numbers : runs) {
+    for (size_t run = 0; run < runs.size(); ++run) {
+      const Arrays& numbers = runs[run];
       if (!executable && !kernels)
         break;
       Oracle oracle(graph, numbers);
@@ -233,9 +237,9 @@ private:
         continue;
       ++compared;
       if (executable)
-        runHost(*executable, *hostPlan, graph, oracle, numbers, text);
+        runHost(*executable, *hostPlan, graph, oracle, numbers, randoms[run], text);
       if (kernels)
-        runSimt(*kernels, *cudaPlan, graph, oracle, numbers, text);
+        runSimt(*kernels, *cudaPlan, graph, oracle, numbers, randoms[run], text);
     }
     for (const std::string& target : given.targets) {
       const auto plan = compile(text, target);
@@ -247,15 +251,14 @@ private:
     }
   }
 
-  //===--- Its gradient ------------------------------------------------------------------------------------------------===//
+  //===--- Its gradient -------------------------------------------------------------------------------------------===//
 
   void checkGradient(mlir::ModuleOp graph, const std::vector<Arrays>& runs) {
     mlir::func::FuncOp function = ir::graphFunction(graph);
     std::vector<uint8_t> wanted;
     for (mlir::Type type : function.getArgumentTypes())
       wanted.push_back(llvm::isa<mlir::FloatType>(llvm::cast<mlir::RankedTensorType>(type).getElementType()));
-    const auto answer =
-        nlohmann::json::parse(valueOf(context->differentiate(given.text, wanted), "gradient"));
+    const auto answer = nlohmann::json::parse(valueOf(context->differentiate(given.text, wanted), "gradient"));
     const std::string forward = answer["forward"], backward = answer["backward"];
     auto forwardGraph = parse(forward), backwardGraph = parse(backward);
     mlir::func::FuncOp backwardFunction = ir::graphFunction(*backwardGraph);
@@ -273,7 +276,7 @@ private:
         else if (from != "cotangent")
           numbers.push_back(oracle.traced()[from == "output" ? at : at + answer["outputs"].get<size_t>()]);
         else
-          numbers.push_back(randomArray(backwardFunction.getArgumentTypes()[index], given.sizes[run], false));
+          numbers.push_back(randomArray(backwardFunction.getArgumentTypes()[index], run, false));
       }
     }
     if (forward != given.text && answer["saved"] != 0)
@@ -283,7 +286,7 @@ private:
 
   const Case& given;
   int& compared;
-  std::mt19937_64 random;
+  std::vector<std::mt19937_64> randoms; // of each run
   std::shared_ptr<Context> context;
   mlir::MLIRContext mlirContext{mlir::MLIRContext::Threading::DISABLED};
 };

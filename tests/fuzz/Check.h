@@ -8,7 +8,7 @@ namespace cermet::fuzz {
 struct Case {
   std::string text;
   std::vector<Sizes> sizes;         // one run for each; a symbol that is not there is 3
-  uint64_t seed = 0;                // of the inputs' numbers and layouts
+  uint64_t seed = 0;                // of the inputs' numbers and layouts; the second run has the next
   bool host = true;                 // run on this CPU
   bool gradient = false;            // also differentiate for all float inputs, and run forward and backward
   bool simt = false;                // run the CUDA text of sm_90 on tests/simt's machine
@@ -18,7 +18,7 @@ struct Case {
 };
 
 struct Failure {
-  std::string kind;    // "" for none, else one of compile, launch, numbers, memory, gradient, simt, nvrtc, crash
+  std::string kind; // "" for none, else one of compile, launch, numbers, memory, gradient, simt, nvrtc, crash
   std::string message;
   explicit operator bool() const { return !kind.empty(); }
   // Whether it is the same defect, as far as one can tell.
@@ -29,8 +29,10 @@ struct Failure {
 // raised).
 Failure check(const Case& given, int& compared);
 
-// In a process of its own: a crash or an endless loop is a failure like another.
-Failure checkApart(const Case& given, int& compared);
+// In a process of their own, one after another; a failure for each, in order. A crash or an endless loop is a failure
+// like another.
+std::vector<Failure> checkApart(const std::vector<Case>& given, int& compared);
+Failure checkApart(const Case& given);
 
 // The library that NVRTC cases use, "" where there is none.
 std::string nvrtcLibrary();

@@ -135,9 +135,7 @@ private:
   }
 
   // Unused, and not only for being left over by a step that failed: a constant or a broadcast alone is worth nothing.
-  static bool isLeaf(Operation& op) {
-    return op.use_empty() && !isa<ir::ConstantOp, ir::BroadcastOp, ir::IotaOp>(op);
-  }
+  static bool isLeaf(Operation& op) { return op.use_empty() && !isa<ir::ConstantOp, ir::BroadcastOp, ir::IotaOp>(op); }
 
   void finish() {
     SmallVector<mlir::Value> results, inner;

@@ -18,9 +18,9 @@ public:
   bool isFinite() const;
 
   // "" or which output is wrong. Integers and conditions must be equal. A float output must be as near to the truth as
-  // the traced program, by its Euclidean and by its largest distance: at most twice as far, and a unit in the last place
-  // and a sum's own f32 noise. Where it is not, the traced program may have been lucky (one number that rounding happened
-  // to hit, a difference that cancelled): then the furthest of several programs counts that round elsewhere.
+  // the traced program, by its Euclidean and by its largest distance: at most twice as far, and a unit in the last
+  // place and a sum's own f32 noise. Where it is not, the traced program may have been lucky (one number that rounding
+  // happened to hit, a difference that cancelled): then the furthest of several programs counts that round elsewhere.
   std::string compare(const std::vector<ir::Array>& outputs);
 
 private:

@@ -7,10 +7,10 @@ namespace cermet::fuzz {
 
 void Steps::step() {
   static constexpr std::pair<int, void (Steps::*)()> kSteps[] = {
-      {14, &Steps::unaryStep},     {22, &Steps::binaryStep}, {6, &Steps::compareStep},  {6, &Steps::selectStep},
-      {10, &Steps::castStep},      {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
-      {10, &Steps::viewStep},      {4, &Steps::concatStep},  {1, &Steps::gatherStep},   {3, &Steps::normStep},
-      {3, &Steps::softmaxStep},    {2, &Steps::rotateStep},  {3, &Steps::gateStep}};
+      {14, &Steps::unaryStep},  {22, &Steps::binaryStep},  {6, &Steps::compareStep},    {6, &Steps::selectStep},
+      {10, &Steps::castStep},   {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
+      {10, &Steps::viewStep},   {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {3, &Steps::normStep},
+      {3, &Steps::softmaxStep}, {2, &Steps::rotateStep},   {3, &Steps::gateStep}};
   int total = 0;
   for (const auto& entry : kSteps)
     total += entry.first;
@@ -82,7 +82,8 @@ void Steps::compareStep() {
     return value.isExact && extends(first.shape(), value.shape(), joined) && value.element() == first.element();
   });
   static constexpr const char* kPredicates[] = {"eq", "ne", "lt", "le", "gt", "ge"};
-  auto [a, b] = together(first, first.value == second.value || pick(4) == 0 ? constantLike(first, pick(5) - 2) : second);
+  auto [a, b] =
+      together(first, first.value == second.value || pick(4) == 0 ? constantLike(first, pick(5) - 2) : second);
   if (b.isExact)
     add(formula.compare(kPredicates[pick(6)], a.value, b.value), 0, 1, true, true);
 }
@@ -130,7 +131,8 @@ void Steps::constantStep() {
 }
 
 void Steps::reductionStep() {
-  Value a = any([](const Value& value) { return value.isFloat() && !value.shape().empty() && !value.shape().back().isOne(); });
+  Value a = any(
+      [](const Value& value) { return value.isFloat() && !value.shape().empty() && !value.shape().back().isOne(); });
   Value row = [&] {
     switch (pick(4)) {
     case 0:
@@ -158,7 +160,8 @@ void Steps::sumRowsStep() {
     rows *= largestSize(dimension);
   a = tamed(a, largestTame(a.element()) / 8 / rows);
   bool isWhole = a.isExact && a.isWhole && a.largest() * rows <= largestWhole(a.element());
-  Value sum = add(formula.sumRows(a.value), std::min(a.low * rows, 0.0), std::max(a.high * rows, 0.0), isWhole, isWhole);
+  Value sum =
+      add(formula.sumRows(a.value), std::min(a.low * rows, 0.0), std::max(a.high * rows, 0.0), isWhole, isWhole);
   if (pick(2))
     cast(sum, floatType());
 }
@@ -246,13 +249,15 @@ void Steps::gatherStep() {
   });
   ir::Dimensions shape = index.shape();
   shape.push_back(table.shape()[1]);
-  view(table, ir::GatherOp::create(builder, location, ir::tensorType(shape, table.element()), table.value, index.value));
+  view(table,
+       ir::GatherOp::create(builder, location, ir::tensorType(shape, table.element()), table.value, index.value));
 }
 
 //===--- Sequences that patterns look for ----------------------------------------------------------------------------//
 
 void Steps::normStep() {
-  Value x = any([](const Value& value) { return value.isFloat() && value.shape().size() > 1 && !value.shape().back().isOne(); });
+  Value x = any(
+      [](const Value& value) { return value.isFloat() && value.shape().size() > 1 && !value.shape().back().isOne(); });
   Type narrow = x.element();
   x = cast(x, builder.getF32Type());
   double columns = largestSize(x.shape().back());
@@ -262,12 +267,14 @@ void Steps::normStep() {
   }
   Value small = tamed(x, 16), sum = reduceSum(times(small, small));
   Value mean = over(sum, constantLike(sum, columns)), shifted = plus(mean, constantLike(mean, 0.25));
-  Value scale = add(formula.rsqrt(shifted.value), 1 / std::sqrt(shifted.high), 1 / std::sqrt(shifted.low), false, false);
+  Value scale =
+      add(formula.rsqrt(shifted.value), 1 / std::sqrt(shifted.high), 1 / std::sqrt(shifted.low), false, false);
   cast(times(x, broadcast(scale, x.shape())), narrow);
 }
 
 void Steps::softmaxStep() {
-  Value x = any([](const Value& value) { return value.isFloat() && !value.shape().empty() && !value.shape().back().isOne(); });
+  Value x = any(
+      [](const Value& value) { return value.isFloat() && !value.shape().empty() && !value.shape().back().isOne(); });
   Type narrow = x.element();
   x = tamed(cast(x, builder.getF32Type()), 8);
   if (mayJump(x)) {
@@ -294,7 +301,9 @@ void Steps::rotateStep() {
   Value turned = concat({unary(high, 0), low}, dim);
   ir::Dimensions joined;
   auto angle = [&] {
-    Value factor = any([&](const Value& value) { return value.isFloat() && extends(x.shape(), value.shape(), joined) && joined == x.shape(); });
+    Value factor = any([&](const Value& value) {
+      return value.isFloat() && extends(x.shape(), value.shape(), joined) && joined == x.shape();
+    });
     return broadcast(cast(tamed(factor, 4), x.element()), x.shape());
   };
   plus(times(x, angle()), times(turned, angle()));

@@ -18,16 +18,23 @@ using namespace cermet::fuzz;
 namespace {
 
 constexpr const char* kArchitectures[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
-constexpr int kBadInput = 2, kSmallGraph = 9;
+constexpr int kBadInput = 2, kSkipped = 77; // exit codes
+constexpr int kSmallGraph = 9;              // operations
 
 struct Options {
-  int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, trials = 400, mostFailures = 3;
+  int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, trials = 300, mostFailures = 3;
   uint64_t seed = 0;
   std::vector<std::string> targets;
   std::string text;
   std::vector<std::string> sizes;
-  bool gradient = false, onlySimt = false, print = false;
+  bool gradient = false, noHost = false, print = false;
 };
+
+constexpr size_t kCasesPerProcess = 25;
+
+Failure onCase(const Case& given) {
+  return checkApart(given);
+}
 
 struct Totals {
   int graphs = 0, runs = 0, failures = 0;
@@ -58,18 +65,13 @@ void report(const Case& failing, const Failure& failure, const std::string& orig
   std::fflush(stdout);
 }
 
-Failure checkOnce(const Case& given) {
-  int ignored = 0;
-  return checkApart(given, ignored);
-}
-
 Case caseOf(const Options& options, int index) {
   const uint64_t seed = options.seed + index;
   // The first graphs go through every layer, small ones, since each of their kernels is compiled many times.
   bool simt = index < options.simt, nvrtc = index < options.nvrtc;
   Case made;
   made.seed = seed;
-  made.host = !options.onlySimt;
+  made.host = !options.noHost;
   made.gradient = options.gradients > 0 && !simt && !nvrtc && index % options.gradients == 0;
   made.simt = simt;
   if (nvrtc)
@@ -82,17 +84,22 @@ Case caseOf(const Options& options, int index) {
 
 Totals work(const Options& options, int first, int jobs) {
   Totals totals;
-  for (int index = first; index < options.graphs && totals.failures < options.mostFailures; index += jobs) {
-    Case made = caseOf(options, index);
-    if (options.print)
-      fmt::print("// seed {}{}\n{}", made.seed, sizeOptions(made.sizes[0]), made.text);
-    Failure failure = checkApart(made, totals.runs);
-    ++totals.graphs;
-    if (!failure)
-      continue;
-    ++totals.failures;
-    Case small = shrink(made, failure, checkOnce, options.trials);
-    report(small, failure, fmt::format("seed {}{}", made.seed, made.gradient ? ", or its gradient" : ""));
+  for (int index = first; index < options.graphs && totals.failures < options.mostFailures;) {
+    std::vector<Case> cases;
+    for (; index < options.graphs && cases.size() < kCasesPerProcess; index += jobs) {
+      cases.push_back(caseOf(options, index));
+      if (options.print)
+        fmt::print("// seed {}{}\n{}", cases.back().seed, sizeOptions(cases.back().sizes[0]), cases.back().text);
+    }
+    std::vector<Failure> failures = checkApart(cases, totals.runs);
+    totals.graphs += static_cast<int>(cases.size());
+    for (size_t i = 0; i < cases.size(); ++i)
+      if (failures[i]) {
+        ++totals.failures;
+        Case small = shrink(cases[i], failures[i], onCase, options.trials);
+        report(small, failures[i],
+               fmt::format("seed {}{}", cases[i].seed, cases[i].gradient ? ", or its gradient" : ""));
+      }
   }
   return totals;
 }
@@ -138,7 +145,7 @@ int runText(const Options& options) {
   given.text.assign(std::istreambuf_iterator<char>(file), {});
   given.seed = options.seed;
   given.gradient = options.gradient;
-  given.host = !options.onlySimt;
+  given.host = !options.noHost;
   given.simt = options.simt > 0;
   if (options.nvrtc > 0)
     given.targets = options.targets;
@@ -152,10 +159,8 @@ int runText(const Options& options) {
     given.sizes[0][size.substr(0, equals)] = std::atoll(size.c_str() + equals + 1);
   }
   int runs = 0;
-  Failure failure = checkApart(given, runs);
-  if (failure) {
-    Failure first = failure;
-    Case small = shrink(given, failure, checkOnce, options.trials);
+  if (Failure failure = checkApart(std::vector{given}, runs)[0]) {
+    Case small = shrink(given, failure, onCase, options.trials);
     report(small, failure, options.text);
     return 1;
   }
@@ -169,14 +174,17 @@ int main(int count, char** arguments) {
   CLI::App app{"Random graphs, compared with the float64 interpreter: each runs on this CPU, a third also with its "
                "gradient; the first ones\nalso run as CUDA text on a simulated GPU and are compiled by NVRTC for every "
                "architecture. A graph that fails is shrunk and\nprinted as text, with the command that repeats it. "
-               "Exit code: 0 all passed, 1 one failed, 2 the command is wrong."};
+               "Exit code: 0 all passed, 1 one failed, 2 the command is wrong, 77 nothing "
+               "to do: NVRTC is not there."};
   Options options;
   options.seed = std::random_device{}();
   options.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   app.add_option("--graphs", options.graphs, "How many graphs")->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of the first graph, the next has the next (default: drawn); with --text, of "
-                                         "its inputs");
-  app.add_option("--simt", options.simt, "How many of them run as CUDA text on the simulated GPU")->capture_default_str();
+  app.add_option("--seed", options.seed,
+                 "Seed of the first graph, the next has the next (default: drawn); with --text (default: 0), of "
+                 "its inputs");
+  app.add_option("--simt", options.simt, "How many of them run as CUDA text on the simulated GPU")
+      ->capture_default_str();
   app.add_option("--nvrtc", options.nvrtc, "How many of them NVRTC compiles")->capture_default_str();
   app.add_option("--targets", options.targets, "What NVRTC compiles for")
       ->default_val(std::vector<std::string>(std::begin(kArchitectures), std::end(kArchitectures)));
@@ -186,7 +194,7 @@ int main(int count, char** arguments) {
   app.add_option("--trials", options.trials, "How often a failing graph is run again to make it small")
       ->capture_default_str();
   app.add_option("--most-failures", options.mostFailures, "A process stops after so many")->capture_default_str();
-  app.add_flag("--no-host{true}", options.onlySimt, "Leave out what runs on this CPU");
+  app.add_flag("--no-host", options.noHost, "Leave out what runs on this CPU");
   app.add_flag("--print", options.print, "Print every graph");
   auto* text = app.add_option("--text", options.text,
                               "Check this graph instead of random ones (inputs named whole... hold whole numbers)");
@@ -199,6 +207,8 @@ int main(int count, char** arguments) {
     return failure.get_exit_code() == 0 ? app.exit(failure) : (app.exit(failure), kBadInput);
   }
   if (!options.text.empty()) {
+    if (app.count("--seed") == 0)
+      options.seed = 0;
     if (app.count("--simt") == 0)
       options.simt = 0;
     if (app.count("--nvrtc") == 0)
@@ -207,12 +217,15 @@ int main(int count, char** arguments) {
   }
   if (options.nvrtc > 0 && nvrtcLibrary().empty()) {
     fmt::print("skipped: NVRTC for {}: it is not installed (CERMET_NVRTC names it)\n", fmt::join(options.targets, " "));
+    if (options.noHost && options.simt <= 0)
+      return kSkipped;
     options.nvrtc = 0;
   }
   fmt::print("{} graphs from seed {} on\n", options.graphs, options.seed);
   const auto start = std::chrono::steady_clock::now();
   const Totals totals = workInParallel(options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{} graphs, {} runs compared, {} failed, {:.1f} s\n", totals.graphs, totals.runs, totals.failures, seconds);
+  fmt::print("{} graphs, {} runs compared, {} failed, {:.1f} s\n", totals.graphs, totals.runs, totals.failures,
+             seconds);
   return totals.failures > 0;
 }

@@ -125,12 +125,25 @@ def section_launch(seconds: float) -> dict:
     if nvrtc():  # the binaries know nothing of Python's packages
         os.environ["CERMET_NVRTC"] = nvrtc().decode()
     answer = benchmark(["bin/cermet_bench_launch"], seconds)
-    status, output = run(["bin/cermet_example"], seconds)
-    return answer | {"ok": answer["ok"] and status == 0, "c_example": output[-2000:]}
+    for example in (["bin/cermet_add_rms_norm"], ["bin/cermet_run_graph", "tests/graphs/layer_norm.mlir", "r0=77"]):
+        status, output = run(example, seconds)
+        answer |= {"ok": answer["ok"] and status == 0, Path(example[0]).name: output[-2000:]}
+    return answer
+
+
+def section_warm(seconds: float) -> dict:
+    """From text to a launched kernel in new processes whose cache is warm."""
+    if nvrtc():
+        os.environ["CERMET_NVRTC"] = nvrtc().decode()
+    return benchmark(["bin/cermet_bench_warm_start"], seconds)
 
 
 def section_kernels(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/kernels.py"], seconds)
+
+
+def section_graphs(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/graphs.py"], seconds)
 
 
 def section_step(seconds: float) -> dict:
@@ -138,8 +151,9 @@ def section_step(seconds: float) -> dict:
 
 
 # name -> (what runs it, seconds that it may take)
-SECTIONS = {"tests": (section_tests, 240), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
-            "launch": (section_launch, 30), "kernels": (section_kernels, 120), "step": (section_step, 300)}
+SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
+            "launch": (section_launch, 60), "warm": (section_warm, 60), "kernels": (section_kernels, 120),
+            "graphs": (section_graphs, 120), "step": (section_step, 300)}
 
 
 def main() -> None:

@@ -223,6 +223,11 @@ private:
         }
         ++walking;
       }
+      if (operand.kind == PlanOperandKind::Gathered) {
+        argument.stride[kGatheredStride] = places[operand.value].strides[0];
+        argument.stride[kGatheredRows] = places[operand.value].sizes[0];
+        isAligned &= !operand.movesVectors() || argument.stride[kGatheredStride] % step.vector == 0;
+      }
       if (operand.movesVectors())
         isAligned &= reinterpret_cast<uintptr_t>(argument.base) %
                          (step.vector * elementBytes(plan.values[operand.value].dtype)) ==
@@ -231,9 +236,10 @@ private:
 
     const bool isVector = !options.scalar && (isAligned || options.forceVector);
     const Schedule& schedule = spec.schedule;
-    const int64_t groups = schedule.skeleton == Skeleton::Flat
-                               ? ceilDivide(rows * step.columns, int64_t(schedule.threads) * (isVector ? step.vector : 1))
-                               : ceilDivide(rows, schedule.threads / schedule.threadsPerRow);
+    const int64_t groups =
+        schedule.skeleton == Skeleton::Flat
+            ? ceilDivide(rows * step.columns, int64_t(schedule.threads) * (isVector ? step.vector : 1))
+            : ceilDivide(rows, schedule.threads / schedule.threadsPerRow);
     const Grid grid{schedule.blocksPerSm ? std::min(groups, options.blocks) : groups, 1, schedule.threads,
                     schedule.sharedBytes};
     arguments.partialRows = grid.x;
@@ -248,7 +254,8 @@ private:
                                     &arguments, grid, options.seed);
     if (problem.empty() && step.accumulators > 0)
       problem = simt::run(kernel(entries.fold), kernels.library().calls(), &arguments,
-                          {ceilDivide(step.columns, kFoldColumns), step.accumulators, kFoldColumns * kFoldSlices, 0}, options.seed + 1);
+                          {ceilDivide(step.columns, kFoldColumns), step.accumulators, kFoldColumns * kFoldSlices, 0},
+                          options.seed + 1);
     return problem;
   }
 

@@ -10,11 +10,11 @@
 namespace cermet::simt {
 
 struct PlanOptions {
-  uint64_t seed = 1;          // of the threads' order
-  bool scalar = false;        // single elements even where vectors are possible
-  bool forceVector = false;   // vectors even where they are misaligned
-  int64_t blocks = 2;         // of a persistent kernel
-  int64_t extraRows = 0;      // how much larger the outermost extent is in the arguments than in memory
+  uint64_t seed = 1;        // of the threads' order
+  bool scalar = false;      // single elements even where vectors are possible
+  bool forceVector = false; // vectors even where they are misaligned
+  int64_t blocks = 2;       // of a persistent kernel
+  int64_t extraRows = 0;    // how much larger the outermost extent is in the arguments than in memory
 };
 
 // The kernels of a plan, compiled as one library. `alter` may change a kernel's text.

@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 using Symbols = std::map<std::string, int64_t>;
 
-//===--- Asking the compiler -----------------------------------------------------------------------------------------===//
+//===--- Asking the compiler --------------------------------------------------------------------------------------===//
 
 const cermet_compiler_table& compiler() {
   return *cermet_compiler_table_v1();
@@ -52,11 +52,11 @@ json gradient(const std::string& text, const std::vector<uint8_t>& wanted) {
                             result, error));
 }
 
-//===--- Tensors -----------------------------------------------------------------------------------------------------===//
+//===--- Tensors --------------------------------------------------------------------------------------------------===//
 
 // How tensors lie in memory, in elements.
 struct Layout {
-  int64_t pad = 0;   // rows are as many vectors apart beyond their width at every level, so that no two extents collapse
+  int64_t pad = 0; // rows are as many vectors apart beyond their width at every level, so that no two extents collapse
   int64_t shift = 0; // of every base, off its allocation
   int64_t step = 1;  // from one column of a strided input to the next
 };
@@ -100,7 +100,7 @@ struct Tensor {
     std::normal_distribution<float> normal;
     for (int64_t i = 0; i < elements; ++i) {
       const float value = normal(random);
-      const double number = dtype == CERMET_I1          ? double(random() % 2)
+      const double number = dtype == CERMET_I1       ? double(random() % 2)
                             : !tools::isFloat(dtype) ? double(random() % 100) - (dtype == CERMET_U8 ? 0 : 50)
                             : positive               ? 0.5f + std::fabs(value)
                                                      : value;
@@ -115,7 +115,7 @@ struct Tensor {
   }
 };
 
-//===--- Running a plan ------------------------------------------------------------------------------------------------===//
+//===--- Running a plan -------------------------------------------------------------------------------------------===//
 
 struct Outcome {
   std::vector<Tensor> tensors; // inputs, then outputs
@@ -196,13 +196,13 @@ void check(const std::string& text, const Symbols& symbols, int64_t step = 1) {
       options.scalar = scalar;
       options.seed = std::random_device{}();
       const Outcome run = runPlan(plan, kernels, symbols, options, {pad, 0, step});
-      expectRight(text, plan, run,
-                  fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector", pad,
-                              options.seed));
+      expectRight(
+          text, plan, run,
+          fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector", pad, options.seed));
     }
 }
 
-//===--- Graphs
+//===--- Graphs ------------------------------------------------------------------------------------------------------===//
 //-------------------------------------------------------------------------------------------------------//
 
 std::string tile(int64_t columns, const std::string& dtype) {
@@ -265,7 +265,7 @@ TEST_P(Simt, Glu) {
 // Widths on both sides of every edge: below one vector, a warp or less a row, several rows a block, a block a row,
 // ragged ends, odd widths, rows too long for registers.
 INSTANTIATE_TEST_SUITE_P(Widths, Simt,
-                         testing::Values(Case{1, "f32", 2, 3}, Case{3, "bf16", 1, 5}, Case{64, "bf16", 3, 7},
+                         testing::Values(Case{1, "f32", 1, 1}, Case{3, "bf16", 1, 5}, Case{64, "bf16", 3, 7},
                                          Case{128, "f16", 5, 9}, Case{1000, "bf16", 2, 2}, Case{4095, "bf16", 1, 3},
                                          Case{4096, "bf16", 2, 2}, Case{1536, "f32", 2, 2}, Case{70000, "bf16", 1, 2}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
@@ -317,11 +317,57 @@ TEST(SimtValues, IntegersOfEveryWidth) {
   for (const char* dtype : {"i64", "i32", "i16", "i8", "ui8"}) {
     SCOPED_TRACE(dtype);
     const std::string t = tile(40, dtype), f = tile(40, "f32");
-    check(graphOf(fmt::format("(%x: {0}, %y: {0}) -> ({0}, {1})", t, f),
-                  fmt::format("%0 = cermet.mul %x, %y : {0}\n%1 = cermet.sub %0, %y : {0}\n%2 = cermet.max %1, %x : {0}\n"
-                              "%3 = cermet.cast %x : {0} to {1}\nreturn %2, %3 : {0}, {1}\n",
-                              t, f)),
-          kRows);
+    check(
+        graphOf(fmt::format("(%x: {0}, %y: {0}) -> ({0}, {1})", t, f),
+                fmt::format("%0 = cermet.mul %x, %y : {0}\n%1 = cermet.sub %0, %y : {0}\n%2 = cermet.max %1, %x : {0}\n"
+                            "%3 = cermet.cast %x : {0} to {1}\nreturn %2, %3 : {0}, {1}\n",
+                            t, f)),
+        kRows);
+  }
+}
+
+// Over all their exponents, rounded exactly once, and back.
+TEST(SimtValues, FloatsOfEightBits) {
+  const std::string f = tile(64, "f32"), a = tile(64, "f8E4M3FN"), b = tile(64, "f8E5M2"), h = tile(64, "bf16");
+  const std::string text =
+      graphOf(fmt::format("(%x: {0}, %p: {1}, %q: {2}) -> ({0}, {1}, {2}, {3}, {0})", f, a, b, h),
+              fmt::format("%0 = cermet.iota 2 : {0}\n%1 = cermet.constant -32.0 : {0}\n%2 = cermet.add %0, %1 : {0}\n"
+                          "%3 = cermet.constant 2.0 : {0}\n%4 = cermet.pow %3, %2 : {0}\n%5 = cermet.mul %x, %4 : {0}\n"
+                          "%6 = cermet.cast %5 : {0} to {1}\n%7 = cermet.cast %5 : {0} to {2}\n"
+                          "%8 = cermet.cast %p : {1} to {3}\n%9 = cermet.cast %q : {2} to {0}\n"
+                          "return %5, %6, %7, %8, %9 : {0}, {1}, {2}, {3}, {0}\n",
+                          f, a, b, h));
+  const Plan plan = planOf(text);
+  const PlanKernels kernels(plan);
+  const Outcome run = runPlan(plan, kernels, kRows, PlanOptions(), Layout());
+  ASSERT_EQ(run.machineError, "");
+  const std::vector<double> scaled = run.tensors[3].values();
+  for (int output : {4, 5}) {
+    const cermet_dtype dtype = run.tensors[output].dtype;
+    const std::vector<double> have = run.tensors[output].values();
+    for (size_t i = 0; i < scaled.size(); ++i)
+      ASSERT_EQ(have[i], tools::fromEightBits(tools::toEightBits(float(scaled[i]), dtype), dtype)) << scaled[i];
+  }
+  EXPECT_EQ(run.tensors[6].values(), run.tensors[1].values());
+  EXPECT_EQ(run.tensors[7].values(), run.tensors[2].values());
+}
+
+// Eight bits with a scale for each row, to bf16 and to eight bits with another scale.
+TEST(SimtValues, RowsAreQuantisedAgain) {
+  for (int64_t columns : {24, 100, 1536}) {
+    const std::string f = tile(columns, "f32"), a = tile(columns, "f8E4M3FN"), r = rowOf("f32"), h = tile(columns, "bf16");
+    const std::string text =
+        graphOf(fmt::format("(%x: {1}, %y: {3}, %s: {2}) -> ({1}, {2}, {3})", f, a, r, h),
+                fmt::format("%0 = cermet.cast %x : {1} to {0}\n%1 = cermet.broadcast %s : {2} to {0}\n"
+                            "%2 = cermet.mul %0, %1 : {0}\n%3 = cermet.cast %2 : {0} to {3}\n"
+                            "%4 = cermet.add %3, %y : {3}\n%5 = cermet.cast %4 : {3} to {0}\n"
+                            "%6 = cermet.abs %5 : {0}\n%7 = cermet.reduce_max %6 : {0} to {2}\n"
+                            "%8 = cermet.constant 448.0 : {2}\n%9 = cermet.div %7, %8 : {2}\n"
+                            "%10 = cermet.broadcast %9 : {2} to {0}\n%11 = cermet.div %5, %10 : {0}\n"
+                            "%12 = cermet.cast %11 : {0} to {1}\nreturn %12, %9, %4 : {1}, {2}, {3}\n",
+                            f, a, r, h));
+    check(text, kRows);
+    check(gradient(text, {1, 1, 0})["backward"], kRows);
   }
 }
 
@@ -345,15 +391,51 @@ TEST(SimtValues, AnIndexOperand) {
 
 TEST(SimtValues, ViewsAndPartsOfOneTensor) {
   const std::string whole = tile(64, "bf16"), half = tile(32, "bf16");
-  check(graphOf(fmt::format("(%x: {0}) -> {0}", whole),
-                fmt::format("%0 = cermet.slice %x [0, 0, 0] : {0} to {1}\n%1 = cermet.slice %x [0, 0, 32] : {0} to {1}\n"
-                            "%2 = cermet.neg %1 : {1}\n%3 = cermet.concat %2, %0 {{dim = 2 : i64}} : {1}, {1} to {0}\n"
-                            "return %3 : {0}\n",
-                            whole, half)),
-        kRows);
+  check(
+      graphOf(fmt::format("(%x: {0}) -> {0}", whole),
+              fmt::format("%0 = cermet.slice %x [0, 0, 0] : {0} to {1}\n%1 = cermet.slice %x [0, 0, 32] : {0} to {1}\n"
+                          "%2 = cermet.neg %1 : {1}\n%3 = cermet.concat %2, %0 {{dim = 2 : i64}} : {1}, {1} to {0}\n"
+                          "return %3 : {0}\n",
+                          whole, half)),
+      kRows);
 }
 
-//===--- Controls ----------------------------------------------------------------------------------------------------===//
+// Rows of a table by numbers of which some are no row's: elementwise, normed, summed over rows where copies are staged.
+TEST(SimtValues, GatheredRows) {
+  for (int64_t columns : {3, 64, 1536}) {
+    SCOPED_TRACE(columns);
+    const std::string t = tile(columns, "bf16"), f = tile(columns, "f32"), b = tile(columns, "i1"),
+                      sums = fmt::format("tensor<{}xf32>", columns), w = fmt::format("tensor<{}xbf16>", columns),
+                      ids = "tensor<?x?xi8, #cermet.symbols<[\"r0\", \"r1\"]>>",
+                      table = fmt::format("tensor<?x{}xbf16, #cermet.symbols<[\"v\"]>>", columns);
+    const std::string body =
+        fmt::format("%0 = cermet.gather %x, %i : {0}, {1} to {2}\n%1 = cermet.compare \"eq\", %0, %0 : {2} to {3}\n"
+                    "%2 = cermet.constant 0.5 : {2}\n%3 = cermet.select %1, %0, %2 : {3}, {2}\n",
+                    table, ids, t, b);
+    const Symbols symbols{{"r0", 5}, {"r1", 7}, {"v", 40}};
+    check(graphOf(fmt::format("(%x: {0}, %i: {1}) -> {2}", table, ids, t), body + fmt::format("return %3 : {}\n", t)),
+          symbols);
+    check(graphOf(fmt::format("(%x: {0} {{cermet.strides = array<i64: -1, -1>}}, %i: {1}) -> {2}", table, ids, t),
+                  body + fmt::format("return %3 : {}\n", t)),
+          symbols, 3);
+    check(graphOf(fmt::format("(%x: {0}, %i: {1}, %w: {2}) -> {3}", table, ids, w, t),
+                  body + fmt::format("%4 = cermet.rms_norm %3, %w {{eps = 1.0e-6, round_before_weight}} : {0}, {1} to {0}\n"
+                                     "return %4 : {0}\n",
+                                     t, w)),
+          symbols);
+    const std::string summed =
+        graphOf(fmt::format("(%x: {0}, %i: {1}, %g: {2}) -> {3}", table, ids, f, sums),
+                body + fmt::format("%4 = cermet.cast %3 : {0} to {1}\n%5 = cermet.mul %4, %g : {1}\n"
+                                   "%6 = cermet.sum_rows %5 : {1} to {2}\nreturn %6 : {2}\n",
+                                   t, f, sums));
+    check(summed, symbols);
+    KernelSpec spec;
+    ASSERT_EQ(parse(planOf(summed).steps[0].spec, spec), "");
+    EXPECT_EQ(spec.schedule.stages > 0, columns > 3);
+  }
+}
+
+//===--- Controls -------------------------------------------------------------------------------------------------===//
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);

@@ -61,6 +61,12 @@ struct bf16 {
 struct f16 {
   u16 bits;
 };
+struct f8e4m3 {
+  unsigned char bits;
+};
+struct f8e5m2 {
+  unsigned char bits;
+};
 
 DEVICE float float_from_bits(u32 bits) {
   float result;
@@ -88,6 +94,13 @@ DEVICE float to_float(f16 value) {
   std::memcpy(&half, &value, sizeof half);
   return float(half);
 }
+#include "compiler/device/eight_bits.cuh"
+DEVICE float to_float(f8e4m3 value) {
+  return float_from_e4m3(value.bits);
+}
+DEVICE float to_float(f8e5m2 value) {
+  return to_float(f16{u16(value.bits << 8)});
+}
 
 template <class T> T from_float(float value);
 template <> DEVICE float from_float<float>(float value) {
@@ -105,6 +118,12 @@ template <> DEVICE f16 from_float<f16>(float value) {
   f16 result;
   std::memcpy(&result, &half, sizeof half);
   return result;
+}
+template <> DEVICE f8e4m3 from_float<f8e4m3>(float value) {
+  return {(unsigned char)(e4m3_from_float(value))};
+}
+template <> DEVICE f8e5m2 from_float<f8e5m2>(float value) {
+  return {(unsigned char)(e5m2_from_float(value))};
 }
 template <class T> DEVICE float round_to(float value) {
   return to_float(from_float<T>(value));
@@ -186,6 +205,9 @@ DEVICE float fast_silu(float x) {
   return x * fast_sigmoid(x);
 }
 DEVICE float exact_divide(float x, float y) {
+  return x / y;
+}
+DEVICE float fast_divide(float x, float y) {
   return x / y;
 }
 DEVICE float inverse_sqrt(float x) {

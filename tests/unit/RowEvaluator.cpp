@@ -8,12 +8,15 @@ namespace {
 struct Format {
   int fraction, lowest; // bits behind the point, exponent of the smallest normal number
   Number largest;
+  bool saturates = false; // has no infinity: what is larger than the largest becomes that
 };
 
 Format formatOf(DType dtype) {
-  return dtype == DType::BF16  ? Format{7, -126, 0x1.fep127L}
-         : dtype == DType::F16 ? Format{10, -14, 65504.0L}
-                               : Format{23, -126, std::numeric_limits<float>::max()};
+  return dtype == DType::BF16     ? Format{7, -126, 0x1.fep127L}
+         : dtype == DType::F16    ? Format{10, -14, 65504.0L}
+         : dtype == DType::F8E4M3 ? Format{3, -6, 448.0L, true}
+         : dtype == DType::F8E5M2 ? Format{2, -14, 57344.0L}
+                                  : Format{23, -126, std::numeric_limits<float>::max()};
 }
 
 Number wrap(uint64_t bits, DType dtype) {
@@ -109,12 +112,16 @@ Number nearest(Number value, DType dtype) {
     return value != 0;
   if (classOf(dtype) == ValueClass::Integer)
     return std::isfinite(value) ? wrap(bitsOf(std::fmod(std::trunc(value), 0x1p64L)), dtype) : 0;
-  if (!std::isfinite(value) || value == 0)
+  if (std::isnan(value) || value == 0)
     return value;
   const Format format = formatOf(dtype);
+  if (std::isinf(value))
+    return format.saturates ? std::copysign(format.largest, value) : value;
   Number unit = std::ldexp(1.0L, std::max(std::ilogb(value), format.lowest) - format.fraction);
   Number rounded = std::nearbyint(value / unit) * unit;
-  return std::fabs(rounded) > format.largest ? std::copysign(HUGE_VALL, value) : std::copysign(rounded, value);
+  if (std::fabs(rounded) > format.largest)
+    return std::copysign(format.saturates ? format.largest : HUGE_VALL, value);
+  return std::copysign(rounded, value);
 }
 
 Number roundTo(Number value, DType dtype) {

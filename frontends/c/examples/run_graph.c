@@ -132,10 +132,11 @@ static void copy_out(void* to, const void* from, size_t bytes) {
 
 /*===--- Elements ----------------------------------------------------------------------------------------------------*/
 
-static const char* const kTypes[] = {"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1"};
-static const size_t kBytes[] = {4, 2, 2, 8, 8, 4, 2, 1, 1, 1};
+static const char* const kTypes[] = {"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1",
+                                     "f8e4m3", "f8e5m2"};
+static const size_t kBytes[] = {4, 2, 2, 8, 8, 4, 2, 1, 1, 1, 1, 1};
 /* The bits of 1, little-endian, by dtype. */
-static const uint64_t kOnes[] = {0x3f800000, 0x3f80, 0x3c00, 0x3ff0000000000000, 1, 1, 1, 1, 1, 1};
+static const uint64_t kOnes[] = {0x3f800000, 0x3f80, 0x3c00, 0x3ff0000000000000, 1, 1, 1, 1, 1, 1, 0x38, 0x3c};
 
 static double element(const char* at, cermet_dtype dtype) {
   uint64_t bits = 0;
@@ -146,7 +147,13 @@ static double element(const char* at, cermet_dtype dtype) {
     memcpy(&wide, &bits, sizeof(wide));
     return wide;
   }
-  if (dtype == CERMET_F16) {
+  if (dtype == CERMET_F8E4M3) {
+    const int exponent = (int)(bits >> 3 & 15), fraction = (int)(bits & 7);
+    wide = (bits & 127) == 127 ? NAN : ldexp(exponent ? fraction + 8 : fraction, (exponent ? exponent : 1) - 10);
+    return bits >> 7 ? -wide : wide;
+  }
+  if (dtype == CERMET_F16 || dtype == CERMET_F8E5M2) {
+    bits <<= dtype == CERMET_F16 ? 0 : 8;
     const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
     wide = exponent == 31 ? (fraction ? NAN : INFINITY)
                           : ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);

@@ -34,10 +34,11 @@ const char* name(cermet_dtype dtype) {
 }
 
 int32_t torchDtype(cermet_dtype dtype) {
-  static const std::array<int32_t, 10> codes = {
+  static const std::array<int32_t, 12> codes = {
       aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float16(), aoti_torch_dtype_float64(),
       aoti_torch_dtype_int64(),   aoti_torch_dtype_int32(),    aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),
-      aoti_torch_dtype_uint8(),   aoti_torch_dtype_bool()};
+      aoti_torch_dtype_uint8(),   aoti_torch_dtype_bool(),     aoti_torch_dtype_float8_e4m3fn(),
+      aoti_torch_dtype_float8_e5m2()};
   return codes[dtype];
 }
 
@@ -101,7 +102,7 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Tensor& tens
   check(aoti_torch_get_dtype(tensor.get(), &dtype));
   if (dtype != torchDtype(input.dtype)) {
     std::string given = "torch dtype " + std::to_string(dtype);
-    for (int code = CERMET_F32; code <= CERMET_I1; ++code)
+    for (int code = CERMET_F32; code <= CERMET_F8E5M2; ++code)
       if (torchDtype(cermet_dtype(code)) == dtype)
         given = name(cermet_dtype(code));
     fail(executable, input.name + " has dtype " + given + ", expected " + name(input.dtype));

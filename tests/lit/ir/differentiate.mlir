@@ -105,3 +105,19 @@ module attributes {cermet.version = 1 : i64} {
     return %0 : tensor<2x5x8xbf16>
   }
 }
+
+// -----
+
+// A quantised value's gradient has its type and is cast, as any other's.
+// CHECK-LABEL: @quantised_backward
+// CHECK-SAME: (%grad_0: tensor<4x8xf8E4M3FN>, %grad_1: tensor<4x8xf32>) -> (tensor<4x8xbf16>, tensor<4x8xf8E5M2>)
+// CHECK: %[[X:.*]] = cermet.cast %grad_0 : tensor<4x8xf8E4M3FN> to tensor<4x8xbf16>
+// CHECK: %[[W:.*]] = cermet.cast %grad_1 : tensor<4x8xf32> to tensor<4x8xf8E5M2>
+// CHECK: return %[[X]], %[[W]]
+module attributes {cermet.version = 1 : i64} {
+  func.func @quantised(%x: tensor<4x8xbf16>, %w: tensor<4x8xf8E5M2>) -> (tensor<4x8xf8E4M3FN>, tensor<4x8xf32>) {
+    %0 = cermet.cast %x : tensor<4x8xbf16> to tensor<4x8xf8E4M3FN>
+    %1 = cermet.cast %w : tensor<4x8xf8E5M2> to tensor<4x8xf32>
+    return %0, %1 : tensor<4x8xf8E4M3FN>, tensor<4x8xf32>
+  }
+}

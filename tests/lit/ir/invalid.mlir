@@ -104,6 +104,14 @@ func.func @joined(%x: tensor<2x8xf32>, %y: tensor<8xf32>) -> tensor<3x8xf32> {
 
 // -----
 
+func.func @eight_bits(%x: tensor<8xf8E5M2>) -> tensor<8xf8E5M2> {
+  // expected-error @+1 {{'cermet.max' op operand #0 must be ranked tensor of 64-bit float or 32-bit float or bfloat16 type or 16-bit float or 64-bit signless integer or 32-bit signless integer or 16-bit signless integer or 8-bit signless integer or 8-bit unsigned integer or 1-bit signless integer values, but got 'tensor<8xf8E5M2>'}}
+  %0 = cermet.max %x, %x : tensor<8xf8E5M2>
+  return %0 : tensor<8xf8E5M2>
+}
+
+// -----
+
 func.func @numbers(%x: tensor<8xf32>, %i: tensor<8xf32>) -> tensor<8x8xf32> {
   // expected-error @+1 {{'cermet.gather' op operand #1 must be ranked tensor of 64-bit signless integer or 32-bit signless integer or 16-bit signless integer or 8-bit signless integer or 8-bit unsigned integer values, but got 'tensor<8xf32>'}}
   %0 = cermet.gather %x, %i : tensor<8xf32>, tensor<8xf32> to tensor<8x8xf32>

@@ -50,6 +50,19 @@ inline std::string glu(const std::vector<std::string>& dimensions, const std::st
                fmt::format("    %y = cermet.glu %gate, %up : {0}\n    return %y : {0}\n", t));
 }
 
+// Rows of a table of any size by `ids` of type `index`, scaled, and their norm.
+inline std::string embeddingNorm(const std::string& index, const std::string& type = "bf16",
+                                 const std::string& columns = "96") {
+  std::string table = tensor({"vocabulary", columns}, type), ids = tensor({"b", "s"}, index),
+              w = tensor({columns}, type), x = tensor({"b", "s", columns}, type);
+  return graph(
+      "embedding_norm", fmt::format("%table: {}, %ids: {}, %weight: {}", table, ids, w), x + ", " + x,
+      fmt::format("    %e = cermet.gather %table, %ids : {0}, {1} to {2}\n    %c = cermet.constant 9.75 : {2}\n"
+                  "    %x = cermet.mul %e, %c : {2}\n    %n = cermet.rms_norm %x, %weight {{eps = 1.0e-6, "
+                  "round_before_weight}} : {2}, {3} to {2}\n    return %n, %x : {2}, {2}\n",
+                  table, ids, x, w));
+}
+
 // tests/graphs: graphs of plain small operations.
 struct GraphFile {
   std::string name, text;

@@ -63,7 +63,7 @@ protected:
       mlir::Type element = mlir::getElementTypeOrSelf(function.getArgumentTypes()[i]);
       std::normal_distribution<double> normal;
       for (int64_t k = 0; k < count; ++k)
-        argument.data.push_back(ir::roundTo(element, normal(random)));
+        argument.data.push_back(ir::roundTo(element, (llvm::isa<mlir::FloatType>(element) ? 1 : 4) * normal(random)));
     }
     std::string error;
     ASSERT_TRUE(ir::interpret(module, arguments, true, expected, error)) << error;
@@ -162,6 +162,65 @@ TEST_F(LowerTest, RandomGraphsKeepTheirMeaning) {
   EXPECT_GT(finite, other);
 }
 
+// Rows of a table by numbers of which some are no row's: alone, with their norm, and shared by the rows of a larger
+// tile.
+TEST_F(LowerTest, GatheredRowsKeepTheirMeaning) {
+  std::mt19937_64 random(std::random_device{}());
+  std::string table = tensor({"v", "24"}, "bf16"), w = tensor({"24"}, "bf16"), x = tensor({"a", "b", "24"}, "bf16");
+  for (const char* type : {"i64", "i32", "i16", "i8"}) {
+    std::string ids = tensor({"a", "b"}, type),
+                gather = "    %e = cermet.gather %t, %i : " + table + ", " + ids + " to ";
+    auto alone = parsed(graph("f", "%t: " + table + ", %i: " + ids, x, gather + x + "\n    return %e : " + x + "\n"));
+    compare(*alone, {{5, 24}, {3, 4}}, random);
+    auto norm =
+        parsed(graph("f", "%t: " + table + ", %i: " + ids + ", %w: " + w, x + ", " + x,
+                     gather + x + "\n    %n = cermet.rms_norm %e, %w {eps = 1.0e-6, round_before_weight} : " + x +
+                         ", " + w + " to " + x + "\n    return %n, %e : " + x + ", " + x + "\n"));
+    compare(*norm, {{5, 24}, {3, 4}, {24}}, random);
+    // The table is an operand of its own, too.
+    std::string positions = tensor({"v"}, type), sum = tensor({"v", "24"}, "bf16");
+    auto both = parsed(graph("f", "%t: " + table + ", %i: " + positions, sum,
+                             "    %e = cermet.gather %t, %i : " + table + ", " + positions + " to " + sum +
+                                 "\n    %s = cermet.add %e, %t : " + sum + "\n    return %s : " + sum + "\n"));
+    compare(*both, {{7, 24}, {7}}, random);
+  }
+  EXPECT_GT(4 * finite, other);
+  EXPECT_GT(4 * other, finite);
+}
+
+TEST_F(LowerTest, AGatherIsAnOperandOfItsOwnKind) {
+  std::string table = tensor({"v", "8"}, "bf16"), ids = tensor({"r0"}, "i32"), x = tensor({"r0", "8"}, "bf16");
+  LoweredFunction lowered;
+  ASSERT_EQ(lower(*parsed(graph("f", "%table: " + table + ", %ids: " + ids, x,
+                                "    %e = cermet.gather %table, %ids : " + table + ", " + ids + " to " + x +
+                                    "\n    %y = cermet.neg %e : " + x + "\n    return %y : " + x + "\n")),
+                  lowered),
+            "");
+  EXPECT_EQ(print(lowered.program),
+            "program f 8\nin ids row i32\nin table gathered bf16 rows ids\nout result0 tile bf16\n"
+            "%0 = load table : bf16 element 0\n%1 = neg %0 : bf16 element 0\n"
+            "%2 = store %1 result0 : bf16 element 0\n");
+  EXPECT_EQ(lowered.positions, (std::vector<int>{1, 0, 0}));
+}
+
+TEST_F(LowerTest, SaysWhyAGatherIsNone) {
+  std::string table = tensor({"v", "8"}, "f32"), ids = tensor({"r0"}, "i32"), x = tensor({"r0", "8"}, "f32");
+  std::string eight = tensor({"8"}, "i32"), square = tensor({"8", "8"}, "f32");
+  EXPECT_EQ(reason(graph("f", "%t: " + table + ", %i: " + eight, square,
+                         "    %n = cermet.neg %i : " + eight + "\n    %e = cermet.gather %t, %n : " + table + ", " +
+                             eight + " to " + square + "\n    return %e : " + square + "\n")),
+            "cermet.gather reads cermet.neg, which the same kernel computes; it reads what is stored");
+  EXPECT_EQ(reason(graph("f", "%t: " + table + ", %i: " + ids, x + ", " + table,
+                         "    %n = cermet.neg %t : " + table + "\n    %e = cermet.gather %n, %i : " + table + ", " +
+                             ids + " to " + x + "\n    return %e, %n : " + x + ", " + table + "\n")),
+            "cermet.gather has shape [r0, 8], which is no tile, row or column of [v, 8]");
+  std::string wide = tensor({"v", "c"}, "f32"), y = tensor({"r0", "c"}, "f32");
+  EXPECT_EQ(reason(graph("f", "%t: " + wide + ", %i: " + ids, y,
+                         "    %e = cermet.gather %t, %i : " + wide + ", " + ids + " to " + y +
+                             "\n    return %e : " + y + "\n")),
+            "the last dimension of [r0, c] is symbolic; a kernel that gathers is compiled for a number of columns");
+}
+
 TEST_F(LowerTest, EqualGraphsGiveEqualPrograms) {
   LoweredFunction a, b;
   std::string text = addRmsNorm({"r0", "64"}, "bf16", "bf16", "bf16", "eps = 1.0e-6");
@@ -211,7 +270,8 @@ TEST_F(LowerTest, SaysWhyThereIsNone) {
   };
   EXPECT_EQ(reason(graph("f", "", "", "    return\n")), "it returns nothing");
   EXPECT_EQ(reason(unary(tensor({"r0", "4"}, "f64"))),
-            "a is tensor<?x4xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32 bf16 f16 i64 i32 i16 i8 u8 i1");
+            "a is tensor<?x4xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 "
+            "i16 i8 u8 i1");
   std::string wide = tensor({"r0", "c"}, "f32"), sums = tensor({"r0", "1"}, "f32");
   EXPECT_EQ(reason(graph("f", "%a: " + wide, sums,
                          "    %b = cermet.reduce_sum %a : " + wide + " to " + sums + "\n    return %b : " + sums + "\n")),

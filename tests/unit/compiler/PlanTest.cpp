@@ -183,6 +183,63 @@ TEST(Plan, WhatNoKernelTakesIsExternalWithTheReason) {
   EXPECT_EQ(plan["values"].back()["view"], "reshape");
 }
 
+// A model's first step: rows of the table, scaled, and their norm, with the numbers of rows as the kernel's own column.
+TEST(Plan, AnEmbeddingAndItsNormAreOneKernel) {
+  json plan = planOf(embeddingNorm("i64"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 1u);
+  const json& operands = plan["steps"][0]["operands"];
+  ASSERT_EQ(operands.size(), 5u);
+  EXPECT_EQ(operands[2]["kind"], "gathered");
+  EXPECT_EQ(operands[2]["value"], 0);
+  EXPECT_EQ(operands[2]["rows"], 1);
+  EXPECT_EQ(operands[1]["kind"], "row");
+  const json& numbers = plan["values"][operands[1]["value"].get<int>()];
+  EXPECT_EQ(numbers["of"], 1);
+  EXPECT_EQ(numbers["view"], "reshape");
+  EXPECT_EQ(numbers["dims"], json({"b", "s", 1}));
+}
+
+// It reads memory: what is computed for it is stored first, even what others repeat.
+TEST(Plan, AGatherReadsWhatIsStored) {
+  std::string table = tensor({"v", "8"}, "bf16"), wide = tensor({"v", "8"}, "f32"), ids = tensor({"r0"}, "i32"),
+              x = tensor({"r0", "8"}, "f32");
+  json plan = planOf(graph("f", "%t: " + table + ", %i: " + ids, x,
+                           "    %one = cermet.constant 1.0 : " + ids + "\n    %n = cermet.add %i, %one : " + ids +
+                               "\n    %m = cermet.neg %t : " + table + "\n    %w = cermet.cast %m : " + table + " to " +
+                               wide + "\n    %e = cermet.gather %w, %n : " + wide + ", " + ids + " to " + x +
+                               "\n    %y = cermet.exp %e : " + x + "\n    return %y : " + x + "\n"));
+  checkOrder(plan);
+  for (const json& step : plan["steps"])
+    EXPECT_EQ(step["kind"], "kernel") << step;
+  const json& last = plan["steps"].back();
+  EXPECT_EQ(last["name"], "gather_exp");
+  for (const json& operand : last["operands"])
+    if (operand["kind"] == "gathered") {
+      EXPECT_EQ(plan["values"][operand["value"].get<int>()]["dtype"], "f32");
+    }
+}
+
+TEST(Plan, AnIndexOfIotaIsStored) {
+  std::string table = tensor({"v", "8"}, "f32"), ids = tensor({"5"}, "i32"), x = tensor({"5", "8"}, "f32");
+  json plan = planOf(graph("f", "%t: " + table, x,
+                           "    %i = cermet.iota 0 : " + ids + "\n    %e = cermet.gather %t, %i : " + table + ", " +
+                               ids + " to " + x + "\n    return %e : " + x + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 2u);
+  EXPECT_EQ(plan["steps"][1]["operands"][1]["kind"], "gathered");
+}
+
+TEST(Plan, AGatherOfNoKernelsTypeIsExternal) {
+  std::string table = tensor({"v", "8"}, "f64"), ids = tensor({"r0"}, "i32"), x = tensor({"r0", "8"}, "f64");
+  json plan = planOf(
+      graph("f", "%t: " + table + ", %i: " + ids, x,
+            "    %e = cermet.gather %t, %i : " + table + ", " + ids + " to " + x + "\n    return %e : " + x + "\n"));
+  ASSERT_EQ(plan["steps"].size(), 1u);
+  EXPECT_EQ(plan["steps"][0]["op"], "cermet.gather");
+  EXPECT_EQ(plan["steps"][0]["reason"], "kernels have no values of f64");
+}
+
 TEST(Plan, HostEntriesAreTheHosts) {
   json plan = planOf(glu({"r0", "64"}, "f32"), "host:x86-64-v3");
   EXPECT_EQ(plan["steps"][0]["entries"]["vector"], plan["steps"][0]["entries"]["scalar"]);

@@ -1,5 +1,6 @@
 #include "tests/unit/compiler/RowEvaluator.h"
 #include "tests/unit/RowEvaluator.h"
+#include <cmath>
 
 namespace cermet::tests {
 
@@ -9,7 +10,8 @@ void evaluate(const RowProgram& program, int64_t rows, OperandData& data) {
   std::vector<test::Row> sums(count);
   for (size_t i = 0; i < count; ++i) {
     const Operand& operand = program.operands[i];
-    const bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column;
+    const bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column ||
+                           operand.kind == OperandKind::Gathered;
     const bool isShared = operand.kind == OperandKind::Column || operand.kind == OperandKind::Scalar;
     width[i] = isColumns ? program.columns : 1;
     moved[i] = isShared ? 0 : width[i];
@@ -20,7 +22,14 @@ void evaluate(const RowProgram& program, int64_t rows, OperandData& data) {
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<test::Row> current(count);
     for (size_t i = 0; i < count; ++i) {
-      const double* first = data[i].data() + row * moved[i];
+      const Operand& operand = program.operands[i];
+      const int64_t rowsOfIt = static_cast<int64_t>(data[i].size()) / width[i];
+      const double number = operand.rowsFrom < 0 ? static_cast<double>(row) : data[operand.rowsFrom][row];
+      if (operand.rowsFrom >= 0 && !(number >= 0 && number < static_cast<double>(rowsOfIt))) {
+        current[i].assign(width[i], classOf(operand.dtype) == ValueClass::Real ? NAN : 0);
+        continue;
+      }
+      const double* first = data[i].data() + static_cast<int64_t>(number) * moved[i];
       current[i].assign(first, first + width[i]);
     }
     test::evaluateRow(program, current, sums, test::Rounding::Once);

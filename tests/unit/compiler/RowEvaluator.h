@@ -6,7 +6,8 @@
 
 namespace cermet::tests {
 
-// Per operand: its numbers, dense: rows x columns (tile), rows (row, index), columns (column), one (scalar).
+// Per operand: its numbers, dense: rows x columns (tile), rows (row, index), columns (column), one (scalar), any
+// number of rows x columns (gathered).
 using OperandData = std::vector<std::vector<double>>;
 
 // Reads the inputs of `data` and fills its outputs.

@@ -97,7 +97,8 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
       {"program sample 96", "program sample", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program 9 96", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
-      {"in x tile bf16", "in x tile f64", "line 2: expected `in|out <name> tile|row|column|scalar|index <type> [strided]`"},
+      {"in x tile bf16", "in x tile f64",
+       "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]`"},
       {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
       {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
       {"%3 = load s", "%3 = load t", "line 12: no operand is called `t`"},
@@ -124,6 +125,40 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
     RowProgram program;
     EXPECT_EQ(parse(replaced(print(sample(1)), refusal.from, refusal.to), program), refusal.message) << refusal.to;
     EXPECT_EQ(program.columns, 0) << "a refused text left something behind";
+  }
+}
+
+const char* const kGathered = "program gathered 8\nin ids row i32\nin table gathered bf16 strided rows ids\n"
+                              "out y tile bf16\n%0 = load table : bf16 element 0\n%1 = store %0 y : bf16 element 0\n";
+
+TEST(RowProgram, GatheredOperandsComeBackExactly) {
+  RowProgram program;
+  ASSERT_EQ(parse(kGathered, program), "");
+  EXPECT_EQ(print(program), kGathered);
+  EXPECT_EQ(program.operands[1].rowsFrom, 0);
+  EXPECT_TRUE(program.operands[1].isStrided);
+  EXPECT_EQ(program.operands[0].rowsFrom, -1);
+}
+
+TEST(RowProgram, RefusesRowsOfNoNumbers) {
+  const Refusal refusals[] = {
+      {"rows ids", "rows idx", "the rows of table: no operand is called `idx`"},
+      {"rows ids", "rows y", "program gathered: the rows of table are those of y, which is no row input of integers"},
+      {"row i32", "row f32", "program gathered: the rows of table are those of ids, which is no row input of integers"},
+      {"row i32", "tile i32",
+       "program gathered: the rows of table are those of ids, which is no row input of integers"},
+      {" strided rows ids", "",
+       "program gathered: operand table is gathered without rows; a gathered input has its rows' numbers from another "
+       "operand, no other has"},
+      {"gathered bf16", "tile bf16",
+       "program gathered: operand table is tile; a gathered input has its rows' numbers from another operand, no other "
+       "has"},
+      {"out y tile bf16", "out y gathered bf16 rows ids",
+       "program gathered: operand y is gathered; a gathered input has its rows' numbers from another operand, no other "
+       "has"}};
+  for (const Refusal& refusal : refusals) {
+    RowProgram program;
+    EXPECT_EQ(parse(replaced(kGathered, refusal.from, refusal.to), program), refusal.message) << refusal.to;
   }
 }
 

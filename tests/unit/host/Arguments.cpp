@@ -5,31 +5,52 @@
 namespace cermet::test {
 namespace {
 
-// bf16 and f16 bits of a number that the type holds exactly, and back.
+// A type of reals of eight or sixteen bits: how many the fraction has, the exponent of the smallest normal number, and
+// the bits of infinity and of the first NaN; f8e4m3 has no infinity.
+struct Narrow {
+  int fraction, lowest;
+  uint16_t infinity, nan;
+
+  explicit Narrow(DType dtype)
+      : fraction(dtype == DType::BF16     ? 7
+                 : dtype == DType::F16    ? 10
+                 : dtype == DType::F8E4M3 ? 3
+                                          : 2),
+        lowest(dtype == DType::BF16     ? -126
+               : dtype == DType::F8E4M3 ? -6
+                                        : -14),
+        infinity(dtype == DType::BF16     ? 0x7f80
+                 : dtype == DType::F16    ? 0x7c00
+                 : dtype == DType::F8E4M3 ? 0x7f
+                                          : 0x7c),
+        nan(dtype == DType::F8E4M3 ? 0x7f : infinity | 1) {}
+};
+
+// The bits of a number that the type holds exactly, and back.
 uint16_t encode(Number value, DType dtype) {
-  uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  int fraction = dtype == DType::BF16 ? 7 : 10, lowest = dtype == DType::BF16 ? -126 : -14;
-  uint16_t infinity = dtype == DType::BF16 ? 0x7f80 : 0x7c00;
+  const Narrow type(dtype);
+  uint16_t sign = std::signbit(value) ? 0x80 << 8 * (byteSize(dtype) - 1) : 0;
   Number size = std::fabs(value);
   if (std::isnan(value))
-    return infinity | 1;
+    return type.nan;
   if (std::isinf(value))
-    return sign | infinity;
+    return sign | type.infinity;
   if (size == 0)
     return sign;
-  int exponent = std::max(std::ilogb(size), lowest);
-  int units = static_cast<int>(std::ldexp(size, fraction - exponent)); // with the leading one unless subnormal
-  return sign | static_cast<uint16_t>(units + ((exponent - lowest) << fraction));
+  int exponent = std::max(std::ilogb(size), type.lowest);
+  int units = static_cast<int>(std::ldexp(size, type.fraction - exponent)); // with the leading one unless subnormal
+  return sign | static_cast<uint16_t>(units + ((exponent - type.lowest) << type.fraction));
 }
 
 double decode(uint16_t bits, DType dtype) {
-  int fraction = dtype == DType::BF16 ? 7 : 10, lowest = dtype == DType::BF16 ? -126 : -14;
-  int exponents = dtype == DType::BF16 ? 255 : 31;
-  int exponent = (bits & 0x7fff) >> fraction, units = bits & ((1 << fraction) - 1);
-  double size = exponent == exponents ? (units ? NAN : HUGE_VAL)
-                : exponent == 0       ? std::ldexp(units, lowest - fraction)
-                                      : std::ldexp(units + (1 << fraction), lowest - fraction + exponent - 1);
-  return bits & 0x8000 ? -size : size;
+  const Narrow type(dtype);
+  const int signBit = 0x80 << 8 * (byteSize(dtype) - 1), whole = bits & (signBit - 1);
+  int exponent = whole >> type.fraction, units = whole & ((1 << type.fraction) - 1);
+  double size = whole >= type.nan        ? NAN
+                : whole == type.infinity ? HUGE_VAL
+                : exponent == 0          ? std::ldexp(units, type.lowest - type.fraction)
+                                : std::ldexp(units + (1 << type.fraction), type.lowest - type.fraction + exponent - 1);
+  return bits & signBit ? -size : size;
 }
 
 } // namespace
@@ -98,6 +119,8 @@ Arguments::Arguments(const RowProgram& program, std::vector<int64_t> extents, st
     const bool moves = operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar;
     int64_t& step = steps[i];
     step = !operand.isStrided ? 1 : step == 0 ? 3 : step;
+    if (operand.rowsFrom >= 0 && strides[i].empty())
+      strides[i] = {width(i) * step};
     if (strides[i].empty()) {
       strides[i].assign(this->extents.size(), 0);
       int64_t next = moves ? width(i) * step : 0;
@@ -109,8 +132,10 @@ Arguments::Arguments(const RowProgram& program, std::vector<int64_t> extents, st
       continue;
     }
     int64_t last = (width(i) - 1) * step;
-    for (size_t k = 0; k < this->extents.size(); ++k)
+    for (size_t k = 0; operand.rowsFrom < 0 && k < this->extents.size(); ++k)
       last += std::max<int64_t>(this->extents[k] - 1, 0) * strides[i][k];
+    if (operand.rowsFrom >= 0)
+      last += (kSourceRows - 1) * strides[i][0];
     arrays.emplace_back(operand.dtype, last + 1, /*shift=*/1);
     if (operand.isOutput)
       continue;
@@ -123,6 +148,11 @@ Arguments::Arguments(const RowProgram& program, std::vector<int64_t> extents, st
     }
     arrays.back().repeat(period);
   }
+  for (const Operand& operand : program.operands)
+    if (operand.rowsFrom >= 0)
+      for (int64_t j = 0; j < arrays[operand.rowsFrom].size(); ++j)
+        if (random() % 8 != 0)
+          arrays[operand.rowsFrom].set(j, static_cast<int64_t>(random() % (kSourceRows + 2)) - 1);
 }
 
 int64_t Arguments::rows() const {
@@ -134,7 +164,8 @@ int64_t Arguments::rows() const {
 
 int64_t Arguments::width(size_t operand) const {
   const OperandKind kind = program.operands[operand].kind;
-  return kind == OperandKind::Tile || kind == OperandKind::Column ? program.columns : 1;
+  const bool isColumns = kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered;
+  return isColumns ? program.columns : 1;
 }
 
 int64_t Arguments::offset(size_t operand, int64_t row, int64_t column) const {
@@ -142,6 +173,18 @@ int64_t Arguments::offset(size_t operand, int64_t row, int64_t column) const {
   for (size_t k = extents.size(); k-- > 0; row /= extents[k])
     result += row % extents[k] * strides[operand][k];
   return result;
+}
+
+Number Arguments::at(size_t operand, int64_t row, int64_t column) const {
+  const Operand& described = program.operands[operand];
+  if (described.kind == OperandKind::Index)
+    return offset(operand, row, column);
+  if (described.kind != OperandKind::Gathered)
+    return arrays[operand].get(offset(operand, row, column));
+  const Number number = at(described.rowsFrom, row);
+  if (number >= 0 && number < kSourceRows)
+    return arrays[operand].get(static_cast<int64_t>(number) * strides[operand][0] + column * steps[operand]);
+  return classOf(described.dtype) == ValueClass::Real ? NAN : 0;
 }
 
 void Arguments::addExtremes(std::mt19937& random) {
@@ -156,10 +199,8 @@ void Arguments::addExtremes(std::mt19937& random) {
 std::vector<Row> Arguments::row(int64_t index) const {
   std::vector<Row> current(arrays.size());
   for (size_t i = 0; i < arrays.size(); ++i)
-    for (int64_t c = 0; c < width(i); ++c) {
-      int64_t at = offset(i, index, c);
-      current[i].push_back(program.operands[i].kind == OperandKind::Index ? Number(at) : arrays[i].get(at));
-    }
+    for (int64_t c = 0; c < width(i); ++c)
+      current[i].push_back(at(i, index, c));
   return current;
 }
 

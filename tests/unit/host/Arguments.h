@@ -30,13 +30,18 @@ private:
 // A program's operands over an iteration space, inputs random: reals normal, integers and bools any.
 struct Arguments {
   // `strides` by operand, in elements for each extent; empty: dense. `steps` by operand: between columns that are
-  // strided; 0: 3.
+  // strided; 0: 3. A gathered operand has kSourceRows rows, `strides` is from one to the next; the numbers of rows are
+  // such as it has, and some that it has not.
   Arguments(const RowProgram& program, std::vector<int64_t> extents, std::mt19937& random,
             std::vector<std::vector<int64_t>> strides = {}, std::vector<int64_t> steps = {});
+
+  static constexpr int64_t kSourceRows = 13;
 
   int64_t rows() const;
   int64_t width(size_t operand) const;                                   // columns, or 1
   int64_t offset(size_t operand, int64_t row, int64_t column = 0) const; // of an index operand: its number
+  Number at(size_t operand, int64_t row,
+            int64_t column = 0) const;    // what the row reads there: NaN or 0 of no gathered row
   void addExtremes(std::mt19937& random); // NaN, infinities, zeros, subnormal and huge numbers among the reals
 
   // The operands of one row, as the oracle takes them.

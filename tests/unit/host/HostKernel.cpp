@@ -70,6 +70,11 @@ void HostKernel::run(Arguments& arguments, int parts) const {
       raw.operand[i].base = arguments.arrays[i].base();
     if (program.operands[i].isStrided)
       raw.operand[i].step = arguments.steps[i];
+    if (program.operands[i].rowsFrom >= 0) {
+      raw.operand[i].stride[kGatheredStride] = arguments.strides[i][0];
+      raw.operand[i].stride[kGatheredRows] = Arguments::kSourceRows;
+      continue;
+    }
     for (size_t k = 0; k < rank; ++k)
       raw.operand[i].stride[kMaxRowExtents - rank + k] = arguments.strides[i][k];
     accumulators += program.operands[i].isOutput && program.operands[i].kind == OperandKind::Column;

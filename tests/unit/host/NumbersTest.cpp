@@ -161,14 +161,17 @@ TEST_P(Numbers, Pow) {
   EXPECT_EQ(wrong, 0) << "of " << total;
 }
 
-TEST_P(Numbers, RoundingToSixteenBits) {
-  for (DType to : {DType::BF16, DType::F16}) {
+TEST_P(Numbers, RoundingToNarrowTypes) {
+  for (DType to : {DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2}) {
     RowProgram program = unary(kColumns, Opcode::Cast, DType::F32, to);
     std::vector<uint32_t> bits = everyNth(0xfff, freshRandom()());
     for (uint32_t high = 0; high < 0x10000; ++high)
       bits.push_back(high << 16 | 0x8000); // every tie of bf16
     for (uint32_t high = 0; high < 0x80000; ++high)
-      bits.push_back(high << 13 | 0x1000); // and of f16
+      bits.push_back(high << 13 | 0x1000); // and of f16; those of eight bits are numbers of bf16
+    for (uint32_t high = 0; high < 0x10000; ++high)
+      for (uint32_t low : {0u, 1u, 0xffffu})
+        bits.push_back(high << 16 | low);
     Arguments arguments = apply(program, bits);
     int64_t wrong = 0;
     for (size_t i = 0; i < bits.size(); ++i) {
@@ -181,10 +184,10 @@ TEST_P(Numbers, RoundingToSixteenBits) {
   }
 }
 
-TEST_P(Numbers, WideningFromSixteenBits) {
-  for (DType from : {DType::BF16, DType::F16}) {
+TEST_P(Numbers, WideningFromNarrowTypes) {
+  for (DType from : {DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2}) {
     RowProgram program = unary(kColumns, Opcode::Cast, from, DType::F32);
-    std::vector<uint32_t> bits(0x10000);
+    std::vector<uint32_t> bits(size_t(1) << 8 * byteSize(from));
     for (uint32_t i = 0; i < bits.size(); ++i)
       bits[i] = i;
     Arguments arguments = apply(program, bits);

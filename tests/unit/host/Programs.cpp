@@ -15,7 +15,7 @@ int ProgramBuilder::append(Instruction instruction) {
 }
 
 static Space spaceOf(OperandKind kind) {
-  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row};
+  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row, Space::Element};
   return spaces[static_cast<int>(kind)];
 }
 
@@ -25,6 +25,14 @@ int ProgramBuilder::load(const std::string& name, OperandKind kind, DType dtype,
                  .type = dtype,
                  .space = spaceOf(kind),
                  .operand = static_cast<int>(program.operands.size()) - 1});
+}
+
+int ProgramBuilder::gather(const std::string& name, DType dtype, const std::string& numbers, DType type,
+                           bool isStrided) {
+  program.operands.push_back({numbers, OperandKind::Row, type});
+  const int value = load(name, OperandKind::Gathered, dtype, isStrided);
+  program.operands.back().rowsFrom = static_cast<int>(program.operands.size()) - 2;
+  return value;
 }
 
 int ProgramBuilder::constant(double value, DType type) {
@@ -143,6 +151,15 @@ RowProgram softmaxSquares(int64_t columns, DType dtype) {
   int squares = p.sum(p.compute(Mul, share, share));
   p.store("y", tile, dtype, p.compute(Div, share, squares));
   p.store("squares", row, DType::F32, squares);
+  return p.program;
+}
+
+RowProgram embeddingNorm(int64_t columns, DType dtype) {
+  ProgramBuilder p("embedding_norm", columns);
+  int row = p.gather("table", dtype, "ids", DType::I64), weight = p.load("weight", column, dtype);
+  int x = p.compute(Mul, row, p.constant(9.75), dtype);
+  p.store("x", tile, dtype, x);
+  p.store("y", tile, dtype, scaled(p, x, reciprocalRoot(p, x), weight, dtype));
   return p.program;
 }
 

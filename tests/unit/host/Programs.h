@@ -10,6 +10,8 @@ public:
   ProgramBuilder(std::string name, int64_t columns) : program{std::move(name), columns, {}, {}} {}
 
   int load(const std::string& name, OperandKind kind, DType dtype, bool isStrided = false);
+  // Rows of `name` by the numbers of `numbers`, a row operand that it declares too.
+  int gather(const std::string& name, DType dtype, const std::string& numbers, DType type, bool isStrided = false);
   int constant(double value, DType type = DType::F32);
   int columnIndex(DType type);
   int compute(Opcode opcode, int a, int b = -1, DType type = DType::F32);
@@ -31,6 +33,7 @@ RowProgram addRmsNorm(int64_t columns, DType dtype);       // x, residual, weigh
 RowProgram siluGlu(int64_t columns, DType dtype);          // gate, up -> y
 RowProgram siluGluBackward(int64_t columns, DType dtype);  // gate, up, dy -> dgate, dup
 RowProgram softmaxSquares(int64_t columns, DType dtype);   // p = softmax(x): p / sum p^2, and sum p^2
+RowProgram embeddingNorm(int64_t columns, DType dtype);    // table, ids, weight -> y, and the scaled rows
 RowProgram geluGlu(int64_t columns, DType dtype);          // gate, up -> y
 RowProgram causalLogSoftmax(int64_t columns, DType dtype); // x, temperature [columns], query -> y, and the largest
 RowProgram everyFunction(int64_t columns, DType dtype);    // x, y -> the mean of all functions of reals

@@ -6,7 +6,7 @@
 namespace cermet::test {
 namespace {
 
-constexpr DType kReals[] = {DType::F32, DType::BF16, DType::F16};
+constexpr DType kReals[] = {DType::F32, DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2};
 constexpr DType kIntegers[] = {DType::I64, DType::I32, DType::I16, DType::I8, DType::U8};
 
 class Generator {
@@ -36,7 +36,7 @@ private:
 };
 
 DType Generator::anyType(ValueClass of) {
-  return of == ValueClass::Real ? kReals[below(3)] : of == ValueClass::Integer ? kIntegers[below(5)] : DType::I1;
+  return of == ValueClass::Real ? kReals[below(5)] : of == ValueClass::Integer ? kIntegers[below(5)] : DType::I1;
 }
 
 int Generator::anyValue(ValueClass of) {
@@ -53,8 +53,13 @@ void Generator::loadInputs() {
   for (ValueClass of : {ValueClass::Real, ValueClass::Integer, ValueClass::Bool})
     values.push_back(p.load(fresh(), OperandKind::Tile, anyType(of), oneIn(3)));
   for (int more = below(4); more > 0; --more) {
-    auto kind = static_cast<OperandKind>(below(5));
+    auto kind = static_cast<OperandKind>(below(6));
     DType type = kind == OperandKind::Index ? DType::I64 : anyType(anyClass());
+    if (kind == OperandKind::Gathered) {
+      const std::string table = fresh();
+      values.push_back(p.gather(table, type, table + "_rows", anyType(ValueClass::Integer), oneIn(3)));
+      continue;
+    }
     bool isStrided = (kind == OperandKind::Tile || kind == OperandKind::Column) && oneIn(2);
     values.push_back(p.load(fresh(), kind, type, isStrided));
   }
@@ -173,8 +178,8 @@ RandomProgram everyValueStored(std::mt19937& random, int64_t columns) {
     result.place.resize(g.p.program.instructions.size(), -1);
     result.place[value] = operand;
   };
-  for (size_t i = 0; i < g.p.program.operands.size(); ++i)
-    keep(static_cast<int>(i), static_cast<int>(i));
+  for (size_t i = 0; i < g.p.program.instructions.size(); ++i)
+    keep(static_cast<int>(i), g.p.program.instructions[i].operand);
   while (g.p.program.operands.size() < kMaxOperands - 1) { // one instruction can be two values
     const int before = static_cast<int>(g.p.program.instructions.size());
     const int value = g.instruction(false);

@@ -8,8 +8,8 @@
 namespace cermet::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16, DType::I64, DType::I32,
-                            DType::I16, DType::I8,   DType::U8,  DType::I1};
+constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2, DType::I64,
+                            DType::I32, DType::I16,  DType::I8,  DType::U8,     DType::I1};
 constexpr OperandKind tile = OperandKind::Tile, row = OperandKind::Row, column = OperandKind::Column;
 
 class Types : public testing::TestWithParam<std::string> {
@@ -121,6 +121,26 @@ TEST_P(Types, IndicesFollowTheirStrides) {
   // Forty rows, none of which may begin with another's index.
   Arguments many(p.program, {40}, random, {{-3}, {1}});
   expectExactHere(p.program, many, 7);
+}
+
+// By numbers of every type, with some that no row has: below 0, and behind the last row.
+TEST_P(Types, GatheredRowsOfEveryType) {
+  using enum DType;
+  for (DType type : kTypes)
+    for (DType numbers : {I64, I32, I16, I8, U8})
+      for (bool isStrided : {false, true}) {
+        ProgramBuilder p("gathered", isStrided ? 19 : 37);
+        int x = p.gather("table", type, "numbers", numbers, isStrided), bias = p.load("bias", column, type);
+        p.store("x", tile, type, x);
+        p.store("y", tile, type, p.compute(Opcode::Max, x, bias, type));
+        std::mt19937 random = freshRandom();
+        Arguments arguments(p.program, {3, 5}, random, {{}, {}, {0}, {300, 41}});
+        expectExactHere(p.program, arguments, 2);
+        Arguments apart(p.program, {3, 5}, random, {{1, 7}, {isStrided ? 1 : 50}}, {0, isStrided ? 20 : 1});
+        for (int64_t edge : {int64_t(1) << 62, -(int64_t(1) << 62), int64_t(-1), Arguments::kSourceRows})
+          apart.arrays[0].set(random() % 15, edge);
+        expectExactHere(p.program, apart, 5);
+      }
 }
 
 // A NaN anywhere is the result, and idle lanes of the last step are no elements.

@@ -65,6 +65,54 @@ TEST_F(RoundingTest, AgreesWithLlvmOnRandomBits) {
     }
 }
 
+// The numbers of an eight-bit format in order, from its definition; f8e5m2's infinity last, as the power of two that it
+// stands in for.
+std::vector<double> eightBitNumbers(int fraction, int bias, int count) {
+  std::vector<double> numbers;
+  for (int code = 0; code < count; ++code) {
+    int exponent = code >> fraction, units = code % (1 << fraction);
+    numbers.push_back(exponent == 0 ? units * std::exp2(1 - bias - fraction)
+                                    : (units + (1 << fraction)) * std::exp2(exponent - bias - fraction));
+  }
+  return numbers;
+}
+
+double nearestOf(const std::vector<double>& numbers, double size) {
+  size_t above = llvm::lower_bound(numbers, size) - numbers.begin();
+  if (above == 0 || above == numbers.size())
+    return above == 0 ? 0 : numbers.back();
+  double toLower = size - numbers[above - 1], toUpper = numbers[above] - size;
+  bool isUpper = toUpper < toLower || (toUpper == toLower && above % 2 == 0);
+  return numbers[isUpper ? above : above - 1];
+}
+
+// Every bf16, its neighbours in f32, which lie beside every tie, and random bits.
+TEST_F(RoundingTest, EightBitsAreTheNearestNumberOfTheFormat) {
+  std::vector<uint32_t> bits;
+  for (uint32_t high = 0; high < 0x10000; ++high)
+    for (uint32_t low : {0u, 1u, 0xffffu})
+      bits.push_back(high << 16 | low);
+  for (int i = 0; i < 200000; ++i)
+    bits.push_back(i % 2 ? generator() : uint32_t(generator() % (50u << 23)) + (100u << 23));
+  const std::vector<double> e4m3 = eightBitNumbers(3, 7, 0x7f), e5m2 = eightBitNumbers(2, 15, 0x7d);
+  ASSERT_EQ(e4m3.back(), 448);
+  ASSERT_EQ(e5m2.back(), 65536);
+  Type first = types.getType<Float8E4M3FNType>(), second = types.getType<Float8E5M2Type>();
+  for (uint32_t pattern : bits) {
+    double value = std::bit_cast<float>(pattern), have = roundTo(first, value), alsoHave = roundTo(second, value);
+    if (std::isnan(value)) {
+      ASSERT_TRUE(std::isnan(have) && std::isnan(alsoHave));
+      continue;
+    }
+    double want = nearestOf(e5m2, std::fabs(value));
+    ASSERT_EQ(have, std::copysign(nearestOf(e4m3, std::fabs(value)), value)) << std::hexfloat << value;
+    ASSERT_EQ(alsoHave, std::copysign(want == 65536 ? INFINITY : want, value)) << std::hexfloat << value;
+    ASSERT_EQ(std::signbit(have), std::signbit(value)) << std::hexfloat << value;
+  }
+  // What f32 holds of it is rounded: just above a tie in float64 is a tie.
+  EXPECT_EQ(roundTo(first, 1.0625 + 0x1p-40), 1);
+}
+
 TEST_F(RoundingTest, Integers) {
   EXPECT_EQ(roundTo(types.getI32Type(), -2.7), -2);
   EXPECT_EQ(roundTo(types.getIntegerType(8), 200), -56);

@@ -78,6 +78,31 @@ TEST_F(TextTest, FoldsThatChangeNoBit) {
   EXPECT_NE(text.find("cermet.cast %x : tensor<2x4xbf16> to tensor<2x4xf64>"), std::string::npos) << text;
 }
 
+// Every f8 is a bf16, an f16 and an f32; a quantised value is none of its source's.
+TEST_F(TextTest, CastsOfEightBitFloats) {
+  OwningOpRef<ModuleOp> graph = parse(R"(
+    func.func @f(%x: tensor<4xf8E4M3FN>, %y: tensor<4xf8E5M2>, %z: tensor<4xbf16>) -> (tensor<4xf32>, tensor<4xf8E5M2>, tensor<4xf8E5M2>, tensor<4xbf16>) {
+      %0 = cermet.cast %x : tensor<4xf8E4M3FN> to tensor<4xbf16>
+      %1 = cermet.cast %0 : tensor<4xbf16> to tensor<4xf32>
+      %2 = cermet.cast %y : tensor<4xf8E5M2> to tensor<4xf16>
+      %3 = cermet.cast %2 : tensor<4xf16> to tensor<4xf8E5M2>
+      %4 = cermet.cast %x : tensor<4xf8E4M3FN> to tensor<4xf8E5M2>
+      %5 = cermet.cast %z : tensor<4xbf16> to tensor<4xf8E4M3FN>
+      %6 = cermet.cast %5 : tensor<4xf8E4M3FN> to tensor<4xbf16>
+      return %1, %3, %4, %6 : tensor<4xf32>, tensor<4xf8E5M2>, tensor<4xf8E5M2>, tensor<4xbf16>
+    })");
+  ASSERT_TRUE(graph);
+  simplify(graphFunction(*graph));
+  std::string text = printGraph(*graph, false), error;
+  EXPECT_NE(text.find("%0 = cermet.cast %x : tensor<4xf8E4M3FN> to tensor<4xf32>"), std::string::npos) << text;
+  EXPECT_NE(text.find("%1 = cermet.cast %x : tensor<4xf8E4M3FN> to tensor<4xf8E5M2>"), std::string::npos) << text;
+  EXPECT_NE(text.find("%3 = cermet.cast %2 : tensor<4xf8E4M3FN> to tensor<4xbf16>"), std::string::npos) << text;
+  EXPECT_NE(text.find("return %0, %y, %1, %3"), std::string::npos) << text;
+  OwningOpRef<ModuleOp> again = parseGraph(text, context, error);
+  ASSERT_TRUE(again) << error << text;
+  EXPECT_EQ(printGraph(*again, false), text);
+}
+
 //===--- Wrong texts -------------------------------------------------------------------------------------------------//
 
 struct Wrong {

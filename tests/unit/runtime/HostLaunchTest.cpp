@@ -62,6 +62,43 @@ TEST_F(HostLaunch, RowsOfAnyStrideAreWalked) {
   EXPECT_EQ(context->counters().launches, 8u);
 }
 
+// The numbers' rows collapse as any do; the table's rows are counted and its stride is part of what vectors need.
+TEST_F(HostLaunch, RowsAreGathered) {
+  const auto executable = prepare(context, gatherPlan(), "host");
+  ASSERT_TRUE(executable);
+  alignas(64) static float memory[7 * 12 + 1];
+  const std::vector<float> random = randomFloats(std::size(memory));
+  std::copy(random.begin(), random.end(), memory);
+  const std::vector<int64_t> numbers{3, 0, -1, 6, 7, 2, int64_t(1) << 62, 5, 4, 1, 6, 6};
+  struct Layout {
+    int64_t rows, stride, shift, sign; // of the table; the scalar entry negates
+    std::vector<int64_t> strides;      // of the numbers
+  };
+  for (const Layout& layout : {Layout{7, 8, 0, 1, {4, 1}},
+                               {7, 12, 0, 1, {4, 1}},
+                               {7, 9, 0, -1, {4, 1}},
+                               {7, 8, 1, -1, {4, 1}},
+                               {5, 8, 0, 1, {1, 3}},
+                               {0, 8, 0, 1, {4, 1}},
+                               {7, 0, 0, 1, {0, 1}}}) {
+    alignas(64) float y[3 * 4 * 8];
+    const Status launched = launch(
+        *executable, {TestTensor(layout.rows ? memory + layout.shift : nullptr, {layout.rows, 8}, {layout.stride, 1}),
+                      TestTensor(const_cast<int64_t*>(numbers.data()), {3, 4}, layout.strides, CERMET_I64),
+                      TestTensor(y, {3, 4, 8})});
+    ASSERT_TRUE(launched.ok()) << launched.message();
+    for (int64_t a = 0; a < 3; ++a)
+      for (int64_t b = 0; b < 4; ++b) {
+        const int64_t number = numbers[a * layout.strides[0] + b * layout.strides[1]];
+        const bool exists = number >= 0 && number < layout.rows;
+        for (int64_t column = 0; column < 8; ++column)
+          ASSERT_EQ(y[(a * 4 + b) * 8 + column],
+                    float(layout.sign) * (exists ? memory[layout.shift + number * layout.stride + column] : -1))
+              << a << " " << b << " of " << layout.rows << " rows " << layout.stride << " apart";
+      }
+  }
+}
+
 TEST_F(HostLaunch, SumsOverRowsAreRightAndDoNotDependOnThreads) {
   for (int64_t rows : {1, 3, 15, 16, 17, 1000, 40000}) {
     const std::vector<float> weight(8, 1.0f), x = randomFloats(static_cast<size_t>(rows) * 8);

@@ -168,6 +168,51 @@ TEST(Plan, WhatIsWrongWithAViewIsNamed) {
   EXPECT_NE(parsePlan(text.dump()).status().message().find("view 'v2': [0,0,2] is no permutation"), std::string::npos);
 }
 
+TEST(Plan, GatheredRowsAreRead) {
+  for (const char* index : {"i64", "i32", "i16", "i8", "u8"}) {
+    const Result<Plan> plan = parsePlan(gatherPlan(index).dump());
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const PlanStep& step = plan->steps[0];
+    EXPECT_EQ(step.operands[0].kind, PlanOperandKind::Gathered);
+    EXPECT_EQ(step.operands[0].rowsFrom, 1);
+    EXPECT_FALSE(step.operands[0].walksRows());
+    EXPECT_TRUE(step.operands[0].movesVectors());
+    EXPECT_EQ(step.operands[1].rowsFrom, -1);
+    EXPECT_EQ(step.rowRank, 2);
+  }
+}
+
+TEST(Plan, WhatIsWrongWithGatheredRowsIsNamed) {
+  const char* const numbers = "expected a row input of integers";
+  const Refusal refusals[] = {
+      {"/steps/0/operands/0/rows", 0, numbers},
+      {"/steps/0/operands/0/rows", 2, numbers},
+      {"/steps/0/operands/0/rows", 3, "kernel 'gather': the rows of 'x' are those of operand 3, expected a row input"},
+      {"/steps/0/operands/0/rows", 16, "'rows' is 16, expected 0 to 15"},
+      {"/steps/0/operands/0/rows", "i", "'rows' is not an integer"},
+      {"/values/0/dims", {2, "v", 8}, "the dimensions of 'x' are not those of a gathered operand"},
+      {"/values/0/dims", {"v", 9}, "the dimensions of 'x' are not those of a gathered operand"},
+      {"/values/0/dims", {8}, "the dimensions of 'x' are not those of a gathered operand"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Json text = gatherPlan();
+    text[Json::json_pointer(refusal.pointer)] = refusal.value;
+    const Result<Plan> plan = parsePlan(text.dump());
+    ASSERT_FALSE(plan.ok()) << refusal.pointer << " " << refusal.value;
+    EXPECT_NE(plan.status().message().find(refusal.message), std::string::npos)
+        << refusal.pointer << ": " << plan.status().message();
+  }
+  EXPECT_NE(parsePlan(gatherPlan("f32").dump()).status().message().find(numbers), std::string::npos);
+  Json text = gatherPlan();
+  text["steps"][0]["operands"][0].erase("rows");
+  EXPECT_NE(parsePlan(text.dump()).status().message().find("rows"), std::string::npos);
+  text = gatherPlan();
+  text["steps"][0]["operands"][2].update({{"kind", "gathered"}, {"rows", 1}});
+  text["values"][2]["dims"] = {"v", 8};
+  EXPECT_NE(parsePlan(text.dump()).status().message().find("output 'y' is gathered, expected an input"),
+            std::string::npos);
+}
+
 TEST(Plan, NothingIsWrittenThroughARepeat) {
   Json text = viewsPlan();
   text["values"][4].update({{"of", 2}, {"dims", {"a", "b", 8}}}); // a broadcast of y that repeats nothing by its sizes
@@ -193,7 +238,7 @@ TEST(Plan, OnlyColumnsAreStrided) {
   EXPECT_NE(parsePlan(text.dump())
                 .status()
                 .message()
-                .find("operand 'weight' is strided and a scalar, expected a tile or a column"),
+                .find("operand 'weight' is strided and a scalar, expected a tile, a column or gathered rows"),
             std::string::npos);
 }
 
@@ -291,7 +336,7 @@ void forEachPart(const Json& whole, const Json::json_pointer& at,
 }
 
 TEST(Plan, NoPartMayBeAnything) {
-  for (const Json& whole : {sumPlan(), viewsPlan()}) {
+  for (const Json& whole : {sumPlan(), viewsPlan(), gatherPlan()}) {
     const Json others[] = {nullptr,       true,           -1,     1e300, uint64_t(-1), "",   "\xf0\x9f\x98\x80",
                            Json::array(), Json::object(), {{{}}}, 4096,  INT64_MIN,    1024, std::string(100000, 'x')};
     int refused = 0;

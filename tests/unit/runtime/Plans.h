@@ -42,6 +42,24 @@ inline Json scalePlan(const std::string& target = "$TARGET", const std::string& 
           {"near_misses", Json::array()}};
 }
 
+// y[a, b, 8] = the rows of x[v, 8] by the numbers i[a, b]
+inline Json gatherPlan(const std::string& index = "i64") {
+  Json plan = scalePlan();
+  plan["name"] = "gather";
+  plan["values"] = {
+      {{"name", "x"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"v", 8}}},
+      {{"name", "i"}, {"kind", "input"}, {"dtype", index}, {"dims", {"a", "b"}}},
+      {{"name", "y"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"a", "b", 8}}},
+      {{"name", "i.1"}, {"kind", "view"}, {"dtype", index}, {"dims", {"a", "b", 1}}, {"of", 1}, {"view", "reshape"}}};
+  Json& step = plan["steps"][0];
+  step["name"] = "gather";
+  step["entries"] = {{"vector", "gather_vector"}, {"scalar", "gather_scalar"}, {"fold", ""}};
+  step["operands"] = {{{"value", 0}, {"kind", "gathered"}, {"dtype", "f32"}, {"output", false}, {"rows", 1}},
+                      {{"value", 3}, {"kind", "row"}, {"dtype", index}, {"output", false}},
+                      {{"value", 2}, {"kind", "tile"}, {"dtype", "f32"}, {"output", true}}};
+  return plan;
+}
+
 // t = x * weight (a buffer); total[8] = sum over rows of t
 inline Json sumPlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
   Json plan = scalePlan(target, spec);

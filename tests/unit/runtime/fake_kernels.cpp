@@ -6,14 +6,14 @@ using cermet::RowArguments;
 namespace {
 
 // The address of a row, as the contract of RowArguments says.
-float* rowOf(const RowArguments* arguments, int operand, int64_t row) {
-  auto* base = reinterpret_cast<float*>(arguments->operand[operand].base);
+float* rowOf(const RowArguments* arguments, int operand, int64_t row, int64_t elementBytes = sizeof(float)) {
+  char* base = arguments->operand[operand].base;
   for (int64_t position = cermet::kMaxRowExtents - 1; position >= cermet::kMaxRowExtents - arguments->rowRank;
        --position) {
-    base += (row % arguments->extent[position]) * arguments->operand[operand].stride[position];
+    base += (row % arguments->extent[position]) * arguments->operand[operand].stride[position] * elementBytes;
     row /= arguments->extent[position];
   }
-  return base;
+  return reinterpret_cast<float*>(base);
 }
 
 constexpr int64_t kColumns = 8;
@@ -31,6 +31,24 @@ EXPORT void scale_vector(const RowArguments* arguments, int64_t begin, int64_t e
 }
 EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
   scale_vector(arguments, begin, end, part);
+}
+
+// y = the rows of x by their numbers, -1 where there is none; negated in the scalar entry, which so shows
+EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t) {
+  const cermet::RowOperand& source = arguments->operand[0];
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t number = *reinterpret_cast<int64_t*>(rowOf(arguments, 1, row, sizeof(int64_t)));
+    const bool exists = number >= 0 && number < source.stride[cermet::kGatheredRows];
+    for (int64_t column = 0; column < kColumns; ++column)
+      rowOf(arguments, 2, row)[column] =
+          exists ? reinterpret_cast<float*>(source.base)[number * source.stride[cermet::kGatheredStride] + column] : -1;
+  }
+}
+EXPORT void gather_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+  gather_vector(arguments, begin, end, part);
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t column = 0; column < kColumns; ++column)
+      rowOf(arguments, 2, row)[column] *= -1;
 }
 
 // out[8] = sum over rows of x

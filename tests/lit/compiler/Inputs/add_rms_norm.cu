@@ -33,6 +33,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -105,8 +106,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.residual_1;
@@ -126,9 +128,9 @@ struct Program {
     row.v10 = inverse_sqrt(row.v9);
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.x_0;
     const float v1 = element.residual_1;
     const float v2 = element.weight_2;
@@ -189,6 +191,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -262,8 +265,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.residual_1;
@@ -283,9 +287,9 @@ struct Program {
     row.v10 = inverse_sqrt(row.v9);
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.x_0;
     const float v1 = element.residual_1;
     const float v2 = element.weight_2;
@@ -360,6 +364,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -446,8 +451,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.weight_0;
       const float v1 = element.output1_1;
@@ -468,9 +474,9 @@ struct Program {
     row.v20 = 0x1p+1f * row.v18;
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.weight_0;
     const float v1 = element.output1_1;
     const float v3 = element.grad_0_3;

@@ -20,6 +20,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];
@@ -77,9 +78,9 @@ struct Program {
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.gate_0;
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
@@ -120,6 +121,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];
@@ -177,9 +179,9 @@ struct Program {
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.gate_0;
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
@@ -234,6 +236,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
     Vector<bf16, V> gate_0[N];
@@ -300,9 +303,9 @@ struct Program {
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.gate_0;
     const float v1 = element.up_1;
     const float v2 = element.grad_0_2;

@@ -28,6 +28,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -91,8 +92,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v2 = v0 * v0;
@@ -110,9 +112,9 @@ struct Program {
     row.v8 = inverse_sqrt(row.v7);
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.x_0;
     const float v1 = element.weight_1;
     const float v9 = v0 * row.v8;
@@ -164,6 +166,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -228,8 +231,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v2 = v0 * v0;
@@ -247,9 +251,9 @@ struct Program {
     row.v8 = inverse_sqrt(row.v7);
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.x_0;
     const float v1 = element.weight_1;
     const float v9 = v0 * row.v8;
@@ -317,6 +321,7 @@ struct Program {
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false;
+  static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -396,8 +401,9 @@ struct Program {
   }
   template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
   }
-  template <int S, int Count>
-  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count]) {
+  template <int S, int Count, class Kept>
+  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
+                            Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.weight_1;
@@ -418,9 +424,9 @@ struct Program {
     row.v19 = 0x1p+1f * row.v17;
     }
   }
-  template <class Stores, int Sums, int Slots>
+  template <class Stores, int Sums, int Slots, class Kept>
   static DEVICE void emit(const Element& element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],
-                          int i, int slot) {
+                          int i, int slot, const Kept& kept, int keptSlot) {
     const float v0 = element.x_0;
     const float v1 = element.weight_1;
     const float v3 = element.grad_0_3;
