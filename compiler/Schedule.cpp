@@ -29,8 +29,11 @@ constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMostPersistentThreads = 512;
-constexpr double kMostIdle = 0.15; // of a row's threads in its last vectors
-constexpr int kMostFittedVectors = 6;
+constexpr double kMostIdle = 0.15;         // of a row's threads in its last vectors
+constexpr int kMostFittedElements = 24;    // of a thread, where fewer threads share a row than the ladder says
+constexpr int kMostWarpRegisters = 48;     // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kOtherRegisters = 28;        // of a thread
+constexpr int kMostPackedRegisters = 64;   // where a block has few threads, which then have many registers
 
 // Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
 struct SharedMemory {
@@ -70,28 +73,43 @@ int64_t divideUp(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-// Threads of a row that its columns leave idle in the last vectors are better spent on another row; and a row that is
-// too long for a group's registers gets more threads while there are more.
+// Bytes that a thread keeps packed for each of its elements: tiles, and columns where rows of a block share them not.
+int keptBytes(const RowProgram& program, bool withColumns) {
+  int bytes = 0;
+  for (const Operand& operand : program.operands)
+    if (!operand.isOutput && (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered || (withColumns && operand.kind == OperandKind::Column)))
+      bytes += byteSize(operand.dtype);
+  return bytes;
+}
+
+// A row's group as the ladder has it, made to fit: no more threads than columns keep busy, a warp of its own where a
+// warp's registers hold a row that meets several barriers, and no promise of more blocks than registers allow.
 void fitRow(const RowProgram& program, Schedule& schedule) {
-  const auto vectors = [&](int threads) { return divideUp(program.columns, int64_t(threads) * schedule.vector); };
-  const auto idle = [&](int threads) {
-    const int64_t covered = vectors(threads) * threads * schedule.vector;
-    return double(covered - program.columns) / double(covered);
+  const auto elements = [&](int threads) {
+    return divideUp(program.columns, int64_t(threads) * schedule.vector) * schedule.vector;
   };
-  if (idle(schedule.threadsPerRow) > kMostIdle)
-    for (int threads = schedule.threadsPerRow / 2; threads >= 32 && vectors(threads) <= kMostFittedVectors; threads /= 2)
-      if (idle(threads) <= kMostIdle) {
+  const auto idle = [&](int threads) {
+    return 1 - double(program.columns) / double(elements(threads) * threads);
+  };
+  // Values that a later stage reads again are kept too (EmitCuda), about one for each element.
+  const bool keeps = program.stages() > 2;
+  const auto registers = [&](int threads, bool withColumns) {
+    return elements(threads) * keptBytes(program, withColumns) / 4 + (keeps && elements(threads) <= 32 ? elements(threads) : 0);
+  };
+  const int given = schedule.threadsPerRow;
+  if (keeps && registers(32, true) <= kMostWarpRegisters)
+    schedule.threadsPerRow = std::min(given, 32);
+  else if (idle(given) > kMostIdle || keeps)
+    for (int threads = given / 2; threads >= 64 && elements(threads) <= kMostFittedElements; threads /= 2)
+      if (idle(threads) <= kMostIdle)
         schedule.threadsPerRow = threads;
-        break;
-      }
-  while (schedule.threadsPerRow < 1024 &&
-         vectors(schedule.threadsPerRow) * schedule.vector > kMostElementsPerThread / 2 &&
-         vectors(schedule.threadsPerRow) * schedule.threadsPerRow * schedule.vector > 16384)
-    schedule.threadsPerRow *= 2;
-  if (schedule.threadsPerRow > schedule.threads) {
-    schedule.threads = schedule.threadsPerRow;
-    schedule.residentBlocks = 1;
+  if (schedule.threadsPerRow != given) {
+    schedule.residentBlocks *= schedule.threads;
+    schedule.threads = schedule.threadsPerRow < 64 ? 128 : schedule.threadsPerRow;
+    schedule.residentBlocks = std::max(schedule.residentBlocks / schedule.threads, 1);
   }
+  const int64_t needed = (registers(schedule.threadsPerRow, true) + kOtherRegisters + 7) / 8 * 8;
+  schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
 }
 
 } // namespace
@@ -157,7 +175,11 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   }
 
   int64_t vectors = divideUp(program.columns, int64_t(schedule.threadsPerRow) * schedule.vector);
-  if (vectors * schedule.vector > kMostElementsPerThread) {
+  const int64_t elements = vectors * schedule.vector;
+  const bool fits = program.accumulates() || schedule.threads > 256
+                        ? elements <= kMostElementsPerThread
+                        : elements * tileBytes <= 4 * kMostPackedRegisters && elements <= 2 * kMostElementsPerThread;
+  if (!fits) {
     // Too long for registers: the whole block walks the row again for every stage.
     schedule.threads = schedule.threadsPerRow = program.accumulates() ? 512 : 1024;
     schedule.residentBlocks = 1;
