@@ -40,6 +40,19 @@ def step(result: dict) -> str:
     return table(["contender", "step", "peak memory", "first step", "loss", f"GPU ms: {' / '.join(kinds)}"], rows)
 
 
+def graphs(result: dict) -> str:
+    rows = [[f"{case['graph']} {direction}", str(case[direction]["steps"]),
+             f"{case[direction]['cermet']['us']:.1f} · {case[direction]['fraction']:.2f}",
+             f"{case[direction]['inductor']['us']:.1f} · {case[direction]['inductor_fraction']:.2f}"]
+            for case in result["cases"] if "failed" not in case for direction in ("forward", "backward")]
+    return table(["graph", "kernels", "cermet", "inductor"], rows)
+
+
+def warm(result: dict) -> str:
+    return (f"From text to a launched kernel in a new process with a warm cache: {result['without_driver']['median_ms']:.1f} ms, "
+            f"and {result['driver']['median_ms']:.0f} ms for the driver's own start.")
+
+
 def launch(result: dict) -> str:
     bare = result.get("cuLaunchKernel")
     text = f"cermet_launch {result['cermet_launch']['median_ns']:.0f} ns"
@@ -55,7 +68,7 @@ def main() -> None:
         print(f"{where.get('gpu')}, driver {where.get('driver')}, torch {where.get('torch')}, "
               f"commit {where.get('commit')}, {where.get('time')} ({path.name})\n")
         sections = loaded.get("sections") or {loaded["benchmark"]: {"result": loaded}}
-        for name, render in (("kernels", kernels), ("step", step), ("launch", launch)):
+        for name, render in (("kernels", kernels), ("graphs", graphs), ("step", step), ("launch", launch), ("warm", warm)):
             if "result" in sections.get(name, {}):
                 print(render(sections[name]["result"]) + "\n")
 

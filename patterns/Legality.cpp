@@ -64,6 +64,9 @@ static Violation unsupported(const Pattern& pattern, const Rewrite& rewrite) {
     bool column = type.getRank() == 1 && value != rewrite.operands.front();
     if (!column && (type.getRank() < 2 || type.getRank() > 5))
       return fmt::format("{} has rank {}, expected 2 to 5", role, type.getRank());
+    if (type.isDynamicDim(type.getRank() - 1))
+      return fmt::format("the last dimension of {} is the symbol {}, expected a number", role,
+                         ir::shapeText(ir::dimensions(type).back()));
     auto argument = dyn_cast<BlockArgument>(value);
     auto function = argument ? dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp()) : func::FuncOp();
     if (!function)

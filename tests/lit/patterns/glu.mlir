@@ -370,3 +370,12 @@ func.func @gelu_read_elsewhere(%both: !packed) -> (!x, !x) {
   %z = cermet.neg %act : !x loc("neg_1")
   return %y, %z : !x, !x
 }
+
+// CHECK-LABEL: func.func @symbolic_columns(
+// CHECK-NOT: cermet.glu
+// MISS: near miss of glu at mul_1: the last dimension of gate is the symbol n, expected a number{{$}}
+func.func @symbolic_columns(%gate: tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>>, %up: tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>>) -> tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>> {
+  %act = cermet.silu %gate : tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>> loc("silu_1")
+  %y = cermet.mul %act, %up : tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>> loc("mul_1")
+  return %y : tensor<?x?xbf16, #cermet.symbols<["r0", "n"]>>
+}
