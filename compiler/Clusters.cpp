@@ -1,4 +1,5 @@
 #include "compiler/Clusters.h"
+#include "compiler/PlanValues.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "llvm/ADT/SetVector.h"
@@ -48,7 +49,8 @@ private:
 
   bool repeats(Operation* op) const { return isRepeated(op) && !storedOnes.contains(op); }
 
-  //===--- One group's kernel ----------------------------------------------------------------------------------------===//
+  //===--- One group's kernel
+  //----------------------------------------------------------------------------------------===//
 
   // Whether a user reads the value from memory.
   bool readsMemory(Operation* user) const {
@@ -108,7 +110,8 @@ private:
     return reason;
   }
 
-  //===--- Which groups there are ------------------------------------------------------------------------------------===//
+  //===--- Which groups there are
+  //------------------------------------------------------------------------------------===//
 
   int startGroup(Operation* op) {
     Group group;
@@ -123,7 +126,8 @@ private:
     return groupOf[op];
   }
 
-  // A sum over rows that only a broadcast has needs that broadcast in memory: a launch counts the rows of what it reads.
+  // A sum over rows that only a broadcast has needs that broadcast in memory: a launch counts the rows of what it
+  // reads.
   bool storeSummed(Operation* op) {
     Operation* summed = isa<ir::SumRowsOp>(op) ? op->getOperand(0).getDefiningOp() : nullptr;
     if (!summed || !repeats(summed))
@@ -270,7 +274,8 @@ private:
     return false;
   }
 
-  //===--- Their order -----------------------------------------------------------------------------------------------===//
+  //===--- Their order
+  //-----------------------------------------------------------------------------------------------===//
 
   // A kernel repeats a repeated operation even where that is stored, too, but for reading a view of it.
   void addNeeded(Value value, int self, bool readsStored, Members& needed) const {
@@ -331,6 +336,9 @@ bool isUnitStride(Value value) {
   if (auto transpose = dyn_cast<ir::TransposeOp>(op))
     return transpose.getPermutation().back() == int64_t(transpose.getPermutation().size()) - 1 &&
            isUnitStride(transpose.getOperand());
+  // A last dimension of 1 that a reshape drops leaves the stride of the one before it.
+  if (isa<ir::ReshapeOp>(op) && !isDense(op->getOperand(0)) && typeOf(op->getOperand(0)).getShape().back() == 1)
+    return false;
   return isView(op) ? isUnitStride(op->getOperand(0)) : true;
 }
 

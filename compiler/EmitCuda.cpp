@@ -21,8 +21,8 @@ void ProgramText::constants() {
   const bool grouped = program.accumulates() && schedule.threadsPerRow < schedule.threads;
   line(fmt::format("  template <int V> static constexpr bool kCached = V == {} ? {} : {};", schedule.vector,
                    cover >= program.columns, grouped));
-  line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};", values.stageCount(),
-                   most, operands(OperandKind::Column, true).size()));
+  line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};",
+                   values.stageCount(), most, operands(OperandKind::Column, true).size()));
   line(fmt::format("  static constexpr bool kCompensated = {};", compensated()));
   line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
@@ -163,7 +163,8 @@ std::string ProgramText::text() {
   if (entries.scalar != entries.vector)
     kernel(entries.scalar, 1);
   if (!entries.fold.empty())
-    line(fmt::format("KERNEL({}, 1, {}, Program::Arguments, fold_kernel<Program>)", kFoldColumns * kFoldSlices, entries.fold));
+    line(fmt::format("KERNEL({}, 1, {}, Program::Arguments, fold_kernel<Program>)", kFoldColumns * kFoldSlices,
+                     entries.fold));
   return out;
 }
 

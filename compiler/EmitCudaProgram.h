@@ -56,8 +56,7 @@ private:
   // A sum over rows that is stored in f32 shows what thousands of additions lose; one rounded to sixteen bits does not.
   bool compensated() const {
     const std::vector<int> columns = operands(OperandKind::Column, true);
-    return std::any_of(columns.begin(), columns.end(),
-                       [&](int i) { return program.operands[i].dtype == DType::F32; });
+    return std::any_of(columns.begin(), columns.end(), [&](int i) { return program.operands[i].dtype == DType::F32; });
   }
   // Column outputs in the order of their operands; an accumulator is numbered by that.
   int accumulatorOf(int operand) const {

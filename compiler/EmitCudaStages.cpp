@@ -52,8 +52,8 @@ void ProgramText::elements() {
   std::string members;
   for (int i : packedInputs()) {
     const bool isTile = values.isTile(i);
-    const std::string packed = fmt::format("{}.{}[{}].at[i]", isTile ? "tiles" : "columns", field(i),
-                                           isTile ? "tileSlot" : "columnSlot");
+    const std::string packed =
+        fmt::format("{}.{}[{}].at[i]", isTile ? "tiles" : "columns", field(i), isTile ? "tileSlot" : "columnSlot");
     members += (members.empty() ? "" : ", ") + ProgramValues::fromMemory(program.operands[i].dtype, packed);
   }
   if (readsColumnIndex())
@@ -76,9 +76,9 @@ std::string ProgramText::rowValues(int level) const {
       const std::string offset = hasOffset(operand) ? "offsets." + field(instruction.operand) : "0";
       const std::string packed = fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, {}).at[0]",
                                              deviceType(operand.dtype), instruction.operand, offset);
-      result += fmt::format("    row.v{} = {};\n", i,
-                            operand.kind == OperandKind::Index ? offset
-                                                               : ProgramValues::fromMemory(operand.dtype, packed));
+      result +=
+          fmt::format("    row.v{} = {};\n", i,
+                      operand.kind == OperandKind::Index ? offset : ProgramValues::fromMemory(operand.dtype, packed));
       continue;
     }
     Needed needed(program.instructions.size());
@@ -106,8 +106,8 @@ void ProgramText::reductions() {
     const std::vector<int> reductions = reductionsOf(stage);
     const Needed needed = neededBy(stage);
     std::string beginStage, combineStage;
-    reduce += fmt::format("    if constexpr (S == {}) {{\n{}", stage,
-                          values.statements(needed, "      ", keeping, stage));
+    reduce +=
+        fmt::format("    if constexpr (S == {}) {{\n{}", stage, values.statements(needed, "      ", keeping, stage));
     finish += fmt::format("    if constexpr (S == {}) {{\n", stage);
     for (size_t n = 0; n < reductions.size(); ++n) {
       const Instruction& reduction = program.instructions[reductions[n]];
@@ -118,14 +118,12 @@ void ProgramText::reductions() {
         const bool isMax = reduction.opcode == Opcode::ReduceMax;
         const char* function = isMax ? "maximum" : "minimum";
         reduce += fmt::format("      sums[{0}] = {1}(sums[{0}], {2});\n", n, function, value);
-        beginStage +=
-            fmt::format("      sums[{}] = float_from_bits({}u);\n", n, isMax ? "0xff800000" : "0x7f800000");
+        beginStage += fmt::format("      sums[{}] = float_from_bits({}u);\n", n, isMax ? "0xff800000" : "0x7f800000");
         combineStage += fmt::format("      if (n == {})\n        return {}(a, b);\n", n, function);
       }
-      finish += reduction.type == DType::F32
-                    ? fmt::format("      row.v{} = sums[{}];\n", reductions[n], n)
-                    : fmt::format("      row.v{} = round_to<{}>(sums[{}]);\n", reductions[n],
-                                  deviceType(reduction.type), n);
+      finish += reduction.type == DType::F32 ? fmt::format("      row.v{} = sums[{}];\n", reductions[n], n)
+                                             : fmt::format("      row.v{} = round_to<{}>(sums[{}]);\n", reductions[n],
+                                                           deviceType(reduction.type), n);
     }
     reduce += "    }\n";
     finish += rowValues(stage + 1) + "    }\n";
@@ -156,8 +154,8 @@ void ProgramText::stores() {
     const int value = instruction.inputs[0];
     if (instruction.opcode == Opcode::AccumulateRows) {
       const int accumulator = accumulatorOf(instruction.operand);
-      tileStores +=
-          compensated() ? fmt::format("    add_compensated(accumulators[{0}][slot], accumulators[kAccumulators + "
+      tileStores += compensated()
+                        ? fmt::format("    add_compensated(accumulators[{0}][slot], accumulators[kAccumulators + "
                                       "{0}][slot], {1});\n",
                                       accumulator, values.use(value))
                         : fmt::format("    accumulators[{}][slot] += {};\n", accumulator, values.use(value));
@@ -173,8 +171,7 @@ void ProgramText::stores() {
       rowStores += fmt::format("    {{\n{}      store_vector<{}, 1>(arguments.operand[{}].base, offsets.{}, "
                                "{{{}}});\n    }}\n",
                                values.statements(local, "      "), deviceType(operand.dtype), instruction.operand,
-                               field(instruction.operand),
-                               ProgramValues::toMemory(operand.dtype, values.use(value)));
+                               field(instruction.operand), ProgramValues::toMemory(operand.dtype, values.use(value)));
     }
   }
   line("  template <class Stores, int Sums, int Slots, class Kept>\n  static DEVICE void emit(const Element& "

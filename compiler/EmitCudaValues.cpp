@@ -258,12 +258,14 @@ std::string ProgramValues::statements(const Needed& needed, const char* indent, 
     const Instruction& instruction = program.instructions[i];
     if (!needed[i] || instruction.opcode == Opcode::Constant)
       continue;
-    const size_t place = std::find(keeping.kept.begin(), keeping.kept.end(), static_cast<int>(i)) - keeping.kept.begin();
+    const size_t place =
+        std::find(keeping.kept.begin(), keeping.kept.end(), static_cast<int>(i)) - keeping.kept.begin();
     const bool isKept = place < keeping.kept.size();
     if (isKept && keeping.stages[place] < stage) {
-      result += fmt::format("{0}float v{1};\n{0}if constexpr (Kept::kIsUsed)\n{0}  v{1} = kept.at[{2}][keptSlot];\n{0}else\n"
-                            "{0}  v{1} = {3};\n",
-                            indent, i, place, rounded(i));
+      result +=
+          fmt::format("{0}float v{1};\n{0}if constexpr (Kept::kIsUsed)\n{0}  v{1} = kept.at[{2}][keptSlot];\n{0}else\n"
+                      "{0}  v{1} = {3};\n",
+                      indent, i, place, rounded(i));
       continue;
     }
     result += fmt::format("{}const {} v{} = {};\n", indent, valueType(instruction.type), i, rounded(i));

@@ -145,9 +145,9 @@ Value HostMath::truncated(Value x, DType to) {
   return round(width == 64 ? whole : ExtSIOp::create(builder, wide, whole), to);
 }
 
-// Up to 24 bits an f32 holds what it is given, and f16 and the types of eight bits have no larger number. A bf16 has, and
-// rounding to f32 first would round twice: an f64 (exact up to 53 bits) whose last bits are one sticky bit rounds to bf16
-// as it would itself.
+// Up to 24 bits an f32 holds what it is given, and f16 and the types of eight bits have no larger number. A bf16 has,
+// and rounding to f32 first would round twice: an f64 (exact up to 53 bits) whose last bits are one sticky bit rounds
+// to bf16 as it would itself.
 Value HostMath::rounded(Value whole, DType from, DType to) {
   Type reals = withElement(whole.getType(), builder.getF32Type());
   if (from != DType::I64)

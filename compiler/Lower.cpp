@@ -176,7 +176,8 @@ private:
            std::equal(shape.begin(), shape.end() - 1, tile.begin());
   }
 
-  // The space of a value whose shape extends to the tile's; a value that is the same for some rows is computed for each.
+  // The space of a value whose shape extends to the tile's; a value that is the same for some rows is computed for
+  // each.
   std::optional<Space> classify(const ir::Dimensions& shape) const {
     if (shape == tile)
       return Space::Element;
@@ -216,8 +217,8 @@ private:
     // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
     for (size_t i = 0; i < program.instructions.size(); ++i) {
       const Instruction& other = program.instructions[i];
-      if (other.opcode == opcode && other.type == type && other.space == space && std::ranges::equal(other.inputs, op.inputs) &&
-          other.operand == operand &&
+      if (other.opcode == opcode && other.type == type && other.space == space &&
+          std::ranges::equal(other.inputs, op.inputs) && other.operand == operand &&
           std::bit_cast<uint64_t>(other.constant) == std::bit_cast<uint64_t>(constant))
         return static_cast<int>(i);
     }
@@ -342,13 +343,13 @@ private:
     }
     if (auto iota = llvm::dyn_cast<ir::IotaOp>(op)) {
       std::optional<int> extent = rowExtentOf(iota);
-      bool isColumn = iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
+      bool isColumn =
+          iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
       int index = extent     ? indices.lookup(*extent)
                   : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {})
                              : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
-      values[result] = type == DType::I64
-                           ? index
-                           : emit(Opcode::Cast, type, program.instructions[index].space, {index});
+      values[result] =
+          type == DType::I64 ? index : emit(Opcode::Cast, type, program.instructions[index].space, {index});
       return "";
     }
     if (std::optional<Opcode> opcode = reduction(op)) {
@@ -410,17 +411,18 @@ private:
   bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
-  llvm::DenseMap<Value, int> values; // instruction
-  std::bitset<kMaxRank> carried;     // row dimensions of the tile that an operand has
-  llvm::DenseMap<int, int> indices;  // row extent to the load of its index
+  llvm::DenseMap<Value, int> values;     // instruction
+  std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
+  llvm::DenseMap<int, int> indices;      // row extent to the load of its index
   llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
-  llvm::DenseMap<Value, int> sums;   // of sum_rows and its casts: the instruction that is summed
+  llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
   std::set<std::string> names;
 };
 
 } // namespace
 
-std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided, LoweredFunction& lowered) {
+std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered) {
   LoweredFunction result;
   std::string reason = Lowering(function, strided, result).run();
   if (reason.empty())

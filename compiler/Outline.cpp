@@ -80,8 +80,8 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
   step.module = ir::createGraph(*context);
   SmallVector<Type> types(ValueRange(step.operands).getTypes()), resultTypes(ValueRange(step.results).getTypes());
   builder.setInsertionPointToEnd(step.module->getBody());
-  auto function = func::FuncOp::create(builder, builder.getUnknownLoc(), nameOf(ops),
-                                       builder.getFunctionType(types, resultTypes));
+  auto function =
+      func::FuncOp::create(builder, builder.getUnknownLoc(), nameOf(ops), builder.getFunctionType(types, resultTypes));
   Block* body = function.addEntryBlock();
   for (BlockArgument argument : body->getArguments())
     argument.setLoc(NameLoc::get(builder.getStringAttr("operand" + Twine(argument.getArgNumber()))));

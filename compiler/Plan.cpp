@@ -106,7 +106,8 @@ private:
     for (Group& group : groups)
       step(group);
     for (mlir::OpOperand& result : terminator()->getOpOperands())
-      if (int to = outputs[result.getOperandNumber()]; places.lookup(result.get()) != to || !places.contains(result.get()))
+      if (int to = outputs[result.getOperandNumber()];
+          places.lookup(result.get()) != to || !places.contains(result.get()))
         copy(result.get(), to);
   }
 
@@ -121,9 +122,10 @@ private:
       starts[dim] += type.getShape()[dim];
       Operation* op = part.getDefiningOp();
       bool isComputed = llvm::isa_and_nonnull<ir::ConcatOp>(op) || llvm::any_of(groups, [&](const Group& group) {
-        return group.isKernel && llvm::is_contained(group.outlined.results, part);
-      });
-      if (isComputed)
+                          return group.isKernel && llvm::is_contained(group.outlined.results, part);
+                        });
+      // A view of it expects it whole.
+      if (isComputed && llvm::none_of(part.getUsers(), isView))
         places.try_emplace(part, parts[concat].back());
     }
   }
@@ -144,12 +146,9 @@ private:
     for (mlir::NamedAttribute attribute : op->getAttrDictionary())
       attributes[attribute.getName().str()] = attributeValue(attribute.getValue());
     SmallVector<int> operands = stored(op->getOperands()), results = stored(op->getResults());
-    Json external{{"kind", "external"},
-                  {"op", op->getName().getStringRef().str()},
-                  {"attributes", attributes},
-                  {"operands", operands},
-                  {"results", results},
-                  {"line", ir::textLine(op->getLoc())}};
+    Json external{{"kind", "external"},       {"op", op->getName().getStringRef().str()},
+                  {"attributes", attributes}, {"operands", operands},
+                  {"results", results},       {"line", ir::textLine(op->getLoc())}};
     if (!group.reason.empty())
       external["reason"] = group.reason;
     steps.push_back(std::move(external));
@@ -272,10 +271,10 @@ private:
   const std::string& target;
   Json steps = Json::array();
   PlanValues values;
-  SmallVector<int> outputs;                                  // by position
-  llvm::DenseMap<Value, int> places;                         // values of the plan
-  llvm::DenseMap<Operation*, SmallVector<int>> parts;        // of a concat, by operand
-  llvm::DenseMap<Value, int> denseCopies;                    // of values that a reshape cannot be a view of
+  SmallVector<int> outputs;                           // by position
+  llvm::DenseMap<Value, int> places;                  // values of the plan
+  llvm::DenseMap<Operation*, SmallVector<int>> parts; // of a concat, by operand
+  llvm::DenseMap<Value, int> denseCopies;             // of values that a reshape cannot be a view of
 };
 
 // Small operations in place of fused ones, which stay the name of what they become. One of a type that no kernel has
@@ -284,9 +283,7 @@ void decompose(mlir::func::FuncOp function) {
   auto isKernelOperation = [](Operation* op) {
     return llvm::all_of(op->getOperandTypes(), hasKernelType) && llvm::all_of(op->getResultTypes(), hasKernelType);
   };
-  function.walk([](ir::DecomposableOpInterface op) {
-    op->setLoc(partOf(op->getName().stripDialect(), op->getLoc()));
-  });
+  function.walk([](ir::DecomposableOpInterface op) { op->setLoc(partOf(op->getName().stripDialect(), op->getLoc())); });
   ir::decomposeFused(function, isKernelOperation);
   ir::simplify(function);
   ir::sinkReshapes(function);

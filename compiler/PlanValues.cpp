@@ -35,7 +35,8 @@ PlanValues::Json dimensionsOf(Type type) {
   return result;
 }
 
-// Whether the value lies in memory without a gap, in order. An argument does unless its strides say otherwise.
+} // namespace
+
 bool isDense(Value value) {
   auto type = cast<RankedTensorType>(value.getType());
   if (auto argument = dyn_cast<BlockArgument>(value)) {
@@ -56,8 +57,6 @@ bool isDense(Value value) {
     return isReshapeView(op) ? isDense(op->getOperand(0)) : true;
   return !isa<ir::TransposeOp, ir::SliceOp>(op);
 }
-
-} // namespace
 
 bool isReshapeView(Operation* reshape) {
   Value source = reshape->getOperand(0);

@@ -1,7 +1,7 @@
 // A plan's values while it is being made: inputs, outputs, buffers, and views of any of them.
 #pragma once
-#include "llvm/ADT/DenseMap.h"
 #include "mlir/IR/Value.h"
+#include "llvm/ADT/DenseMap.h"
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -41,6 +41,9 @@ private:
   std::string message;
   int buffers = 0, views = 0;
 };
+
+// Whether a stored value lies in memory without a gap, in order. An argument does unless its strides say otherwise.
+bool isDense(mlir::Value value);
 
 // Whether a reshape can be a view of its operand whatever that is called with: the operand is dense, or the result only
 // splits its dimensions.

@@ -16,24 +16,25 @@ constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1
                                   {2048, 64, 128, 8},   {4096, 128, 128, 10}, {8192, 128, 128, 6},
                                   {16384, 128, 128, 4}, {32768, 256, 256, 2}, {65536, 256, 256, 2}};
 
-// Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds them.
-// Longer rows leave one block a multiprocessor. (bench/results/h200-2026-11-21-persistent.json has what was tried.)
+// Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds
+// them. Longer rows leave one block a multiprocessor. (bench/results/h200-2026-11-21-persistent.json has what was
+// tried.)
 struct PersistentStep {
   int64_t rowBytes;
   int threads, blocksPerSm, stages;
 };
-constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 4, 2},  {12288, 128, 3, 2},
-                                                {16384, 256, 2, 2}, {24576, 512, 2, 2}, {32768, 512, 1, 3},
+constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 4, 2},     {12288, 128, 3, 2},
+                                                {16384, 256, 2, 2}, {24576, 512, 2, 2},    {32768, 512, 1, 3},
                                                 {98304, 256, 1, 2}, {INT64_MAX, 512, 1, 2}};
 
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMostPersistentThreads = 512;
-constexpr double kMostIdle = 0.15;         // of a row's threads in its last vectors
-constexpr int kMostFittedElements = 24;    // of a thread, where fewer threads share a row than the ladder says
-constexpr int kMostWarpRegisters = 48;     // of a thread for packed and kept values of a row that a warp has alone
-constexpr int kOtherRegisters = 28;        // of a thread
-constexpr int kMostPackedRegisters = 64;   // where a block has few threads, which then have many registers
+constexpr double kMostIdle = 0.15;       // of a row's threads in its last vectors
+constexpr int kMostFittedElements = 24;  // of a thread, where fewer threads share a row than the ladder says
+constexpr int kMostWarpRegisters = 48;   // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kOtherRegisters = 28;      // of a thread
+constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
 
 // Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
 struct SharedMemory {
@@ -77,7 +78,8 @@ int64_t divideUp(int64_t a, int64_t b) {
 int keptBytes(const RowProgram& program, bool withColumns) {
   int bytes = 0;
   for (const Operand& operand : program.operands)
-    if (!operand.isOutput && (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered || (withColumns && operand.kind == OperandKind::Column)))
+    if (!operand.isOutput && (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered ||
+                              (withColumns && operand.kind == OperandKind::Column)))
       bytes += byteSize(operand.dtype);
   return bytes;
 }
@@ -88,13 +90,12 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
   const auto elements = [&](int threads) {
     return divideUp(program.columns, int64_t(threads) * schedule.vector) * schedule.vector;
   };
-  const auto idle = [&](int threads) {
-    return 1 - double(program.columns) / double(elements(threads) * threads);
-  };
+  const auto idle = [&](int threads) { return 1 - double(program.columns) / double(elements(threads) * threads); };
   // Values that a later stage reads again are kept too (EmitCuda), about one for each element.
   const bool keeps = program.stages() > 2;
   const auto registers = [&](int threads, bool withColumns) {
-    return elements(threads) * keptBytes(program, withColumns) / 4 + (keeps && elements(threads) <= 32 ? elements(threads) : 0);
+    return elements(threads) * keptBytes(program, withColumns) / 4 +
+           (keeps && elements(threads) <= 32 ? elements(threads) : 0);
   };
   const int given = schedule.threadsPerRow;
   if (keeps && registers(32, true) <= kMostWarpRegisters)

@@ -103,9 +103,8 @@ LogicalResult GeluOp::interpret(Operands operands, cermet::ir::Array& result) {
 }
 // (1 + tanh(u)) / 2 is 1 / (1 + e^-2u), which keeps its digits there.
 LogicalResult GeluTanhOp::interpret(Operands operands, cermet::ir::Array& result) {
-  return unary(operands, result, [](double x) {
-    return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  });
+  return unary(operands, result,
+               [](double x) { return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); });
 }
 
 LogicalResult CompareOp::interpret(Operands operands, cermet::ir::Array& result) {

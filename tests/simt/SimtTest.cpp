@@ -202,7 +202,8 @@ void check(const std::string& text, const Symbols& symbols, int64_t step = 1) {
     }
 }
 
-//===--- Graphs ------------------------------------------------------------------------------------------------------===//
+//===--- Graphs
+//------------------------------------------------------------------------------------------------------===//
 //-------------------------------------------------------------------------------------------------------//
 
 std::string tile(int64_t columns, const std::string& dtype) {
@@ -355,7 +356,8 @@ TEST(SimtValues, FloatsOfEightBits) {
 // Eight bits with a scale for each row, to bf16 and to eight bits with another scale.
 TEST(SimtValues, RowsAreQuantisedAgain) {
   for (int64_t columns : {24, 100, 1536}) {
-    const std::string f = tile(columns, "f32"), a = tile(columns, "f8E4M3FN"), r = rowOf("f32"), h = tile(columns, "bf16");
+    const std::string f = tile(columns, "f32"), a = tile(columns, "f8E4M3FN"), r = rowOf("f32"),
+                      h = tile(columns, "bf16");
     const std::string text =
         graphOf(fmt::format("(%x: {1}, %y: {3}, %s: {2}) -> ({1}, {2}, {3})", f, a, r, h),
                 fmt::format("%0 = cermet.cast %x : {1} to {0}\n%1 = cermet.broadcast %s : {2} to {0}\n"
@@ -418,10 +420,11 @@ TEST(SimtValues, GatheredRows) {
     check(graphOf(fmt::format("(%x: {0} {{cermet.strides = array<i64: -1, -1>}}, %i: {1}) -> {2}", table, ids, t),
                   body + fmt::format("return %3 : {}\n", t)),
           symbols, 3);
-    check(graphOf(fmt::format("(%x: {0}, %i: {1}, %w: {2}) -> {3}", table, ids, w, t),
-                  body + fmt::format("%4 = cermet.rms_norm %3, %w {{eps = 1.0e-6, round_before_weight}} : {0}, {1} to {0}\n"
-                                     "return %4 : {0}\n",
-                                     t, w)),
+    check(graphOf(
+              fmt::format("(%x: {0}, %i: {1}, %w: {2}) -> {3}", table, ids, w, t),
+              body + fmt::format("%4 = cermet.rms_norm %3, %w {{eps = 1.0e-6, round_before_weight}} : {0}, {1} to {0}\n"
+                                 "return %4 : {0}\n",
+                                 t, w)),
           symbols);
     const std::string summed =
         graphOf(fmt::format("(%x: {0}, %i: {1}, %g: {2}) -> {3}", table, ids, f, sums),

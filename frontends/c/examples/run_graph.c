@@ -132,8 +132,8 @@ static void copy_out(void* to, const void* from, size_t bytes) {
 
 /*===--- Elements ----------------------------------------------------------------------------------------------------*/
 
-static const char* const kTypes[] = {"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1",
-                                     "f8e4m3", "f8e5m2"};
+static const char* const kTypes[] = {"f32", "bf16", "f16", "f64", "i64",    "i32",
+                                     "i16", "i8",   "u8",  "i1",  "f8e4m3", "f8e5m2"};
 static const size_t kBytes[] = {4, 2, 2, 8, 8, 4, 2, 1, 1, 1, 1, 1};
 /* The bits of 1, little-endian, by dtype. */
 static const uint64_t kOnes[] = {0x3f800000, 0x3f80, 0x3c00, 0x3ff0000000000000, 1, 1, 1, 1, 1, 1, 0x38, 0x3c};

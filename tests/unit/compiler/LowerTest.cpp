@@ -269,13 +269,15 @@ TEST_F(LowerTest, SaysWhyThereIsNone) {
     return graph("f", "%a: " + type, type, "    %b = cermet.neg %a : " + type + "\n    return %b : " + type + "\n");
   };
   EXPECT_EQ(reason(graph("f", "", "", "    return\n")), "it returns nothing");
-  EXPECT_EQ(reason(unary(tensor({"r0", "4"}, "f64"))),
-            "a is tensor<?x4xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 "
-            "i16 i8 u8 i1");
+  EXPECT_EQ(
+      reason(unary(tensor({"r0", "4"}, "f64"))),
+      "a is tensor<?x4xf64, #cermet.symbols<[\"r0\"]>>; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 "
+      "i16 i8 u8 i1");
   std::string wide = tensor({"r0", "c"}, "f32"), sums = tensor({"r0", "1"}, "f32");
-  EXPECT_EQ(reason(graph("f", "%a: " + wide, sums,
-                         "    %b = cermet.reduce_sum %a : " + wide + " to " + sums + "\n    return %b : " + sums + "\n")),
-            "the last dimension of [r0, c] is symbolic; a kernel that sums is compiled for a number of columns");
+  EXPECT_EQ(
+      reason(graph("f", "%a: " + wide, sums,
+                   "    %b = cermet.reduce_sum %a : " + wide + " to " + sums + "\n    return %b : " + sums + "\n")),
+      "the last dimension of [r0, c] is symbolic; a kernel that sums is compiled for a number of columns");
 
   std::string t = tensor({"r0", "8"}, "f32"), column = tensor({"8"}, "f32");
   EXPECT_EQ(reason(graph("f", "%a: " + t, column,

@@ -173,8 +173,7 @@ TEST(Plan, WhatNoKernelTakesIsExternalWithTheReason) {
   checkOrder(plan);
   ASSERT_EQ(plan["steps"].size(), 3u);
   EXPECT_EQ(plan["steps"][0]["op"], "cermet.rms_norm");
-  EXPECT_EQ(plan["steps"][0]["reason"],
-            "kernels have no values of f64");
+  EXPECT_EQ(plan["steps"][0]["reason"], "kernels have no values of f64");
   EXPECT_EQ(plan["steps"][1]["op"], "cermet.opaque");
   EXPECT_EQ(plan["steps"][1]["attributes"]["target"], "aten.sort");
   EXPECT_EQ(plan["steps"][1]["attributes"]["dim"], -1);
@@ -257,6 +256,30 @@ TEST(Plan, ManySmallOperationsBecomeAFewKernels) {
   json plan = planOf(graph("long", "%x: " + x + ", %m: " + m, x, body));
   checkOrder(plan);
   EXPECT_EQ(plan["steps"].size(), 3u); // kernels of 512 operations
+}
+
+// What a reshape leaves last has the stride that it had: a dimension of 1 behind it has none of its own.
+TEST(Plan, AReshapeThatDropsALastOneIsReadWithItsStride) {
+  std::string wide = tensor({"r0", "2", "2"}, "f32"), one = tensor({"r0", "2", "1"}, "f32"),
+              x = tensor({"r0", "2"}, "f32");
+  json plan = planOf(graph("f", "%x: " + wide, x,
+                           "    %s = cermet.slice %x [0, 0, 0] : " + wide + " to " + one +
+                               "\n    %y = cermet.reshape %s : " + one + " to " + x + "\n    return %y : " + x + "\n"));
+  checkOrder(plan);
+  EXPECT_EQ(plan["steps"][0]["operands"][0]["strided"], true);
+}
+
+// A part of a concat lies between other parts, where a view of it would not be dense.
+TEST(Plan, WhatIsReshapedIsNotStoredInAConcat) {
+  std::string one = tensor({"3", "1"}, "f32"), x = tensor({"3"}, "f32"), both = tensor({"3", "2"}, "f32");
+  json plan = planOf(graph("f", "%x: " + one, x + ", " + both,
+                           "    %e = cermet.exp %x : " + one + "\n    %y = cermet.reshape %e : " + one + " to " + x +
+                               "\n    %c = cermet.concat %e, %e {dim = 1 : i64} : " + one + ", " + one + " to " + both +
+                               "\n    return %y, %c : " + x + ", " + both + "\n"));
+  checkOrder(plan);
+  for (const json& operand : plan["steps"][0]["operands"])
+    if (operand["output"])
+      EXPECT_EQ(plan["values"][operand["value"].get<int>()]["kind"], "buffer");
 }
 
 } // namespace

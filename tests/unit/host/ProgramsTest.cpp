@@ -11,11 +11,16 @@ struct Case {
   const char* name;
 };
 
-constexpr Case kCases[] = {
-    {rmsNorm, "rms_norm"}, {rmsNormBackward, "rms_norm_backward"},   {addRmsNorm, "add_rms_norm"},
-    {siluGlu, "glu"},      {siluGluBackward, "glu_backward"},        {softmaxSquares, "softmax_squares"},
-    {geluGlu, "gelu_glu"}, {causalLogSoftmax, "causal_log_softmax"}, {everyFunction, "every_function"},
-    {embeddingNorm, "embedding_norm"}};
+constexpr Case kCases[] = {{rmsNorm, "rms_norm"},
+                           {rmsNormBackward, "rms_norm_backward"},
+                           {addRmsNorm, "add_rms_norm"},
+                           {siluGlu, "glu"},
+                           {siluGluBackward, "glu_backward"},
+                           {softmaxSquares, "softmax_squares"},
+                           {geluGlu, "gelu_glu"},
+                           {causalLogSoftmax, "causal_log_softmax"},
+                           {everyFunction, "every_function"},
+                           {embeddingNorm, "embedding_norm"}};
 
 class Programs : public testing::TestWithParam<std::tuple<Case, DType, int64_t>> {};
 

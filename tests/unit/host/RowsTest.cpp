@@ -72,7 +72,8 @@ TEST(Rows, EqualArgumentsGiveEqualBitsOnEveryLevel) {
   std::mt19937 random = freshRandom();
   if (HostKernel::targets().size() < 2)
     GTEST_SKIP() << "this machine runs one micro-architecture level only";
-  for (auto* make : {rmsNorm, rmsNormBackward, siluGluBackward, softmaxSquares, causalLogSoftmax, embeddingNorm, everyFunction})
+  for (auto* make :
+       {rmsNorm, rmsNormBackward, siluGluBackward, softmaxSquares, causalLogSoftmax, embeddingNorm, everyFunction})
     for (DType dtype : {DType::F32, DType::BF16, DType::F16}) {
       RowProgram program = make(1003, dtype);
       Arguments arguments(program, {31}, random);
