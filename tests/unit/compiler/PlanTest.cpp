@@ -278,8 +278,9 @@ TEST(Plan, WhatIsReshapedIsNotStoredInAConcat) {
                                "\n    return %y, %c : " + x + ", " + both + "\n"));
   checkOrder(plan);
   for (const json& operand : plan["steps"][0]["operands"])
-    if (operand["output"])
+    if (operand["output"]) {
       EXPECT_EQ(plan["values"][operand["value"].get<int>()]["kind"], "buffer");
+    }
 }
 
 } // namespace
