@@ -135,6 +135,10 @@ Result<Tensor> makeTensor(const PlanValue& value, const std::vector<int64_t>& sy
 double relativeDistance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0, size = 0;
   for (size_t index = 0; index < a.size(); ++index) {
+    if (a[index] == b[index] || (std::isnan(a[index]) && std::isnan(b[index]))) {
+      size += std::isfinite(b[index]) ? b[index] * b[index] : 0;
+      continue; // infinities and NaN too
+    }
     difference += (a[index] - b[index]) * (a[index] - b[index]);
     size += b[index] * b[index];
   }
