@@ -36,19 +36,22 @@ constexpr int kMostWarpRegisters = 48;   // of a thread for packed and kept valu
 constexpr int kOtherRegisters = 28;      // of a thread
 constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
 
-// Shared memory of a multiprocessor that blocks may use, less 1 KiB that the system keeps for each of up to four.
-struct SharedMemory {
+// What a multiprocessor has, by architecture: shared memory that blocks may use, less 1 KiB that the system keeps for
+// each of up to four; and how many threads and blocks it holds at once (CUDA C++ Programming Guide, Compute
+// Capabilities).
+struct Multiprocessor {
   const char* target;
-  int bytes;
+  int sharedBytes, threads, blocks;
 };
-constexpr SharedMemory kSharedMemory[] = {{"sm_80", 160 * 1024}, {"sm_86", 96 * 1024},   {"sm_89", 96 * 1024},
-                                          {"sm_90", 224 * 1024}, {"sm_100", 224 * 1024}, {"sm_120", 96 * 1024}};
+constexpr Multiprocessor kMultiprocessors[] = {{"sm_80", 160 * 1024, 2048, 32},  {"sm_86", 96 * 1024, 1536, 16},
+                                               {"sm_89", 96 * 1024, 1536, 24},   {"sm_90", 224 * 1024, 2048, 32},
+                                               {"sm_100", 224 * 1024, 2048, 32}, {"sm_120", 96 * 1024, 1536, 24}};
 
-int sharedPerMultiprocessor(const std::string& target) {
-  for (const SharedMemory& entry : kSharedMemory)
+const Multiprocessor& multiprocessorOf(const std::string& target) {
+  for (const Multiprocessor& entry : kMultiprocessors)
     if (target == entry.target)
-      return entry.bytes;
-  return 96 * 1024;
+      return entry;
+  return kMultiprocessors[1]; // the smallest
 }
 
 // Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
@@ -195,7 +198,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   int shared = 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
   if (program.accumulates() && vectors > 0) {
     const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
-    const int budget = sharedPerMultiprocessor(target) / schedule.blocksPerSm;
+    const int budget = multiprocessorOf(target).sharedBytes / schedule.blocksPerSm;
     for (int stages = mostStages; stages >= 2 && schedule.stages == 0; --stages)
       if (!strided && schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
         schedule.stages = stages;
@@ -205,6 +208,9 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       shared = std::max(shared, int(program.columns) * int(sizeof(float)));
   }
   schedule.sharedBytes = shared;
+  const Multiprocessor& multiprocessor = multiprocessorOf(target);
+  schedule.residentBlocks = std::min(
+      {schedule.residentBlocks, std::max(multiprocessor.threads / schedule.threads, 1), multiprocessor.blocks});
   return schedule;
 }
 
