@@ -11,11 +11,15 @@ using namespace mlir;
 namespace cermet {
 namespace {
 
-// Of one row's inputs: above it a thread would hold more than a quarter of its registers in packed inputs.
+// Of one row's inputs: longer ones are not kept on the chip, so a kernel reads them again in every stage.
 constexpr int64_t kMostRowBytes = 128 * 1024;
 
 bool isOwnStep(Operation* op) {
   return isa<ir::ConcatOp, ir::MatmulOp, ir::OpaqueOp>(op);
+}
+
+bool isWalked(const RowProgram& program) {
+  return program.reduces() && program.rowBytes() > kMostRowBytes;
 }
 
 RankedTensorType typeOf(Value value) {
@@ -54,7 +58,7 @@ private:
 
   // Whether a user reads the value from memory.
   bool readsMemory(Operation* user) const {
-    return user == block.getTerminator() || isView(user) || isOwnStep(user) || isa<ir::GatherOp>(user);
+    return user == block.getTerminator() || isView(user) || isOwnStep(user) || isa<ir::GatherOp, ir::ColumnsOp>(user);
   }
 
   // Of a repeated operation: whether it must be stored all the same.
@@ -97,14 +101,9 @@ private:
       if (!hasUnitStride(operand))
         strided.set(index);
     std::string reason = lowerToRowProgram(ir::graphFunction(*group.outlined.module), strided, group.lowered);
-    if (reason.empty() && group.lowered.program.reduces()) {
-      int64_t rowBytes = 0;
-      for (const Operand& operand : group.lowered.program.operands)
-        if (operand.kind == OperandKind::Tile && !operand.isOutput)
-          rowBytes += byteSize(operand.dtype) * group.lowered.program.columns;
-      if (ops.size() > 1 && rowBytes > kMostRowBytes)
-        reason = "a row of its inputs is too long to be kept";
-    }
+    const RowProgram& program = group.lowered.program;
+    if (reason.empty() && ops.size() > 1 && isWalked(program) && program.accumulates())
+      reason = "a row of its inputs is too long to be kept, and so are its sums over rows";
     group.isKernel = reason.empty();
     group.ops = std::move(ops);
     return reason;
@@ -228,7 +227,7 @@ private:
       return false;
     llvm::sort(ops, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
     Group merged;
-    if (!form(merged, std::move(ops)).empty())
+    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members))
       return false;
     int target = *std::min_element(members.begin(), members.end());
     for (int member : members)
@@ -238,6 +237,19 @@ private:
       groupOf[op] = target;
     groups[target] = std::move(merged);
     return true;
+  }
+
+  // What cannot be kept is read once for every stage: together by one kernel if that is no more than by several.
+  bool movesMore(const Group& merged, const Members& members) const {
+    if (!isWalked(merged.lowered.program))
+      return false;
+    int64_t apart = 0;
+    for (int member : members) {
+      if (!groups[member].isKernel)
+        return false;
+      apart += groups[member].lowered.program.walkedBytes();
+    }
+    return merged.lowered.program.walkedBytes() > apart;
   }
 
   // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
@@ -290,7 +302,7 @@ private:
         return;
     }
     for (Value operand : op->getOperands())
-      addNeeded(operand, self, readsStored || isView(op), needed);
+      addNeeded(operand, self, readsStored || isView(op) || isa<ir::ColumnsOp>(op), needed);
   }
 
   std::vector<Group> ordered() {
@@ -344,10 +356,32 @@ bool isUnitStride(Value value) {
 
 } // namespace
 
+// Numbers of columns and what follows from them, such as a mask: computed wherever they are needed.
+static bool isOfIndices(Operation* op) {
+  return isa<ir::ConstantOp, ir::IotaOp>(op) ||
+         ((ir::isElementwise(op) || isa<ir::BroadcastOp>(op)) && llvm::all_of(op->getOperands(), [](Value operand) {
+            return operand.getDefiningOp() && isOfIndices(operand.getDefiningOp());
+          }));
+}
+
+// One number a row, or fewer, computed from what is given without a reduction, such as whether a label counts: a row's
+// kernel can have it again, and what needs it alone must not wait for the rows.
+static bool isOfGivenRows(Operation* op) {
+  auto type = op->getNumResults() == 1 ? dyn_cast<RankedTensorType>(op->getResult(0).getType()) : RankedTensorType();
+  if (!type || (type.getRank() > 0 && type.getShape().back() != 1) || !(ir::isElementwise(op) || isView(op)))
+    return false;
+  return llvm::all_of(op->getOperands(), [](Value operand) {
+    Operation* source = operand.getDefiningOp();
+    return !source || isOfIndices(source) || isOfGivenRows(source);
+  });
+}
+
 bool isRepeated(Operation* op) {
+  if (!isView(op) && isOfGivenRows(op))
+    return true;
   if (auto cast = dyn_cast<ir::CastOp>(op))
-    return isWidening(cast);
-  return isa<ir::ConstantOp, ir::BroadcastOp, ir::IotaOp>(op);
+    return isWidening(cast) || isOfIndices(op);
+  return isa<ir::BroadcastOp, ir::ColumnsOp>(op) || isOfIndices(op);
 }
 
 bool isView(Operation* op) {

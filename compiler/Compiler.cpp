@@ -97,7 +97,7 @@ cermet_status buildKernel(const char* text, size_t length, const cermet_compiler
     CudaBinary binary;
     std::string source = emitCuda(spec);
     std::string library = options && options->nvrtc_library ? options->nvrtc_library : "";
-    cermet_status status = compileCuda(source, spec.program.name, spec.target, library, binary, message);
+    cermet_status status = compileCuda(source, spec.name(), spec.target, library, binary, message);
     dump.writeKernel(spec, source, binary.log, binary.ptx, binary.cubin);
     *nvrtcVersion = binary.nvrtcVersion;
     result = std::move(binary.cubin);

@@ -33,7 +33,7 @@ std::string quoted(const std::string& text) {
 std::string reproduction(const std::string& stem, const KernelSpec& spec) {
   std::string text = fmt::format("#!/bin/sh\n# Compiles {} for {} again, from the source beside this file.\n"
                                  "cd \"$(dirname \"$0\")\" || exit 1\n",
-                                 spec.program.name, spec.target);
+                                 spec.name(), spec.target);
   if (isCudaTarget(spec.target))
     return text + fmt::format("nvcc -std=c++17 -arch={1} -DNDEBUG -cubin -Xptxas -v -o {0}.nvcc.cubin {0}.cu\n", stem,
                               spec.target);
@@ -71,7 +71,7 @@ void Dump::writeKernel(const KernelSpec& spec, const std::string& source, const 
     return;
   bool cuda = isCudaTarget(spec.target);
   std::string text = print(spec);
-  std::string stem = dumpStem(spec.program.name, text);
+  std::string stem = dumpStem(spec.name(), text);
   write(stem, "spec", text);
   write(stem, cuda ? "cu" : "ll", source);
   write(stem, "sh", reproduction(stem, spec));

@@ -10,27 +10,32 @@ namespace cermet {
 void ProgramText::constants() {
   const Schedule& schedule = spec.schedule;
   const int cover = schedule.threadsPerRow * schedule.vector * schedule.vectorsPerThread;
+  const bool isRolling = schedule.stages == kRollingStages;
   int most = 1;
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage)
     most = std::max(most, static_cast<int>(reductionsOf(stage).size()));
   line(fmt::format("  static constexpr int kColumns = {};", program.columns));
   line(fmt::format("  static constexpr int kThreads = {}, kThreadsPerRow = {}, kStages = {};", schedule.threads,
-                   schedule.threadsPerRow, schedule.stages));
+                   schedule.threadsPerRow, isRolling ? 0 : schedule.stages));
   // The scalar variant serves the rare unaligned call: it walks rows in a short loop, unless groups share a block's
   // accumulators, which only registers can hold.
   const bool grouped = program.accumulates() && schedule.threadsPerRow < schedule.threads;
   line(fmt::format("  template <int V> static constexpr bool kCached = V == {} ? {} : {};", schedule.vector,
-                   cover >= program.columns, grouped));
+                   cover >= program.columns && !isRolling, grouped));
+  line(fmt::format("  template <int V> static constexpr int kHeld = V == {} ? {} : 0;", schedule.vector,
+                   isRolling ? schedule.vectorsPerThread : 0));
   line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};",
                    values.stageCount(), most, operands(OperandKind::Column, true).size()));
-  line(fmt::format("  static constexpr bool kCompensated = {};", compensated()));
+  line(fmt::format("  static constexpr bool kCompensated = {}, kStoresTiles = {};", compensated(),
+                   !operands(OperandKind::Tile, true).empty()));
   line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     if (stage == 0)
       line("  template <int S, class = void> struct Reductions;");
     line(fmt::format(
-        "  template <class Any> struct Reductions<{}, Any> {{\n    static constexpr int kCount = {};\n  }};", stage,
-        reductionsOf(stage).size()));
+        "  template <class Any> struct Reductions<{}, Any> {{\n    static constexpr int kCount = {};\n    static "
+        "constexpr bool kRuns = {};\n  }};",
+        stage, reductionsOf(stage).size(), runsIn(stage)));
   }
   line(fmt::format("  typedef RowArguments<{}> Arguments;", program.operands.size()));
 }
@@ -48,6 +53,7 @@ std::string ProgramText::rowStart(int i) const {
 void ProgramText::storage() {
   const auto packed = [&](const char* title, const std::vector<int>& inputs) {
     line(fmt::format("  template <int V, int N> struct {} {{", title));
+    line("    static constexpr int kVector = V;");
     for (int i : inputs)
       line(fmt::format("    Vector<{}, V> {}[N];", deviceTypeOf(i), field(i)));
     line("  };");
@@ -56,17 +62,20 @@ void ProgramText::storage() {
   packed("Columns", operands(OperandKind::Column, false));
   line("  template <int V> struct Stores {");
   for (int i : operands(OperandKind::Tile, true))
-    line(fmt::format("    Vector<{}, V> {};", deviceTypeOf(i), field(i)));
+    line(isRealTile(i) ? fmt::format("    float {}[V];", field(i))
+                       : fmt::format("    Vector<{}, V> {};", deviceTypeOf(i), field(i)));
+  line("  };\n  struct Element {");
+  for (int i : packedInputs())
+    line(fmt::format("    {} {};", valueType(program.operands[i].dtype), field(i)));
+  if (readsColumnIndex())
+    line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
   line("  };\n  struct Row {");
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (values.inRow(i) && program.instructions[i].opcode != Opcode::Constant &&
         program.instructions[i].opcode != Opcode::Store)
       line(fmt::format("    {} v{};", valueType(program.instructions[i].type), i));
-  line("  };\n  struct Element {");
-  for (int i : packedInputs())
-    line(fmt::format("    {} {};", valueType(program.operands[i].dtype), field(i)));
-  if (readsColumnIndex())
-    line("    int column;");
+  for (int number : pickedColumns())
+    line(fmt::format("    Element at{};", number));
   line("  };\n  struct Offsets {");
   std::string initial;
   for (size_t i = 0; i < program.operands.size(); ++i)
@@ -88,6 +97,64 @@ void ProgramText::storage() {
   line(fmt::format("    static constexpr int kAll = {}, kSmallest = {};\n  }};", all.empty() ? "0" : all, smallest));
 }
 
+bool ProgramText::isLocal(int operand) const {
+  const Schedule& schedule = spec.schedule;
+  const Operand& input = program.operands[operand];
+  const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
+  if (input.of < 0 || schedule.skeleton != Skeleton::Row || schedule.vectorsPerThread == 0 || schedule.stages != 0 ||
+      program.columns != span * schedule.vectorsPerThread || schedule.vector % 2 != 0)
+    return false;
+  return std::all_of(input.map.pieces.begin(), input.map.pieces.end(), [&](const ColumnMap::Piece& piece) {
+    return piece.step != ColumnMap::Step::Half && piece.begin % span == 0 && piece.shift % span == 0;
+  });
+}
+
+std::string ProgramText::localValue(int operand) const {
+  const Schedule& schedule = spec.schedule;
+  const Operand& input = program.operands[operand];
+  const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
+  const auto read = [&](const std::string& packed, const std::string& at) {
+    return classOf(input.dtype) == ValueClass::Real ? fmt::format("float_at({}, {})", packed, at)
+                                                    : ProgramValues::fromMemory(input.dtype, packed + ".at[" + at + "]");
+  };
+  std::string value;
+  for (const ColumnMap::Piece& piece : input.map.pieces) {
+    const std::string own = read(fmt::format("packed.{}[slot + ({})]", field(input.of), piece.shift / span),
+                                 piece.step == ColumnMap::Step::Pairs ? "i ^ 1" : "i");
+    value = value.empty() ? own : fmt::format("slot >= {} ? {} : {}", piece.begin / span, own, value);
+  }
+  return fmt::format("  template <class Packed> static DEVICE {0} local_{1}(const Packed& packed, int slot, int i) {{\n"
+                     "    if constexpr (Packed::kVector == {2})\n      return {3};\n    else\n      return {4};\n  }}",
+                     valueType(input.dtype), field(operand), schedule.vector, value,
+                     read(fmt::format("packed.{}[slot]", field(operand)), "i"));
+}
+
+// The input's column that stands for the program's `column`.
+static std::string sourceColumn(const ColumnMap& map) {
+  std::string result = "column";
+  for (size_t i = 0; i < map.pieces.size(); ++i) {
+    const ColumnMap::Piece& piece = map.pieces[i];
+    const std::string shifted = piece.shift == 0 ? "column" : fmt::format("column + ({})", piece.shift);
+    result = i == 0 ? shifted : fmt::format("column >= {} ? {} : {}", piece.begin, shifted, result);
+  }
+  return map.pieces.empty() ? result : "(" + result + ")";
+}
+
+// A vector of an input whose columns do not all lie together: each vector is of one piece.
+static std::string mappedLoad(const ColumnMap& map, const std::string& type, const std::string& base,
+                              const std::string& start) {
+  std::string result;
+  for (const ColumnMap::Piece& piece : map.pieces) {
+    const std::string from = piece.shift == 0 ? start : fmt::format("{} + ({})", start, piece.shift);
+    const std::string own = piece.step == ColumnMap::Step::One
+                                ? fmt::format("load_vector<{}, V>({}, {} + column)", type, base, from)
+                                : fmt::format("load_{}<{}, V>({}, {}, column)",
+                                              piece.step == ColumnMap::Step::Pairs ? "pairs" : "half", type, base, from);
+    result = result.empty() ? own : fmt::format("column >= {} ? {} : {}", piece.begin, own, result);
+  }
+  return result;
+}
+
 void ProgramText::loads() {
   const auto load = [&](const char* title, const char* pack, const std::vector<int>& inputs, const char* parameters,
                         bool offset) {
@@ -103,12 +170,20 @@ void ProgramText::loads() {
                          field(i), deviceTypeOf(i), i, start, step, missing(i)));
         continue;
       }
+      const ColumnMap& map = program.operands[i].map;
+      if (isLocal(i))
+        line(fmt::format("    if constexpr (V != {})", spec.schedule.vector));
+      if (!map.isOneByOne()) {
+        line(fmt::format("    {}.{}[slot] = {};", member, field(i),
+                         mappedLoad(map, deviceTypeOf(i), fmt::format("arguments.operand[{}].base", i), start)));
+        continue;
+      }
       line(program.operands[i].isStrided
                ? fmt::format("    {0}.{1}[slot] = load_strided<{2}, V>(arguments.operand[{3}].base, {4}, column, "
                              "arguments.operand[{3}].step);",
                              member, field(i), deviceTypeOf(i), i, start)
-               : fmt::format("    {}.{}[slot] = load_vector<{}, V>(arguments.operand[{}].base, {}column);", member,
-                             field(i), deviceTypeOf(i), i, offset ? start + " + " : ""));
+               : fmt::format("    {}.{}[slot] = load_vector<{}, V>(arguments.operand[{}].base, {}{});", member,
+                             field(i), deviceTypeOf(i), i, offset ? start + " + " : "", sourceColumn(map)));
     }
     line("  }");
   };
@@ -128,20 +203,20 @@ void ProgramText::staging() {
     line(program.operands[i].kind == OperandKind::Gathered
              ? fmt::format("    copy_gathered<{}, V>({}, arguments.operand[{}].base, offsets.{}, column, {});",
                            deviceTypeOf(i), place, i, field(i), missing(i))
-             : fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + column) * {0});",
-                           size, place, i, field(i)));
-    takes += fmt::format("    move_vector<{0}, V>(reinterpret_cast<char*>(&tiles.{1}[0]), {2});\n", deviceTypeOf(i),
+             : fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + {4}) * {0});",
+                           size, place, i, field(i), sourceColumn(program.operands[i].map)));
+    takes += fmt::format("    move_vector<{0}, V>(reinterpret_cast<char*>(&tiles.{1}[slot]), {2});\n", deviceTypeOf(i),
                          field(i), place);
     before += fmt::format(" + V * {}", size);
   }
   line("  }");
-  line("  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {");
+  line("  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {");
   out += takes;
   line("  }");
 }
 
-std::string ProgramText::text() {
-  line("struct Program {");
+std::string ProgramText::text(const std::string& structName) {
+  line(fmt::format("struct {} {{", structName));
   constants();
   storage();
   loads();
@@ -150,46 +225,117 @@ std::string ProgramText::text() {
   arithmetic();
   stores();
   line("};\n");
-
-  const KernelEntries entries = kernelEntries(spec);
-  const char* skeleton = spec.schedule.skeleton == Skeleton::Flat ? "flat_kernel" : "row_kernel";
-  const auto kernel = [&](const std::string& entry, int vector) {
-    // Only the vector entry is bound: its rows are known to fit the registers that are left.
-    const int blocks = vector == spec.schedule.vector ? spec.schedule.residentBlocks : 1;
-    line(fmt::format("KERNEL({}, {}, {}, Program::Arguments, {}<Program, {}>)", spec.schedule.threads, blocks, entry,
-                     skeleton, vector));
-  };
-  kernel(entries.vector, spec.schedule.vector);
-  if (entries.scalar != entries.vector)
-    kernel(entries.scalar, 1);
-  if (!entries.fold.empty())
-    line(fmt::format("KERNEL({}, 1, {}, Program::Arguments, fold_kernel<Program>)", kFoldColumns * kFoldSlices,
-                     entries.fold));
   return out;
 }
 
+namespace {
+
+bool isLong(const ScheduledProgram& each) {
+  return each.schedule.stages == kRollingStages;
+}
+
+const char* skeletonOf(const ScheduledProgram& each) {
+  return each.schedule.skeleton == Skeleton::Flat ? "flat_kernel" : isLong(each) ? "long_row_kernel" : "row_kernel";
+}
+
+bool uses(const KernelSpec& spec, Skeleton skeleton) {
+  return std::ranges::any_of(spec.programs, [&](const auto& each) { return each.schedule.skeleton == skeleton; });
+}
+
+// Elements that the vector entry moves at once: of several programs the most.
+int vectorOf(const KernelSpec& spec) {
+  int most = 1;
+  for (const ScheduledProgram& each : spec.programs)
+    most = std::max(most, each.schedule.vector);
+  return most;
+}
+
+// What a program's functor is made of: equal ones are one type.
+std::string functorText(const ScheduledProgram& each) {
+  return print(KernelSpec{"", "", {each}});
+}
+
+// A program alone: its functor and its entries.
+std::string emitAlone(const KernelSpec& spec) {
+  const ScheduledProgram& only = spec.programs[0];
+  const KernelEntries entries = kernelEntries(spec);
+  std::string text = ProgramText(only).text("Program");
+  const auto kernel = [&](const std::string& entry, int vector) {
+    // Only the vector entry is bound: its rows are known to fit the registers that are left.
+    const int blocks = vector == only.schedule.vector ? only.schedule.residentBlocks : 1;
+    text += fmt::format("KERNEL({}, {}, {}, Program::Arguments, {}<Program, {}>)\n", only.schedule.threads, blocks,
+                        entry, skeletonOf(only), vector);
+  };
+  kernel(entries.vector, only.schedule.vector);
+  if (entries.scalar != entries.vector)
+    kernel(entries.scalar, 1);
+  if (!entries.fold.empty())
+    text += fmt::format("KERNEL({}, 1, {}, Program::Arguments, fold_kernel<Program>)\n", kFoldColumns * kFoldSlices,
+                        entries.fold);
+  return text;
+}
+
+// Several: their functors, and one function that sends each block to the program that it is for.
+std::string emitBeside(const KernelSpec& spec) {
+  const KernelEntries entries = kernelEntries(spec);
+  const int count = static_cast<int>(spec.programs.size());
+  std::string text, members, branches, parameters, vectors, ones;
+  int resident = spec.programs[0].schedule.residentBlocks;
+  for (int i = 0; i < count; ++i) {
+    const ScheduledProgram& each = spec.programs[i];
+    int same = 0;
+    while (functorText(spec.programs[same]) != functorText(each))
+      ++same;
+    text += same < i ? fmt::format("typedef Program{} Program{};\n\n", same, i)
+                     : ProgramText(each).text(fmt::format("Program{}", i));
+    members += fmt::format("  Program{0}::Arguments program{0};\n", i);
+    branches += fmt::format("  if (blocks.next(arguments.program{0}.partialRows))\n"
+                            "    return {1}<Program{0}, V{0}>(arguments.program{0}, blocks);\n",
+                            i, skeletonOf(each));
+    parameters += fmt::format("{}int V{}", i ? ", " : "", i);
+    vectors += fmt::format("{}{}", i ? ", " : "", each.schedule.vector);
+    ones += i ? ", 1" : "1";
+    resident = std::min(resident, each.schedule.residentBlocks);
+  }
+  text += fmt::format("struct Arguments {{\n{}}};\n\ntemplate <{}> DEVICE void programs(const Arguments& arguments) {{\n"
+                      "  BlockRange blocks;\n{}}}\n\n",
+                      members, parameters, branches);
+  const int threads = spec.programs[0].schedule.threads;
+  text += fmt::format("KERNEL({}, {}, {}, Arguments, programs<{}>)\n", threads, resident, entries.vector, vectors);
+  if (entries.scalar != entries.vector)
+    text += fmt::format("KERNEL({}, 1, {}, Arguments, programs<{}>)\n", threads, entries.scalar, ones);
+  return text;
+}
+
+} // namespace
+
 KernelEntries kernelEntries(const KernelSpec& spec) {
   KernelEntries entries;
-  entries.vector = fmt::format("{}_v{}", spec.program.name, spec.schedule.vector);
-  entries.scalar = spec.program.name + "_v1";
-  if (spec.program.accumulates())
-    entries.fold = spec.program.name + "_fold";
+  entries.vector = fmt::format("{}_v{}", spec.name(), vectorOf(spec));
+  entries.scalar = spec.name() + "_v1";
+  if (spec.accumulates())
+    entries.fold = spec.name() + "_fold";
   return entries;
 }
 
 std::string emitProgram(const KernelSpec& spec) {
-  return ProgramText(spec).text();
+  return spec.programs.size() == 1 ? emitAlone(spec) : emitBeside(spec);
 }
 
 std::string emitKernel(const KernelSpec& spec) {
-  std::string source(device::values);
+  std::string source(device::values), skeletons;
   source += device::rows;
-  source += spec.schedule.skeleton == Skeleton::Flat ? device::flat : device::row;
-  if (spec.program.accumulates())
+  source += device::blocks;
+  for (Skeleton skeleton : {Skeleton::Flat, Skeleton::Row})
+    if (uses(spec, skeleton)) {
+      source += skeleton == Skeleton::Flat ? device::flat : device::row;
+      skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));
+    }
+  if (std::ranges::any_of(spec.programs, isLong))
+    source += device::long_row;
+  if (spec.accumulates())
     source += device::fold;
-  return source +
-         fmt::format("\n// {} for {}: {} skeleton\n", spec.program.name, spec.target, name(spec.schedule.skeleton)) +
-         emitProgram(spec);
+  return source + fmt::format("\n// {} for {}: {} skeleton\n", spec.name(), spec.target, skeletons) + emitProgram(spec);
 }
 
 std::string emitCuda(const KernelSpec& spec) {

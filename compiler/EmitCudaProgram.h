@@ -7,11 +7,11 @@ namespace cermet {
 
 class ProgramText {
 public:
-  explicit ProgramText(const KernelSpec& spec) : spec(spec), program(spec.program), values(spec.program) {
+  explicit ProgramText(const ScheduledProgram& spec) : spec(spec), program(spec.program), values(spec.program, !keeps()) {
     chooseKept();
   }
 
-  std::string text();
+  std::string text(const std::string& structName);
 
 private:
   using Needed = ProgramValues::Needed;
@@ -46,8 +46,22 @@ private:
         result.push_back(i);
     return result;
   }
+  // Whether a stage finds a running maximum and its sum.
+  bool runsIn(int stage) const {
+    return std::ranges::any_of(reductionsOf(stage), [&](int it) { return values.isRunningMaximum(it); });
+  }
+  // Whether a tile's elements are rounded when a vector of them is stored.
+  bool isRealTile(int operand) const { return classOf(program.operands[operand].dtype) == ValueClass::Real; }
   bool hasOffset(const Operand& operand) const {
     return operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar;
+  }
+  // The numbers of columns whose inputs a row keeps, to pick values there.
+  std::vector<int> pickedColumns() const {
+    std::vector<int> result;
+    for (const Instruction& it : program.instructions)
+      if (it.opcode == Opcode::Pick && std::find(result.begin(), result.end(), it.inputs[1]) == result.end())
+        result.push_back(it.inputs[1]);
+    return result;
   }
   bool readsColumnIndex() const {
     return std::any_of(program.instructions.begin(), program.instructions.end(),
@@ -58,12 +72,18 @@ private:
     const std::vector<int> columns = operands(OperandKind::Column, true);
     return std::any_of(columns.begin(), columns.end(), [&](int i) { return program.operands[i].dtype == DType::F32; });
   }
+  // Whether a thread of the vector entry has the columns of a mapped input among those that it keeps of the tensor: in
+  // another of its vectors, or in another place of the same one.
+  bool isLocal(int operand) const;
+  std::string localValue(int operand) const; // the function that gives an element of it
   // Column outputs in the order of their operands; an accumulator is numbered by that.
   int accumulatorOf(int operand) const {
     const std::vector<int> columns = operands(OperandKind::Column, true);
     return std::find(columns.begin(), columns.end(), operand) - columns.begin();
   }
 
+  // Whether a thread keeps expensive values of its part of a row for a later stage.
+  bool keeps() const;
   void chooseKept();
   Needed neededBy(int stage) const; // the last stage's is what is stored
 
@@ -81,11 +101,14 @@ private:
   void staging();
   void elements();
   std::string rowValues(int level) const;
+  std::string rowValue(int instruction) const;
+  std::string pickedLoads(int number) const;
+  std::string raise(int stage) const;
   void arithmetic();
   void reductions();
   void stores();
 
-  const KernelSpec& spec;
+  const ScheduledProgram& spec;
   const RowProgram& program;
   const ProgramValues values;
   ProgramValues::Keeping keeping;

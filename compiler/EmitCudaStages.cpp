@@ -5,13 +5,16 @@
 
 namespace cermet {
 
-constexpr int kMostKept = 32; // registers of a thread for values that a later stage would compute again
-
 // What is expensive and read in two stages, while registers last: sums over rows have theirs already.
-void ProgramText::chooseKept() {
+bool ProgramText::keeps() const {
   const int perValue = spec.schedule.vectorsPerThread * spec.schedule.vector;
-  if (perValue == 0 || program.accumulates())
+  return perValue > 0 && perValue <= kMostKept && spec.schedule.stages != kRollingStages && !program.accumulates();
+}
+
+void ProgramText::chooseKept() {
+  if (!keeps())
     return;
+  const int perValue = spec.schedule.vectorsPerThread * spec.schedule.vector;
   std::vector<int> first(program.instructions.size(), -1);
   for (int stage = 0; stage < values.stageCount(); ++stage) {
     const Needed needed = neededBy(stage);
@@ -32,8 +35,10 @@ void ProgramText::chooseKept() {
 ProgramValues::Needed ProgramText::neededBy(int stage) const {
   Needed needed(program.instructions.size());
   if (stage + 1 < values.stageCount())
-    for (int reduction : reductionsOf(stage))
-      values.need(program.instructions[reduction].inputs[0], needed);
+    for (int reduction : reductionsOf(stage)) {
+      if (!values.isRunningMaximum(reduction))
+        values.need(program.instructions[reduction].inputs[0], needed);
+    }
   else
     for (const Instruction& instruction : program.instructions)
       if (instruction.opcode == Opcode::AccumulateRows ||
@@ -46,18 +51,28 @@ void ProgramText::elements() {
   line("  template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {\n#pragma unroll\n    for (int "
        "slot = 0; slot < N; ++slot) {");
   for (int i : tileInputs())
-    line(fmt::format("      keep_packed(tiles.{}[slot]);", field(i)));
+    line(fmt::format("      {}keep_packed(tiles.{}[slot]);",
+                     isLocal(i) ? fmt::format("if constexpr (V != {}) ", spec.schedule.vector) : "", field(i)));
   line("    }\n  }");
 
   std::string members;
   for (int i : packedInputs()) {
     const bool isTile = values.isTile(i);
     const std::string packed =
-        fmt::format("{}.{}[{}].at[i]", isTile ? "tiles" : "columns", field(i), isTile ? "tileSlot" : "columnSlot");
-    members += (members.empty() ? "" : ", ") + ProgramValues::fromMemory(program.operands[i].dtype, packed);
+        fmt::format("{}.{}[{}]", isTile ? "tiles" : "columns", field(i), isTile ? "tileSlot" : "columnSlot");
+    const DType dtype = program.operands[i].dtype;
+    if (isLocal(i)) {
+      line(localValue(i));
+      members += fmt::format("{}local_{}({}, {}, i)", members.empty() ? "" : ", ", field(i), isTile ? "tiles" : "columns",
+                             isTile ? "tileSlot" : "columnSlot");
+      continue;
+    }
+    members += (members.empty() ? "" : ", ") + (classOf(dtype) == ValueClass::Real
+                                                    ? fmt::format("float_at({}, i)", packed)
+                                                    : ProgramValues::fromMemory(dtype, packed + ".at[i]"));
   }
   if (readsColumnIndex())
-    members += members.empty() ? "column + i" : ", column + i";
+    members += members.empty() ? "column, i" : ", column, i";
   line("  template <class Tiles, class Columns>\n  static DEVICE Element element(const Tiles& tiles, int tileSlot, "
        "const Columns& columns, int columnSlot, int column, int i) {");
   line(fmt::format("    return {{{}}};\n  }}", members));
@@ -65,31 +80,58 @@ void ProgramText::elements() {
 
 // Per-row arithmetic of one level: what becomes known once the reductions before it are.
 std::string ProgramText::rowValues(int level) const {
+  const std::vector<int> numbers = pickedColumns();
   std::string result;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
-    if (!values.inRow(i) || values.level(i) != level || values.isReduction(i) ||
-        instruction.opcode == Opcode::Constant || instruction.opcode == Opcode::Store)
+    const Opcode opcode = program.instructions[i].opcode;
+    if (values.level(i) != level)
       continue;
-    if (instruction.opcode == Opcode::Load) {
-      const Operand& operand = program.operands[instruction.operand];
-      const std::string offset = hasOffset(operand) ? "offsets." + field(instruction.operand) : "0";
-      const std::string packed = fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, {}).at[0]",
-                                             deviceType(operand.dtype), instruction.operand, offset);
-      result +=
-          fmt::format("    row.v{} = {};\n", i,
-                      operand.kind == OperandKind::Index ? offset : ProgramValues::fromMemory(operand.dtype, packed));
-      continue;
-    }
-    Needed needed(program.instructions.size());
-    for (int input : instruction.inputs)
-      values.need(input, needed);
-    const std::string locals = values.statements(needed, "      ");
-    const std::string value = values.rounded(i);
-    result += locals.empty() ? fmt::format("    row.v{} = {};\n", i, value)
-                             : fmt::format("    {{\n{}      row.v{} = {};\n    }}\n", locals, i, value);
+    if (values.inRow(i) && !values.isReduction(i) && opcode != Opcode::Constant && opcode != Opcode::Store)
+      result += rowValue(int(i));
+    if (level == 0 && std::find(numbers.begin(), numbers.end(), int(i)) != numbers.end())
+      result += pickedLoads(int(i));
   }
   return result;
+}
+
+std::string ProgramText::rowValue(int index) const {
+  const Instruction& instruction = program.instructions[index];
+  if (instruction.opcode == Opcode::Load) {
+    const Operand& operand = program.operands[instruction.operand];
+    const std::string offset = hasOffset(operand) ? "offsets." + field(instruction.operand) : "0";
+    const std::string packed = fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, {}).at[0]",
+                                           deviceType(operand.dtype), instruction.operand, offset);
+    return fmt::format("    row.v{} = {};\n", index,
+                       operand.kind == OperandKind::Index ? offset : ProgramValues::fromMemory(operand.dtype, packed));
+  }
+  Needed needed(program.instructions.size());
+  for (int input : instruction.inputs)
+    values.need(input, needed);
+  std::string locals = values.statements(needed, "      "), value;
+  if (instruction.opcode == Opcode::Pick) {
+    const std::string number = values.use(instruction.inputs[1]);
+    locals = fmt::format("      const Element& element = row.at{};\n{}", instruction.inputs[1], locals);
+    // A sum of zeros and one value is never -0.
+    value = fmt::format("is_column<kColumns>({}) ? {} + 0.0f : 0.0f", number, values.use(instruction.inputs[0]));
+    if (instruction.type != DType::F32 && instruction.type != program.instructions[instruction.inputs[0]].type)
+      value = fmt::format("round_to<{}>({})", deviceType(instruction.type), value);
+  } else {
+    value = values.rounded(index);
+  }
+  return locals.empty() ? fmt::format("    row.v{} = {};\n", index, value)
+                        : fmt::format("    {{\n{}      row.v{} = {};\n    }}\n", locals, index, value);
+}
+
+// The inputs at the column of that number: the row keeps them until what is picked there can be computed.
+std::string ProgramText::pickedLoads(int number) const {
+  Needed needed(program.instructions.size());
+  values.need(number, needed);
+  return fmt::format("    {{\n{0}      const int column = is_column<kColumns>({1}) ? int({1}) : 0;\n"
+                     "      Tiles<1, 1> tiles;\n      Columns<1, 1> columns;\n"
+                     "      load_tiles(tiles, 0, arguments, offsets, column);\n"
+                     "      load_columns(columns, 0, arguments, column);\n"
+                     "      row.at{2} = element(tiles, 0, columns, 0, column, 0);\n    }}\n",
+                     values.statements(needed, "      "), values.use(number), number);
 }
 
 void ProgramText::arithmetic() {
@@ -100,45 +142,99 @@ void ProgramText::arithmetic() {
     reductions();
 }
 
+// What the stage's running pairs do for a vector of elements before these are summed: raise the maxima, then shrink the
+// sums to them. The row holds a running maximum while its stage lasts.
+std::string ProgramText::raise(int stage) const {
+  Needed needed(program.instructions.size());
+  std::string raised;
+  const std::vector<int> reductions = reductionsOf(stage);
+  for (size_t n = 0; n < reductions.size(); ++n)
+    if (values.isRunningMaximum(reductions[n])) {
+      const int value = program.instructions[reductions[n]].inputs[0];
+      values.need(value, needed);
+      raised += fmt::format("      sums[{0}] = maximum(sums[{0}], {1});\n", n, values.use(value));
+    }
+  return values.statements(needed, "      ") + raised;
+}
+
 void ProgramText::reductions() {
-  std::string begin, reduce, combine, finish;
+  std::string begin, raises, rescale, reduce, add, combine, finish;
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     const std::vector<int> reductions = reductionsOf(stage);
-    const Needed needed = neededBy(stage);
-    std::string beginStage, combineStage;
-    reduce +=
-        fmt::format("    if constexpr (S == {}) {{\n{}", stage, values.statements(needed, "      ", keeping, stage));
-    finish += fmt::format("    if constexpr (S == {}) {{\n", stage);
+    const auto place = [&](int reduction) {
+      return std::find(reductions.begin(), reductions.end(), reduction) - reductions.begin();
+    };
+    const std::string open = fmt::format("    if constexpr (S == {}) {{\n", stage);
+    std::string beginStage, rescaleStage, addStage;
+    reduce += open + values.statements(neededBy(stage), "      ", keeping, stage);
+    combine += open;
+    finish += open;
     for (size_t n = 0; n < reductions.size(); ++n) {
       const Instruction& reduction = program.instructions[reductions[n]];
       const std::string value = values.use(reduction.inputs[0]);
-      if (reduction.opcode == Opcode::ReduceSum) {
-        reduce += fmt::format("      sums[{}] += {};\n", n, value);
+      std::string total = fmt::format("sums[{}]", n);
+      const int below = values.maximumOf(reductions[n]);
+      if (values.isRunningMaximum(reductions[n])) {
+        beginStage += fmt::format("      row.v{} = sums[{}] = lowest_float();\n", reductions[n], n);
+        total = fmt::format("running_maximum(sums[{}], sums[{}])", n, place(values.sumOf(reductions[n])));
+      } else if (below >= 0) {
+        const auto m = place(below);
+        const char* exponential = values.exponential();
+        reduce += fmt::format("      added[{}] += {};\n", n, value);
+        addStage += fmt::format("      sums[{0}] += added[{0}];\n", n);
+        rescaleStage += fmt::format("      sums[{0}] *= {1}(row.v{2} - sums[{3}]);\n      row.v{2} = sums[{3}];\n", n,
+                                    exponential, below, m);
+        combine += fmt::format("      const float largest{1} = maximum(a[{1}], b[{1}]);\n      a[{0}] = product(a[{0}], "
+                               "{2}(a[{1}] - largest{1})) + product(b[{0}], {2}(b[{1}] - largest{1}));\n      a[{1}] = "
+                               "largest{1};\n",
+                               n, m, exponential);
+        total = fmt::format("running_sum(sums[{}])", n);
+      } else if (reduction.opcode == Opcode::ReduceSum) {
+        reduce += fmt::format("      added[{}] += {};\n", n, value);
+        addStage += fmt::format("      sums[{0}] += added[{0}];\n", n);
+        combine += fmt::format("      a[{0}] += b[{0}];\n", n);
       } else {
         const bool isMax = reduction.opcode == Opcode::ReduceMax;
         const char* function = isMax ? "maximum" : "minimum";
         reduce += fmt::format("      sums[{0}] = {1}(sums[{0}], {2});\n", n, function, value);
         beginStage += fmt::format("      sums[{}] = float_from_bits({}u);\n", n, isMax ? "0xff800000" : "0x7f800000");
-        combineStage += fmt::format("      if (n == {})\n        return {}(a, b);\n", n, function);
+        combine += fmt::format("      a[{0}] = {1}(a[{0}], b[{0}]);\n", n, function);
       }
-      finish += reduction.type == DType::F32 ? fmt::format("      row.v{} = sums[{}];\n", reductions[n], n)
-                                             : fmt::format("      row.v{} = round_to<{}>(sums[{}]);\n", reductions[n],
-                                                           deviceType(reduction.type), n);
+      finish += reduction.type == DType::F32 ? fmt::format("      row.v{} = {};\n", reductions[n], total)
+                                             : fmt::format("      row.v{} = round_to<{}>({});\n", reductions[n],
+                                                           deviceType(reduction.type), total);
     }
     reduce += "    }\n";
+    combine += "    }\n";
     finish += rowValues(stage + 1) + "    }\n";
-    if (!beginStage.empty()) {
-      begin += fmt::format("    if constexpr (S == {}) {{\n{}    }}\n", stage, beginStage);
-      combine += fmt::format("    if constexpr (S == {}) {{\n{}    }}\n", stage, combineStage);
+    if (!addStage.empty())
+      add += open + addStage + "    }\n";
+    if (!beginStage.empty())
+      begin += open + beginStage + "    }\n";
+    if (runsIn(stage)) {
+      raises += open + raise(stage) + "    }\n";
+      rescale += open + rescaleStage + "    }\n";
     }
   }
-  line("  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {");
+  line("  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {");
   out += begin;
-  line("  }\n  template <int S, int Count, class Kept>\n  static DEVICE void reduce(const Element& element, "
-       "const Row& row, float (&sums)[Count],\n                            Kept& kept, int keptSlot) {");
+  line("  }");
+  if (!raises.empty()) {
+    line("  template <int S, int Count> static DEVICE void raise(const Element& element, const Row& row, float "
+         "(&sums)[Count]) {");
+    out += raises;
+    line("  }\n  template <int S, int Count> static DEVICE void rescale(Row& row, float (&sums)[Count]) {");
+    out += rescale;
+    line("  }");
+  }
+  line("  template <int S, int Count, class Kept>\n  static DEVICE void reduce(const Element& element, "
+       "const Row& row, float (&sums)[Count],\n                            float (&added)[Count], Kept& kept, int "
+       "keptSlot) {");
   out += reduce;
-  line("  }\n  template <int S> static DEVICE float combine(int n, float a, float b) {");
-  out += combine + "    return a + b;\n";
+  line("  }\n  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {");
+  out += add;
+  line("  }\n  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {");
+  out += combine;
   line("  }\n  template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {");
   out += finish;
   line("  }");
@@ -163,8 +259,10 @@ void ProgramText::stores() {
                            "{{from_float<{}>(value)}});\n",
                            accumulator, deviceType(operand.dtype), instruction.operand, deviceType(operand.dtype));
     } else if (operand.kind == OperandKind::Tile) {
-      tileStores += fmt::format("    stores.{}.at[i] = {};\n", field(instruction.operand),
-                                ProgramValues::toMemory(operand.dtype, values.use(value)));
+      tileStores += isRealTile(instruction.operand)
+                        ? fmt::format("    stores.{}[i] = {};\n", field(instruction.operand), values.use(value))
+                        : fmt::format("    stores.{}.at[i] = {};\n", field(instruction.operand),
+                                      ProgramValues::toMemory(operand.dtype, values.use(value)));
     } else {
       Needed local(program.instructions.size());
       values.need(value, local);
@@ -184,8 +282,10 @@ void ProgramText::stores() {
       "  template <int V>\n  static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const "
       "Offsets& offsets,\n                                 int column) {");
   for (int i : operands(OperandKind::Tile, true))
-    line(fmt::format("    store_vector<{0}, V>(arguments.operand[{1}].base, offsets.{2} + column, stores.{2});",
-                     deviceTypeOf(i), i, field(i)));
+    line(fmt::format("    store_vector<{0}, V>(arguments.operand[{1}].base, offsets.{2} + column, {3});",
+                     deviceTypeOf(i), i, field(i),
+                     isRealTile(i) ? fmt::format("vector_from_floats<{}>(stores.{})", deviceTypeOf(i), field(i))
+                                   : "stores." + field(i)));
   line("  }");
   line("  static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {");
   out += rowStores;

@@ -41,16 +41,39 @@ const char* valueType(DType type) {
   return names[static_cast<int>(classOf(type))];
 }
 
-ProgramValues::ProgramValues(const RowProgram& program) : program(program), levels(program.instructions.size()) {
+ProgramValues::ProgramValues(const RowProgram& program, bool runs)
+    : program(program), levels(program.instructions.size()) {
   for (size_t i = 0; i < program.operands.size(); ++i)
     fast &= !isTile(i) || program.operands[i].dtype != DType::F32;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     for (int input : program.instructions[i].inputs)
       if (input >= 0)
         levels[i] = std::max(levels[i], levels[input] + (isReduction(input) ? 1 : 0));
+    if (const int maximum = runs ? maximumBelow(program.instructions[i]) : -1; maximum >= 0) {
+      levels[i] = levels[maximum];
+      pairs.push_back({maximum, static_cast<int>(i)});
+    }
     if (isReduction(i))
       stages = std::max(stages, levels[i] + 2);
   }
+}
+
+// The maximum whose distance to each element is the exponent of what is summed; -1 where that is something else.
+int ProgramValues::maximumBelow(const Instruction& sum) const {
+  const auto& all = program.instructions;
+  if (sum.opcode != Opcode::ReduceSum || sum.type != DType::F32)
+    return -1;
+  const Instruction& exponential = all[sum.inputs[0]];
+  if (exponential.opcode != Opcode::Exp || exponential.type != DType::F32)
+    return -1;
+  const Instruction& difference = all[exponential.inputs[0]];
+  if (difference.opcode != Opcode::Sub || difference.type != DType::F32)
+    return -1;
+  const int maximum = difference.inputs[1];
+  const bool isPair = all[maximum].opcode == Opcode::ReduceMax && all[maximum].type == DType::F32 &&
+                      all[maximum].inputs[0] == difference.inputs[0];
+  const auto isOf = [&](const Running& pair) { return pair.maximum == maximum; };
+  return isPair && std::none_of(pairs.begin(), pairs.end(), isOf) ? maximum : -1;
 }
 
 bool ProgramValues::inRow(size_t i) const {
@@ -100,6 +123,22 @@ std::string ProgramValues::conversion(DType from, DType to, const std::string& v
   return to == DType::F32 ? fmt::format("float({})", value) : fmt::format("integer_to_sticky({})", value);
 }
 
+// The column's number beside one that all columns have: in 32 bits. Empty where it is another comparison.
+std::string ProgramValues::columnComparison(const Instruction& instruction, const char* sign) const {
+  for (int side : {0, 1}) {
+    const Instruction& index = program.instructions[instruction.inputs[side]];
+    const Instruction& number = program.instructions[instruction.inputs[1 - side]];
+    if (index.opcode != Opcode::ColumnIndex || index.constant != 0 || index.type != DType::I64 ||
+        (number.space != Space::Row && number.space != Space::Uniform))
+      continue;
+    // Beside the lane, so that what is left is the same for a vector.
+    const std::string lane =
+        fmt::format("nearest_column<kColumns>({}) - element.first", use(instruction.inputs[1 - side]));
+    return side == 0 ? fmt::format("element.lane {} {}", sign, lane) : fmt::format("{} {} element.lane", lane, sign);
+  }
+  return "";
+}
+
 std::string ProgramValues::expression(int index) const {
   const Instruction& instruction = program.instructions[index];
   const auto a = [&] { return use(instruction.inputs[0]); };
@@ -109,6 +148,10 @@ std::string ProgramValues::expression(int index) const {
   // Integers wrap, which only unsigned ones may do in C++.
   const auto arithmetic = [&](const char* sign) {
     return kind == ValueClass::Real ? infix(sign) : fmt::format("i64(u64({}) {} u64({}))", a(), sign, b());
+  };
+  const auto compared = [&](const char* sign) {
+    const std::string column = columnComparison(instruction, sign);
+    return column.empty() ? infix(sign) : column;
   };
   const auto call = [&](const char* function) { return fmt::format("{}({})", function, a()); };
   const auto call2 = [&](const char* function) { return fmt::format("{}({}, {})", function, a(), b()); };
@@ -121,7 +164,8 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::Constant:
     return use(index);
   case Opcode::ColumnIndex:
-    return "i64(element.column)";
+    return instruction.constant == 0 ? "i64(element.column())"
+                                     : fmt::format("i64(element.column() % {})", int64_t(instruction.constant));
   case Opcode::Cast:
     return conversion(program.instructions[instruction.inputs[0]].type, instruction.type, a());
   case Opcode::Add:
@@ -147,8 +191,12 @@ std::string ProgramValues::expression(int index) const {
     return call2(fast && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
   case Opcode::Pow:
     return call2("power");
-  case Opcode::Exp:
-    return graded("exp");
+  case Opcode::Exp: {
+    // Below a row's value, as where that is its maximum: what is too small to be normal counts for nothing beside it.
+    const Instruction& exponent = program.instructions[instruction.inputs[0]];
+    const bool isBelow = exponent.opcode == Opcode::Sub && inRow(exponent.inputs[1]);
+    return fast && isBelow ? call("fast_exp_normal") : graded("exp");
+  }
   case Opcode::Log:
     return call("logarithm");
   case Opcode::Sqrt:
@@ -170,18 +218,19 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::GeluTanh:
     return graded("gelu_tanh");
   case Opcode::Equal:
-    return infix("==");
+    return compared("==");
   case Opcode::NotEqual:
-    return infix("!=");
+    return compared("!=");
   case Opcode::Less:
-    return infix("<");
+    return compared("<");
   case Opcode::LessEqual:
-    return infix("<=");
+    return compared("<=");
   case Opcode::Select:
     return fmt::format("{} ? {} : {}", a(), b(), use(instruction.inputs[2]));
   case Opcode::ReduceSum:
   case Opcode::ReduceMax:
   case Opcode::ReduceMin:
+  case Opcode::Pick:
   case Opcode::Store:
   case Opcode::AccumulateRows:
     break;
@@ -214,11 +263,23 @@ bool ProgramValues::isExact(const Instruction& instruction) const {
   }
 }
 
+// Whether all that reads a real is stores of elements, which round to its type.
+bool ProgramValues::isRoundedByStores(int index) const {
+  if (classOf(program.instructions[index].type) != ValueClass::Real)
+    return false;
+  for (const Instruction& user : program.instructions)
+    if (std::ranges::find(user.inputs, index) != std::end(user.inputs) &&
+        (user.opcode != Opcode::Store || user.space != Space::Element ||
+         user.type != program.instructions[index].type))
+      return false;
+  return true;
+}
+
 std::string ProgramValues::rounded(int index) const {
   const Instruction& instruction = program.instructions[index];
   const std::string value = expression(index);
   if (instruction.type == DType::F32 || instruction.type == DType::I64 || instruction.type == DType::I1 ||
-      isExact(instruction))
+      isExact(instruction) || isRoundedByStores(index))
     return value;
   const bool isReal = classOf(instruction.type) == ValueClass::Real;
   return fmt::format("{}<{}>({})", isReal ? "round_to" : "wrap_to", deviceType(instruction.type), value);

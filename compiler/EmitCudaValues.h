@@ -2,6 +2,7 @@
 // struct, element and column values recomputed from the packed inputs wherever a stage needs them, constants in place.
 #pragma once
 #include "compiler/KernelSpec.h"
+#include <algorithm>
 #include <vector>
 
 namespace cermet {
@@ -13,11 +14,27 @@ class ProgramValues {
 public:
   using Needed = std::vector<bool>; // by instruction
 
-  explicit ProgramValues(const RowProgram& program);
+  // `runs`: whether a maximum and the sum of exponentials below it are found in one pass.
+  ProgramValues(const RowProgram& program, bool runs);
 
   // How many reductions lie before an instruction on its longest path.
   int level(size_t instruction) const { return levels[instruction]; }
   int stageCount() const { return stages; }
+  // A row's maximum of x and its sum of exp(x - maximum) in one pass: what is summed is below the largest x so far, and
+  // the sum shrinks by as much as that grows. The sum is of its maximum's level then.
+  struct Running {
+    int maximum, sum; // instructions
+  };
+  bool isRunningMaximum(int instruction) const {
+    return std::ranges::any_of(pairs, [&](const Running& pair) { return pair.maximum == instruction; });
+  }
+  int maximumOf(int sum) const { // -1 where that is no running sum
+    const auto pair = std::ranges::find(pairs, sum, &Running::sum);
+    return pair == pairs.end() ? -1 : pair->maximum;
+  }
+  int sumOf(int maximum) const { return std::ranges::find(pairs, maximum, &Running::maximum)->sum; }
+  // exp in f32, or what is near enough.
+  const char* exponential() const { return fast ? "fast_exp" : "exact_exp"; }
   bool isReduction(size_t instruction) const { return cermet::isReduction(program.instructions[instruction].opcode); }
   // Kept in the Row struct rather than recomputed.
   bool inRow(size_t instruction) const;
@@ -53,10 +70,14 @@ private:
   std::string expression(int instruction) const;
   std::string conversion(DType from, DType to, const std::string& value) const;
   bool isExact(const Instruction& instruction) const;
+  bool isRoundedByStores(int instruction) const;
+  std::string columnComparison(const Instruction& instruction, const char* sign) const;
+  int maximumBelow(const Instruction& sum) const;
 
   const RowProgram& program;
   bool fast = true; // whether no tile is of f32, so that a fast function's error is lost in their rounding
   std::vector<int> levels;
+  std::vector<Running> pairs;
   int stages = 1;
 };
 

@@ -1,5 +1,6 @@
 #include "compiler/GraphQueries.h"
 #include "compiler/Dump.h"
+#include "compiler/GraphClusters.h"
 #include "ir/Gradient.h"
 #include "ir/Interpreter.h"
 #include "ir/Shape.h"
@@ -100,7 +101,7 @@ int64_t elementsOf(const cermet_tensor& tensor) {
 } // namespace
 
 cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error) {
-  if (!match(text, json, error))
+  if (!match(text, json, error, findClusters))
     return CERMET_INVALID_GRAPH;
   std::string stem = dumpStem("match", text);
   dump.write(stem, "graph.mlir", text);
@@ -135,6 +136,8 @@ cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, in
   answer["backward"] = ir::printGraph(*gradient.backward, false);
   answer["outputs"] = gradient.outputs;
   answer["saved"] = gradient.saved;
+  if (gradient.isUnit)
+    answer["unit"] = true;
   answer["backward_inputs"] = sources;
   answer["backward_outputs"] = gradient.backwardOutputs;
   dump.write(graph.stem, "forward.mlir", answer["forward"].get_ref<const std::string&>());

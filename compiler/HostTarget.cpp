@@ -1,8 +1,8 @@
 #include "compiler/HostTarget.h"
 #include "compiler/Dump.h"
 #include "compiler/HostTargetLinker.h"
+#include "compiler/HostTargetModule.h"
 #include "compiler/HostTargetObject.h"
-#include "compiler/HostTargetProgram.h"
 #include "compiler/Target.h"
 // The conversions' headers only declare Pass.
 #include "mlir/Pass/Pass.h"
@@ -93,7 +93,7 @@ bool HostBuild::lower(std::string* text) {
   mlir::ScopedDiagnosticHandler diagnostics(&context, [&](mlir::Diagnostic& diagnostic) {
     error += fmt::format("{}{}", error.empty() ? "host target: " : "\n", diagnostic.str());
   });
-  auto rows = hostModule(spec.program, hostEntries(spec), context, level != "x86-64-v2");
+  auto rows = hostModule(spec, hostEntries(spec), context, level != "x86-64-v2");
   if (text)
     *text = textOf(*rows);
   mlir::PassManager passes(&context);
@@ -102,7 +102,7 @@ bool HostBuild::lower(std::string* text) {
   passes.addPass(mlir::createConvertControlFlowToLLVMPass());
   if (mlir::failed(passes.run(*rows)))
     return false;
-  module = mlir::translateModuleToLLVMIR(*rows, llvmContext, spec.program.name);
+  module = mlir::translateModuleToLLVMIR(*rows, llvmContext, spec.name());
   if (!module)
     return false;
   prepareHostModule(*module, *machine);
@@ -112,8 +112,7 @@ bool HostBuild::lower(std::string* text) {
 } // namespace
 
 HostEntries hostEntries(const KernelSpec& spec) {
-  const std::string& name = spec.program.name;
-  return {name + "_host", spec.program.accumulates() ? name + "_fold" : ""};
+  return {spec.name() + "_host", spec.accumulates() ? spec.name() + "_fold" : ""};
 }
 
 std::string hostKernelSource(const KernelSpec& spec, std::string& error) {
@@ -129,7 +128,7 @@ std::string hostKernelSource(const KernelSpec& spec, std::string& error) {
 bool buildHostKernel(const KernelSpec& spec, const std::string& dumpDirectory, std::string& image, std::string& error) {
   HostBuild build(spec, error);
   Dump dump{dumpDirectory};
-  std::string stem = dump.enabled() ? dumpStem(spec.program.name, print(spec)) : "";
+  std::string stem = dump.enabled() ? dumpStem(spec.name(), print(spec)) : "";
   std::string rows, object;
   if (!build.lower(dump.enabled() ? &rows : nullptr))
     return false;

@@ -27,7 +27,8 @@ namespace cermet {
 //   void main(const RowArguments*, int64_t row_begin, int64_t row_end, int64_t partial_row)
 //     computes the rows [row_begin, row_end); with AccumulateRows it first clears row `partial_row` of every
 //     accumulator's partials and then adds its rows into it. Disjoint ranges with their own partial rows may run at
-//     once.
+//     once. The rows of several programs are numbered through, in the order of their arguments, which follow one
+//     another.
 //   void fold(const RowArguments*)
 //     sums every accumulator's `partialRows` rows and stores the column outputs. "" without AccumulateRows.
 // The accumulators are numbered in the order of their operands.

@@ -45,11 +45,12 @@ Value HostColumns::zeros() {
   return math.constant(lanes(), 0.0f);
 }
 
-Value HostColumns::numbers(const ColumnStep& step) {
+Value HostColumns::numbers(const ColumnStep& step, int64_t period) {
   auto first = llvm::to_vector(llvm::seq<int64_t>(0, kLanes));
   auto type = VectorType::get(kLanes, builder.getI64Type());
   Value lanes = arith::ConstantOp::create(builder, DenseElementsAttr::get(type, ArrayRef<int64_t>(first)));
-  return add(splat(step.column), lanes);
+  Value all = add(splat(step.column), lanes);
+  return period == 0 ? all : arith::RemUIOp::create(builder, all, splat(index(period))).getResult();
 }
 
 Value HostColumns::identity(Opcode fold) {
@@ -157,6 +158,37 @@ Value HostColumns::missing(DType dtype) {
                    : math.number(dtype, 0));
 }
 
+// The input's column that stands for the program's.
+Value HostColumns::mapped(const ColumnMap& map, Value column) {
+  Value result;
+  for (const ColumnMap::Piece& piece : map.pieces) {
+    Value own = column;
+    if (piece.step == ColumnMap::Step::Pairs)
+      own = arith::XOrIOp::create(builder, column, index(1));
+    if (piece.step == ColumnMap::Step::Half)
+      own = arith::ShRUIOp::create(builder, column, index(1));
+    own = add(own, index(piece.shift));
+    if (result) {
+      Value begun = arith::CmpIOp::create(builder, arith::CmpIPredicate::sge, column, index(piece.begin));
+      own = arith::SelectOp::create(builder, begun, own, result);
+    }
+    result = own;
+  }
+  return result;
+}
+
+// Lane by lane, in the type that memory has.
+Value HostColumns::loadLanes(const Place& place, const ColumnStep& step) {
+  Type stored = math.stored(place.dtype);
+  Value vector = LLVM::ZeroOp::create(builder, VectorType::get(kLanes, stored));
+  for (int64_t lane = 0; lane < width(step); ++lane) {
+    Value column = mapped(*place.map, add(step.column, index(lane)));
+    Value one = LLVM::LoadOp::create(builder, stored, element(place.base, column, place.dtype), byteSize(place.dtype));
+    vector = LLVM::InsertElementOp::create(builder, vector, one, math.integer(builder.getI32Type(), lane));
+  }
+  return vector;
+}
+
 Value HostColumns::load(const Place& place, const ColumnStep* step) {
   if (place.exists) {
     Value none = missing(place.dtype);
@@ -174,6 +206,8 @@ Value HostColumns::load(const Place& place, const ColumnStep* step) {
     return math.widen(LLVM::LoadOp::create(builder, stored, place.base, alignment), place.dtype);
   auto type = VectorType::get(kLanes, stored);
   Value at = element(place.base, place.distance ? multiply(step->column, place.distance) : step->column, place.dtype);
+  if (place.map)
+    return math.widen(loadLanes(place, *step), place.dtype);
   if (place.distance) {
     Value vector = LLVM::ZeroOp::create(builder, type);
     for (int64_t lane = 0; lane < width(*step); ++lane) {
@@ -187,6 +221,25 @@ Value HostColumns::load(const Place& place, const ColumnStep* step) {
     return math.widen(LLVM::LoadOp::create(builder, type, at, alignment), place.dtype);
   Value zeros = LLVM::ZeroOp::create(builder, type);
   return math.widen(LLVM::MaskedLoadOp::create(builder, type, at, step->mask, zeros, alignment), place.dtype);
+}
+
+Value HostColumns::loadAt(const Place& place, Value column) {
+  if (place.map)
+    column = mapped(*place.map, column);
+  Value offset = place.distance ? multiply(column, place.distance) : column;
+  Place one{element(place.base, offset, place.dtype), place.dtype, {}};
+  if (!place.exists)
+    return load(one, nullptr);
+  Value none = classOf(place.dtype) == ValueClass::Real
+                   ? math.constant(builder.getF32Type(), std::numeric_limits<float>::quiet_NaN())
+                   : math.number(place.dtype, 0);
+  auto choice = scf::IfOp::create(builder, TypeRange(none.getType()), place.exists, /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(choice.thenBlock());
+  scf::YieldOp::create(builder, load(one, nullptr));
+  builder.setInsertionPointToStart(choice.elseBlock());
+  scf::YieldOp::create(builder, none);
+  return choice.getResult(0);
 }
 
 void HostColumns::store(Value value, const Place& place, bool isExact, const ColumnStep* step) {

@@ -19,6 +19,7 @@ struct Place {
   DType dtype;
   mlir::Value distance; // an input's: from one column to the next, in elements; null: 1
   mlir::Value exists{}; // an input's: false reads NaN (0 where the type is no real), not memory; null: true
+  const ColumnMap* map = nullptr; // an input's: which of its columns is read; null: the program's own
 };
 
 class HostColumns {
@@ -48,16 +49,20 @@ public:
   mlir::Value element(mlir::Value base, mlir::Value offset, DType dtype); // address; `offset` in elements
   // One element, or, with a step, its columns; of a place that may not exist the latter.
   mlir::Value load(const Place& place, const ColumnStep* step);
+  mlir::Value loadAt(const Place& place, mlir::Value column); // one element, the one at `column`
   void store(mlir::Value value, const Place& place, bool isExact, const ColumnStep* step);
 
   mlir::Value splat(mlir::Value scalar);
   mlir::Value zeros();                         // of f32
-  mlir::Value numbers(const ColumnStep& step); // of the step's columns; i64
+  // Of the step's columns, their remainders where there is a period; i64.
+  mlir::Value numbers(const ColumnStep& step, int64_t period = 0);
 
 private:
   mlir::Value raggedMask();
   int64_t width(const ColumnStep& step) const; // its lanes in use
   mlir::Value missing(DType dtype);            // for every lane
+  mlir::Value mapped(const ColumnMap& map, mlir::Value column);
+  mlir::Value loadLanes(const Place& place, const ColumnStep& step);
   void storeLanes(mlir::Value vector, const Place& place, const ColumnStep& step);
   mlir::Value identity(Opcode fold);
   mlir::Value combine(Opcode fold, mlir::Value a, mlir::Value b);

@@ -36,7 +36,7 @@ public:
         accumulators.push_back(i);
   }
 
-  void emitMain(StringRef name);
+  void emitMain(StringRef name, LLVM::Linkage linkage);
   void emitFold(StringRef name);
 
 private:
@@ -45,14 +45,15 @@ private:
     Values values;
   };
 
-  Values beginFunction(StringRef name, unsigned indices);
+  Values beginFunction(StringRef name, unsigned indices, LLVM::Linkage linkage = LLVM::Linkage::External);
   Value loadArgument(Type type, size_t offset);
   Values partialsAt(Value row);
 
   void loadOperands();
   Value moved(size_t operand, Value from, Value offset);
   Place place(int operand) const {
-    return {base[operand], program.operands[operand].dtype, distance[operand], exists[operand]};
+    const Operand& which = program.operands[operand];
+    return {base[operand], which.dtype, distance[operand], exists[operand], which.map.isMapped() ? &which.map : nullptr};
   }
   void gather(const Values& source);
 
@@ -62,6 +63,8 @@ private:
   void emitColumns(int stage);
   Value valueOf(int instruction, Step* step);
   Value compute(const Instruction& instruction, Step* step);
+  Value pick(const Instruction& instruction);
+  Value valueAt(int instruction, Value column, Values& known);
   bool isExact(int instruction, DType dtype) const;
 
   const RowProgram& program;
@@ -83,11 +86,11 @@ private:
 };
 
 // A function of the RowArguments and so many indices, which are returned.
-Values HostProgram::beginFunction(StringRef name, unsigned indices) {
+Values HostProgram::beginFunction(StringRef name, unsigned indices, LLVM::Linkage linkage) {
   SmallVector<Type> types{pointer};
   types.append(indices, i64);
   auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), types);
-  auto function = LLVM::LLVMFuncOp::create(builder, name, type);
+  auto function = LLVM::LLVMFuncOp::create(builder, name, type, linkage);
   // Nothing that the kernel stores is part of its arguments, so their fields stay in registers.
   function.setArgAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
   function.setArgAttr(0, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
@@ -141,7 +144,7 @@ Value HostProgram::compute(const Instruction& instruction, Step* step) {
       return base[instruction.operand];
     return columns.load(place(instruction.operand), step);
   case Opcode::ColumnIndex:
-    return math.round(columns.numbers(*step), instruction.type);
+    return math.round(columns.numbers(*step, static_cast<int64_t>(instruction.constant)), instruction.type);
   default:
     break;
   }
@@ -154,6 +157,40 @@ Value HostProgram::compute(const Instruction& instruction, Step* step) {
   return operations.compute(instruction, inputs, types);
 }
 
+// An element or column value at one column. `known`: by instruction, what was asked for there before.
+Value HostProgram::valueAt(int index, Value column, Values& known) {
+  const Instruction& instruction = program.instructions[index];
+  if (isRowScalar(instruction.space))
+    return scalars[index];
+  if (known[index])
+    return known[index];
+  if (instruction.opcode == Opcode::Load)
+    return known[index] = columns.loadAt(place(instruction.operand), column);
+  if (instruction.opcode == Opcode::ColumnIndex) {
+    const int64_t period = static_cast<int64_t>(instruction.constant);
+    Value number = period == 0 ? column : arith::RemUIOp::create(builder, column, columns.index(period)).getResult();
+    return known[index] = math.round(number, instruction.type);
+  }
+  Values inputs;
+  SmallVector<DType> types;
+  for (int i = 0; i < inputCount(instruction.opcode); ++i) {
+    inputs.push_back(valueAt(instruction.inputs[i], column, known));
+    types.push_back(program.instructions[instruction.inputs[i]].type);
+  }
+  return known[index] = operations.compute(instruction, inputs, types);
+}
+
+Value HostProgram::pick(const Instruction& instruction) {
+  Value number = scalars[instruction.inputs[1]];
+  Value exists =
+      arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
+  Value column = arith::SelectOp::create(builder, exists, number, columns.index(0));
+  Values known(program.instructions.size());
+  Value value = valueAt(instruction.inputs[0], column, known);
+  value = arith::SelectOp::create(builder, exists, value, math.constant(builder.getF32Type(), 0.0f));
+  return math.round(value, instruction.type);
+}
+
 // Row values that the stage's reductions do not decide, and stores of such values.
 void HostProgram::emitRowScalars(int stage) {
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -161,7 +198,7 @@ void HostProgram::emitRowScalars(int stage) {
     if (instruction.stage != stage || instruction.space != Space::Row || isReduction(instruction.opcode))
       continue;
     if (instruction.opcode != Opcode::Store) {
-      scalars[i] = compute(instruction, nullptr);
+      scalars[i] = instruction.opcode == Opcode::Pick ? pick(instruction) : compute(instruction, nullptr);
       continue;
     }
     DType dtype = program.operands[instruction.operand].dtype;
@@ -299,8 +336,8 @@ void HostProgram::loadExtents() {
   }
 }
 
-void HostProgram::emitMain(StringRef name) {
-  SmallVector<Value> indices = beginFunction(name, 3);
+void HostProgram::emitMain(StringRef name, LLVM::Linkage linkage) {
+  SmallVector<Value> indices = beginFunction(name, 3, linkage);
   Value begin = indices[0], end = indices[1], partialRow = indices[2];
   loadExtents();
   loadOperands();
@@ -355,13 +392,11 @@ void HostProgram::emitFold(StringRef name) {
 
 } // namespace
 
-OwningOpRef<ModuleOp> hostModule(const RowProgram& program, const HostEntries& entries, MLIRContext& context,
-                                 bool hasF16C) {
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context), program.name);
-  HostProgram(program, *module, hasF16C).emitMain(entries.main);
+void emitHostProgram(const RowProgram& program, const HostEntries& entries, ModuleOp module, LLVM::Linkage linkage,
+                     bool hasF16C) {
+  HostProgram(program, module, hasF16C).emitMain(entries.main, linkage);
   if (!entries.fold.empty())
-    HostProgram(program, *module, hasF16C).emitFold(entries.fold);
-  return module;
+    HostProgram(program, module, hasF16C).emitFold(entries.fold);
 }
 
 } // namespace cermet

@@ -1,11 +1,14 @@
 #include "compiler/KernelSpec.h"
 #include "compiler/TextLines.h"
+#include "runtime/RowArguments.h"
+#include <algorithm>
 #include <fmt/format.h>
 
 namespace cermet {
 namespace {
 
 constexpr const char* kFirstLine = "cermet.kernel.1";
+constexpr const char* kSchedule = "schedule ";
 
 struct Setting {
   const char* key;
@@ -33,18 +36,79 @@ std::string check(const Schedule& schedule) {
   return "";
 }
 
+// Of programs that are each right.
+std::string checkBeside(const std::vector<ScheduledProgram>& programs) {
+  if (programs.size() > size_t(kMaxPrograms))
+    return fmt::format("{} programs side by side, expected at most {}", programs.size(), kMaxPrograms);
+  for (const ScheduledProgram& each : programs) {
+    if (each.schedule.threads != programs[0].schedule.threads)
+      return fmt::format("threads are {} beside {}, expected equal ones", each.schedule.threads,
+                         programs[0].schedule.threads);
+    if (programs.size() > 1 && !mayStandBeside(each))
+      return fmt::format("program {} is persistent or sums over rows, expected to be alone", each.program.name);
+  }
+  return "";
+}
+
+// One schedule and the program that follows it; `before`: the lines above.
+std::string parse(std::string_view text, int before, ScheduledProgram& result) {
+  TextLines lines(text);
+  auto failed = [&](std::string_view what) {
+    return fmt::format("kernel spec, line {}: {}", before + lines.number(), what);
+  };
+  bool known = lines.next() && lines.count() == 2 + std::size(kSettings) && lines.word(0) == "schedule" &&
+               (lines.word(1) == "flat" || lines.word(1) == "row");
+  if (!known)
+    return failed("expected `schedule flat|row threads=...` and the other settings");
+  result.schedule.skeleton = lines.word(1) == "flat" ? Skeleton::Flat : Skeleton::Row;
+  for (size_t i = 0; i < std::size(kSettings); ++i) {
+    int64_t value = 0;
+    if (!lines.setting(i + 2, kSettings[i].key, value) || value > INT32_MAX)
+      return failed(fmt::format("expected `{}=<number>`, given `{}`", kSettings[i].key, lines.word(i + 2)));
+    result.schedule.*kSettings[i].field = static_cast<int>(value);
+  }
+  if (std::string reason = check(result.schedule); !reason.empty())
+    return failed(reason);
+  if (std::string reason = parse(std::string(lines.remainder()), result.program); !reason.empty())
+    return "kernel spec: " + reason;
+  return "";
+}
+
 } // namespace
 
 const char* name(Skeleton skeleton) {
   return skeleton == Skeleton::Flat ? "flat" : "row";
 }
 
+bool mayStandBeside(const ScheduledProgram& each) {
+  return !each.program.accumulates() && each.schedule.blocksPerSm == 0;
+}
+
+// Equal names stand once.
+std::string KernelSpec::name() const {
+  std::string result = programs[0].program.name;
+  for (size_t i = 1; i < programs.size(); ++i)
+    if (programs[i].program.name != programs[i - 1].program.name)
+      result += "_and_" + programs[i].program.name;
+  return result;
+}
+
+int KernelSpec::sharedBytes() const {
+  int most = 0;
+  for (const ScheduledProgram& each : programs)
+    most = std::max(most, each.schedule.sharedBytes);
+  return most;
+}
+
 std::string print(const KernelSpec& spec) {
-  std::string text = fmt::format("{}\ntarget {}\nnumerics {}\nschedule {}", kFirstLine, spec.target, spec.numerics,
-                                 name(spec.schedule.skeleton));
-  for (const Setting& setting : kSettings)
-    text += fmt::format(" {}={}", setting.key, spec.schedule.*setting.field);
-  return text + "\n" + print(spec.program);
+  std::string text = fmt::format("{}\ntarget {}\nnumerics {}\n", kFirstLine, spec.target, spec.numerics);
+  for (const ScheduledProgram& each : spec.programs) {
+    text += fmt::format("{}{}", kSchedule, name(each.schedule.skeleton));
+    for (const Setting& setting : kSettings)
+      text += fmt::format(" {}={}", setting.key, each.schedule.*setting.field);
+    text += "\n" + print(each.program);
+  }
+  return text;
 }
 
 std::string parse(const std::string& text, KernelSpec& spec) {
@@ -60,20 +124,18 @@ std::string parse(const std::string& text, KernelSpec& spec) {
   if (!lines.next() || lines.count() != 2 || lines.word(0) != "numerics" || lines.word(1) != "traced")
     return failed("expected `numerics traced`");
   result.numerics = lines.word(1);
-  bool known = lines.next() && lines.count() == 2 + std::size(kSettings) && lines.word(0) == "schedule" &&
-               (lines.word(1) == "flat" || lines.word(1) == "row");
-  if (!known)
-    return failed("expected `schedule flat|row threads=...` and the other settings");
-  result.schedule.skeleton = lines.word(1) == "flat" ? Skeleton::Flat : Skeleton::Row;
-  for (size_t i = 0; i < std::size(kSettings); ++i) {
-    int64_t value = 0;
-    if (!lines.setting(i + 2, kSettings[i].key, value) || value > INT32_MAX)
-      return failed(fmt::format("expected `{}=<number>`, given `{}`", kSettings[i].key, lines.word(i + 2)));
-    result.schedule.*kSettings[i].field = static_cast<int>(value);
-  }
-  if (std::string reason = check(result.schedule); !reason.empty())
-    return failed(reason);
-  if (std::string reason = parse(std::string(lines.remainder()), result.program); !reason.empty())
+  std::string_view rest = lines.remainder();
+  int before = lines.number();
+  do {
+    // A program ends where the next one's schedule begins.
+    size_t end = rest.find(std::string("\n") + kSchedule);
+    std::string_view part = rest.substr(0, end == std::string_view::npos ? end : end + 1);
+    if (std::string reason = parse(part, before, result.programs.emplace_back()); !reason.empty())
+      return reason;
+    before += static_cast<int>(std::ranges::count(part, '\n'));
+    rest.remove_prefix(part.size());
+  } while (!rest.empty());
+  if (std::string reason = checkBeside(result.programs); !reason.empty())
     return "kernel spec: " + reason;
   spec = std::move(result);
   return "";

@@ -73,6 +73,10 @@ public:
       if (live.contains(gather))
         if (std::string reason = gathered(gather); !reason.empty())
           return reason;
+    for (auto columns : body.getOps<ir::ColumnsOp>())
+      if (live.contains(columns))
+        if (std::string reason = mapped(columns); !reason.empty())
+          return reason;
     declareIndices(body);
     for (Operation& op : body.without_terminator())
       if (live.contains(&op))
@@ -81,6 +85,7 @@ public:
     for (mlir::OpOperand& result : end->getOpOperands())
       if (std::string reason = output(result.get(), static_cast<int>(result.getOperandNumber())); !reason.empty())
         return reason;
+    dropDead();
     // A launch learns how many rows there are from what it is given.
     for (size_t i = 0; i + 1 < tile.size(); ++i)
       if (!tile[i].isOne() && !carried.test(i))
@@ -108,10 +113,13 @@ private:
             pending.push_back(op);
   }
 
-  // Whether anything live but a gather reads the value.
+  // What reads its operand where that is stored.
+  static bool readsStored(Operation* op) { return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op); }
+
+  // Whether anything live reads the value but what reads it where it is stored.
   bool isRead(Value value) const {
     return llvm::any_of(value.getUsers(), [&](Operation* user) {
-      return user->hasTrait<mlir::OpTrait::IsTerminator>() || (live.contains(user) && !llvm::isa<ir::GatherOp>(user));
+      return user->hasTrait<mlir::OpTrait::IsTerminator>() || (live.contains(user) && !readsStored(user));
     });
   }
 
@@ -154,9 +162,9 @@ private:
   // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
   std::string appendColumn() {
     for (Operation* op : live)
-      if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::GatherOp>(op))
+      if (reduction(*op) || llvm::isa<ir::SumRowsOp>(op) || readsStored(op))
         return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
-                           ir::shapeText(tile), llvm::isa<ir::GatherOp>(op) ? "gathers" : "sums");
+                           ir::shapeText(tile), readsStored(op) ? "gathers" : "sums");
     if (tile.size() == kMaxRank)
       return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
                          tile.size(), kMaxRank - 1);
@@ -281,6 +289,84 @@ private:
     return "";
   }
 
+  // Columns are read in another order where they are stored.
+  std::string mapped(ir::ColumnsOp op) {
+    Value result = op.getResult();
+    std::optional<Space> space = classify(shapeOf(result));
+    if (!space || !(shapeOf(result).back() == tile.back()))
+      return misfit(result);
+    auto source = llvm::dyn_cast<mlir::BlockArgument>(op.getOperand());
+    if (!source)
+      return fmt::format("{} reads columns of {}, which the same kernel computes; it reads what is stored",
+                         described(result), described(op.getOperand()));
+    int from = static_cast<int>(source.getArgNumber());
+    std::optional<ColumnMap> map = columnMapOf(op.getMap().vec(), shapeOf(source).back().size);
+    if (!map || isStrided(from))
+      return fmt::format("{} reads columns of {} in an order that kernels do not have", described(result),
+                         described(source));
+    carry(shapeOf(result));
+    DType dtype = *dtypeOf(source.getType());
+    bool isColumn = *space == Space::Column;
+    int operand = addOperand(ir::argumentName(function, from), isColumn ? OperandKind::Column : OperandKind::Tile,
+                             dtype, false, from);
+    for (int i = 0; i < operand; ++i)
+      if (const Operand& other = program.operands[i];
+          positions[i] == from && other.kind == program.operands[operand].kind && !other.map.isMapped() &&
+          map->width == program.columns)
+        program.operands[operand].of = i;
+    program.operands[operand].map = std::move(*map);
+    values[result] = emit(Opcode::Load, dtype, isColumn ? Space::Column : Space::Element, {}, operand);
+    return "";
+  }
+
+  // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0).
+  std::optional<int> pick(int summed, DType type) {
+    const auto& all = program.instructions;
+    const Instruction selection = all[summed];
+    if (selection.opcode != Opcode::Select || classOf(type) != ValueClass::Real)
+      return std::nullopt;
+    const Instruction& condition = all[selection.inputs[0]];
+    if (condition.opcode != Opcode::Equal && condition.opcode != Opcode::NotEqual)
+      return std::nullopt;
+    const bool isSwapped = condition.opcode == Opcode::NotEqual;
+    const int value = selection.inputs[isSwapped ? 2 : 1], other = selection.inputs[isSwapped ? 1 : 2];
+    if (all[other].opcode != Opcode::Constant || all[other].constant != 0 || all[value].type != type)
+      return std::nullopt;
+    for (int side : {0, 1}) {
+      const Instruction& index = all[condition.inputs[side]];
+      const int number = condition.inputs[1 - side];
+      const bool isOneEach =
+          all[number].stage == 0 && (all[number].space == Space::Row || all[number].space == Space::Uniform);
+      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach)
+        return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number});
+    }
+    return std::nullopt;
+  }
+
+  // What nothing stored needs any more leaves the program.
+  void dropDead() {
+    std::vector<Instruction>& all = program.instructions;
+    std::vector<char> isNeeded(all.size(), false);
+    for (size_t i = all.size(); i-- > 0;) {
+      isNeeded[i] |= all[i].opcode == Opcode::Store || all[i].opcode == Opcode::AccumulateRows;
+      for (int input : all[i].inputs)
+        if (isNeeded[i] && input >= 0)
+          isNeeded[input] = true;
+    }
+    std::vector<int> place(all.size());
+    int kept = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!isNeeded[i])
+        continue;
+      for (int& input : all[i].inputs)
+        if (input >= 0)
+          input = place[input];
+      place[i] = kept;
+      all[kept++] = all[i];
+    }
+    all.resize(kept);
+  }
+
   bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
 
   // The row extent that an iota counts along, from the outermost; none where that is the columns, or has one element.
@@ -310,7 +396,7 @@ private:
       if (sums.contains(operand) && !llvm::isa<ir::CastOp>(op))
         return fmt::format("{} is read again by {}; a sum over rows is complete only when the kernel ends",
                            described(operand), described(result));
-    if (llvm::isa<ir::GatherOp>(op))
+    if (readsStored(&op))
       return "";
     DType type = *dtypeOf(result.getType());
     if (llvm::isa<ir::SumRowsOp>(op)) {
@@ -343,10 +429,13 @@ private:
     }
     if (auto iota = llvm::dyn_cast<ir::IotaOp>(op)) {
       std::optional<int> extent = rowExtentOf(iota);
+      if (extent && iota.getPeriod())
+        return fmt::format("{} counts rows with a period; kernels do so with columns", described(result));
       bool isColumn =
           iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
       int index = extent     ? indices.lookup(*extent)
-                  : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {})
+                  : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {}, -1,
+                                    static_cast<double>(iota.getPeriod().value_or(0)))
                              : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
       values[result] =
           type == DType::I64 ? index : emit(Opcode::Cast, type, program.instructions[index].space, {index});
@@ -355,7 +444,11 @@ private:
     if (std::optional<Opcode> opcode = reduction(op)) {
       if (classify(shapeOf(op.getOperand(0))) != Space::Element)
         return misfit(op.getOperand(0));
-      values[result] = emit(*opcode, type, Space::Row, {spread(values.lookup(op.getOperand(0)), Space::Element)});
+      int reduced = values.lookup(op.getOperand(0));
+      if (std::optional<int> picked = *opcode == Opcode::ReduceSum ? pick(reduced, type) : std::nullopt)
+        values[result] = *picked;
+      else
+        values[result] = emit(*opcode, type, Space::Row, {spread(reduced, Space::Element)});
       return "";
     }
     std::optional<Opcode> opcode = elementwise(op);

@@ -18,7 +18,8 @@ StringRef partName(Operation* op) {
   if (auto part = dyn_cast<FusedLoc>(op->getLoc()))
     if (auto name = dyn_cast_or_null<StringAttr>(part.getMetadata()))
       return name;
-  return isa<ir::CastOp, ir::BroadcastOp, ir::ConstantOp, ir::IotaOp>(op) ? StringRef() : op->getName().stripDialect();
+  return isa<ir::CastOp, ir::BroadcastOp, ir::ConstantOp, ir::IotaOp, ir::ColumnsOp>(op)
+             ? StringRef() : op->getName().stripDialect();
 }
 
 // Fused operations first; small ones only where there is none.
@@ -49,6 +50,11 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
   llvm::DenseSet<Operation*> members(ops.begin(), ops.end());
   llvm::SmallSetVector<Operation*, 16> order;
   llvm::SmallSetVector<Value, 8> operands;
+  auto stored = [&](Operation* op) { // it reads memory, whatever could be repeated
+    for (Value operand : op->getOperands())
+      if (!members.contains(operand.getDefiningOp()))
+        operands.insert(operand);
+  };
   auto reach = [&](auto& self, Value value) -> void {
     Operation* source = value.getDefiningOp();
     if ((source && members.contains(source)) || operands.contains(value))
@@ -56,16 +62,16 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
     if (!source || !isRepeated(source)) {
       operands.insert(value);
     } else if (!order.contains(source)) {
+      if (isa<ir::ColumnsOp>(source))
+        stored(source);
       for (Value operand : source->getOperands())
         self(self, operand);
       order.insert(source);
     }
   };
   for (Operation* op : ops)
-    if (isa<ir::GatherOp>(op)) // reads memory, whatever could be repeated
-      for (Value operand : op->getOperands())
-        if (!members.contains(operand.getDefiningOp()))
-          operands.insert(operand);
+    if (isa<ir::GatherOp, ir::ColumnsOp>(op))
+      stored(op);
   for (Operation* op : ops) {
     for (Value operand : op->getOperands())
       reach(reach, operand);

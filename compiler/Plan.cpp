@@ -1,16 +1,17 @@
 #include "compiler/Plan.h"
 #include "compiler/Clusters.h"
 #include "compiler/Dump.h"
-#include "compiler/EmitCuda.h"
-#include "compiler/HostTarget.h"
 #include "compiler/Lower.h"
+#include "compiler/PlanSteps.h"
 #include "compiler/PlanValues.h"
 #include "compiler/Schedule.h"
 #include "compiler/Target.h"
+#include "ir/Columns.h"
 #include "ir/Decompose.h"
 #include "ir/Ops.h"
 #include "ir/Reshapes.h"
 #include "ir/Text.h"
+#include "ir/Transposes.h"
 #include "patterns/Raise.h"
 #include "llvm/ADT/DenseMap.h"
 #include <fmt/format.h>
@@ -55,8 +56,11 @@ public:
     declareEnds();
     if (values.error().empty() && !wholeFunction())
       stepByStep();
-    plan["values"] = values.take(steps);
-    plan["steps"] = std::move(steps);
+    steps.joinKernels([&](int value) { return values.rootOf(value); });
+    programs = steps.programs();
+    Json list = steps.take(target);
+    plan["values"] = values.take(list);
+    plan["steps"] = std::move(list);
     return values.error();
   }
 
@@ -81,6 +85,22 @@ private:
       if (op && !isView(op))
         places.try_emplace(result.get(), outputs.back());
     }
+    for (mlir::OpOperand& result : terminator()->getOpOperands())
+      declareNumber(result);
+  }
+
+  // A number that is computed in another shape, as sums over rows are, is stored where it is returned.
+  void declareNumber(mlir::OpOperand& result) {
+    auto reshape = result.get().getDefiningOp<ir::ReshapeOp>();
+    Value computed = reshape ? reshape.getOperand() : Value();
+    Operation* op = computed ? computed.getDefiningOp() : nullptr;
+    const bool isNumber = llvm::all_of(llvm::cast<mlir::RankedTensorType>(result.get().getType()).getShape(),
+                                       [](int64_t size) { return size == 1; });
+    if (!op || isView(op) || isRepeated(op) || !isNumber || places.contains(computed) || places.contains(result.get()))
+      return;
+    const int output = outputs[result.getOperandNumber()];
+    places[result.get()] = output;
+    places[computed] = values.addReshape(output, computed.getType());
   }
 
   bool wholeFunction() {
@@ -151,7 +171,7 @@ private:
                   {"results", results},       {"line", ir::textLine(op->getLoc())}};
     if (!group.reason.empty())
       external["reason"] = group.reason;
-    steps.push_back(std::move(external));
+    steps.addExternal(std::move(external));
   }
 
   void copy(Value value, int to) {
@@ -163,12 +183,12 @@ private:
     LoweredFunction lowered;
     if (lowerToRowProgram(ir::graphFunction(*outlined.module), strided, lowered).empty())
       return addKernel(lowered, 0, stored(outlined.operands), to);
-    steps.push_back({{"kind", "external"},
-                     {"op", "cermet.copy"},
-                     {"attributes", Json::object()},
-                     {"operands", {place(value)}},
-                     {"results", {to}},
-                     {"line", ir::textLine(terminator()->getLoc())}});
+    steps.addExternal({{"kind", "external"},
+                       {"op", "cermet.copy"},
+                       {"attributes", Json::object()},
+                       {"operands", {place(value)}},
+                       {"results", {to}},
+                       {"line", ir::textLine(terminator()->getLoc())}});
   }
 
   SmallVector<int> stored(mlir::ValueRange list) {
@@ -217,24 +237,9 @@ private:
   void addKernel(const LoweredFunction& lowered, size_t operations, llvm::ArrayRef<int> inputs,
                  llvm::ArrayRef<int> results) {
     const RowProgram& program = lowered.program;
-    KernelSpec spec{target, "traced", program, chooseSchedule(program, target)};
-    const Schedule& schedule = spec.schedule;
-    std::string vector, scalar, fold;
-    if (isHostTarget(target)) {
-      HostEntries entries = hostEntries(spec);
-      vector = scalar = entries.main;
-      fold = entries.fold;
-    } else {
-      KernelEntries entries = kernelEntries(spec);
-      vector = entries.vector;
-      scalar = entries.scalar;
-      fold = entries.fold;
-    }
     Json operands = Json::array();
-    int accumulators = 0;
     for (size_t i = 0; i < program.operands.size(); ++i) {
       const Operand& operand = program.operands[i];
-      accumulators += operand.isOutput && operand.kind == OperandKind::Column;
       Json& json = operands.emplace_back(Json::object());
       if (operand.kind == OperandKind::Index)
         json["dim"] = lowered.positions[i];
@@ -248,28 +253,15 @@ private:
         json["strided"] = true;
       if (operand.rowsFrom >= 0)
         json["rows"] = operand.rowsFrom;
+      if (operand.map.isMapped())
+        json["columns"] = operand.map.width;
     }
-    bool byRow = schedule.skeleton == Skeleton::Row;
-    steps.push_back({{"kind", "kernel"},
-                     {"name", program.name},
-                     {"operations", operations},
-                     {"spec", print(spec)},
-                     {"skeleton", name(schedule.skeleton)},
-                     {"columns", program.columns},
-                     {"threads", schedule.threads},
-                     {"rows_per_block", byRow ? schedule.threads / schedule.threadsPerRow : 1},
-                     {"vector", schedule.vector},
-                     {"blocks_per_sm", schedule.blocksPerSm},
-                     {"shared_bytes", schedule.sharedBytes},
-                     {"accumulators", accumulators},
-                     {"entries", {{"vector", vector}, {"scalar", scalar}, {"fold", fold}}},
-                     {"operands", operands}});
-    programs += print(program) + "\n";
+    steps.addKernel({program, chooseSchedule(program, target)}, operations, std::move(operands));
   }
 
   mlir::func::FuncOp function;
   const std::string& target;
-  Json steps = Json::array();
+  PlanSteps steps;
   PlanValues values;
   SmallVector<int> outputs;                           // by position
   llvm::DenseMap<Value, int> places;                  // values of the plan
@@ -285,6 +277,9 @@ void decompose(mlir::func::FuncOp function) {
   };
   function.walk([](ir::DecomposableOpInterface op) { op->setLoc(partOf(op->getName().stripDialect(), op->getLoc())); });
   ir::decomposeFused(function, isKernelOperation);
+  ir::simplify(function);
+  ir::hoistTransposes(function);
+  ir::readColumnsInPlace(function);
   ir::simplify(function);
   ir::sinkReshapes(function);
   ir::simplify(function);

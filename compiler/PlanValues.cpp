@@ -133,6 +133,12 @@ int PlanValues::withColumn(int value) {
   return known->second;
 }
 
+int PlanValues::rootOf(int value) const {
+  while (entries[value].kind == View)
+    value = entries[value].json["of"].get<int>();
+  return value;
+}
+
 PlanValues::Json PlanValues::take(Json& steps) {
   std::vector<int> order(entries.size()), place(entries.size());
   std::iota(order.begin(), order.end(), 0);
@@ -152,9 +158,15 @@ PlanValues::Json PlanValues::take(Json& steps) {
         for (Json& number : step[list])
           renumber(number);
     } else {
-      for (Json& operand : step["operands"])
-        if (operand.contains("value"))
-          renumber(operand["value"]);
+      const auto renumberAll = [&](Json& program) {
+        for (Json& operand : program["operands"])
+          if (operand.contains("value"))
+            renumber(operand["value"]);
+      };
+      if (step.contains("programs"))
+        std::ranges::for_each(step["programs"], renumberAll);
+      else
+        renumberAll(step);
     }
   }
   return values;

@@ -24,6 +24,9 @@ public:
   // The value with a further dimension of 1 at the end.
   int withColumn(int value);
 
+  // The input, output or buffer that the value is a view of; itself if it is none.
+  int rootOf(int value) const;
+
   const std::string& error() const { return message; }
 
   // Brings the values into the plan's order (inputs, outputs, buffers, views) and renumbers them there and in `steps`.

@@ -14,7 +14,7 @@ constexpr std::array kDTypes{"f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i
 constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index", "gathered"};
 constexpr std::array kSpaces{"element", "row", "column", "uniform"};
 // What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
-enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, None };
+enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, Picking, None };
 struct OpcodeTraits {
   const char* name;
   int inputs;
@@ -37,7 +37,8 @@ constexpr std::array kOpcodes{
     OpcodeTraits{"less", 2, Classes::Comparison},   OpcodeTraits{"less_equal", 2, Classes::Comparison},
     OpcodeTraits{"select", 3, Classes::Selection},  OpcodeTraits{"reduce_sum", 1, Classes::Reals},
     OpcodeTraits{"reduce_max", 1, Classes::Reals},  OpcodeTraits{"reduce_min", 1, Classes::Reals},
-    OpcodeTraits{"store", 1, Classes::Any},         OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
+    OpcodeTraits{"pick", 2, Classes::Picking},      OpcodeTraits{"store", 1, Classes::Any},
+    OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
 };
 static_assert(kOpcodes.size() == static_cast<size_t>(Opcode::AccumulateRows) + 1);
 
@@ -109,6 +110,10 @@ std::string checkClasses(const RowProgram& program, const Instruction& op) {
       if (given != (i == 0 ? ValueClass::Bool : result))
         return wrong("a bool and two values of the result's class");
       break;
+    case Classes::Picking:
+      if (given != (i == 0 ? ValueClass::Real : ValueClass::Integer) || result != ValueClass::Real)
+        return wrong("a real and an integer and gives a real");
+      break;
     case Classes::Conversion:
     case Classes::None:
       break;
@@ -127,7 +132,7 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     if (input.opcode == Opcode::Store || input.opcode == Opcode::AccumulateRows)
       return fmt::format("input %{} is a store, which has no value", op.inputs[i]);
     stage = std::max(stage, input.stage + isReduction(input.opcode));
-    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows;
+    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows || (op.opcode == Opcode::Pick && i == 0);
     if (sums && input.space != Space::Element)
       return fmt::format("{} takes an element value, %{} is {}", name(op.opcode), op.inputs[i], name(input.space));
     if (!sums && !spreads(input.space, op.space))
@@ -143,8 +148,12 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     return "a constant is uniform";
   if (op.opcode == Opcode::ColumnIndex && (op.space != Space::Column || classOf(op.type) != ValueClass::Integer))
     return "a column index is an integer, a column value";
-  if (isReduction(op.opcode) && op.space != Space::Row)
+  if (op.opcode == Opcode::ColumnIndex && (op.constant < 0 || op.constant != std::trunc(op.constant)))
+    return fmt::format("a column index with the period {}, expected a whole number", op.constant);
+  if ((isReduction(op.opcode) || op.opcode == Opcode::Pick) && op.space != Space::Row)
     return fmt::format("{} gives a row value", name(op.opcode));
+  if (op.opcode == Opcode::Pick && program.instructions[op.inputs[1]].stage > 0)
+    return fmt::format("the column of a pick, %{}, is one that a reduction decides", op.inputs[1]);
   if (!usesOperand(op.opcode))
     return "";
   if (op.operand < 0 || op.operand >= static_cast<int>(program.operands.size()))
@@ -195,6 +204,16 @@ std::string check(const RowProgram& program) {
                      operand.kind == OperandKind::Gathered;
     if (operand.isStrided && (operand.isOutput || !isColumns))
       return fmt::format("operand {} is strided; only a tile, column or gathered input is", operand.name);
+    if (operand.map.isMapped() && (operand.isOutput || operand.isStrided ||
+                                   (operand.kind != OperandKind::Tile && operand.kind != OperandKind::Column)))
+      return fmt::format("operand {} has columns of its own; only a tile or column input that is not strided has",
+                         operand.name);
+    if (operand.of >= 0) {
+      const Operand& whole = program.operands[operand.of];
+      if (whole.kind != operand.kind || whole.dtype != operand.dtype || whole.isOutput || whole.map.isMapped() ||
+          operand.map.width != program.columns)
+        return fmt::format("operand {} has the columns of {}, which is no such input", operand.name, whole.name);
+    }
     if (operand.kind == OperandKind::Index && (operand.isOutput || operand.dtype != DType::I64))
       return fmt::format("index operand {} is no i64 input", operand.name);
     if (std::string reason = checkGathered(program, operand); !reason.empty())
@@ -279,15 +298,50 @@ bool RowProgram::accumulates() const {
 
 bool RowProgram::reduces() const {
   return std::any_of(instructions.begin(), instructions.end(),
-                     [](const Instruction& op) { return isReduction(op.opcode); });
+                     [](const Instruction& op) { return isReduction(op.opcode) || op.opcode == Opcode::Pick; });
+}
+
+static bool isTile(const Operand& operand) {
+  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered;
+}
+
+int64_t RowProgram::rowBytes() const {
+  int64_t bytes = 0;
+  for (const Operand& operand : operands)
+    if (isTile(operand) && !operand.isOutput)
+      bytes += byteSize(operand.dtype) * columns;
+  return bytes;
+}
+
+int64_t RowProgram::walkedBytes() const {
+  const int last = stages() - 1;
+  int64_t bytes = 0;
+  for (int stage = 0; stage <= last; ++stage) {
+    std::vector<char> isNeeded(instructions.size(), false);
+    for (size_t i = instructions.size(); i-- > 0;) {
+      const Instruction& op = instructions[i];
+      const bool isStored = (op.opcode == Opcode::Store && op.space == Space::Element) ||
+                            op.opcode == Opcode::AccumulateRows;
+      const bool isDone = isStored ? stage == last : isReduction(op.opcode) && op.stage == stage;
+      if (!isDone && (!isNeeded[i] || op.space == Space::Row)) // a row's values are known by then
+        continue;
+      if (op.operand >= 0 && isTile(operands[op.operand]))
+        bytes += byteSize(op.type) * columns;
+      for (int input : op.inputs)
+        if (input >= 0)
+          isNeeded[input] = true;
+    }
+  }
+  return bytes;
 }
 
 std::string print(const RowProgram& program) {
   std::string text = fmt::format("program {} {}\n", program.name, program.columns);
   for (const Operand& operand : program.operands)
-    text += fmt::format("{} {} {} {}{}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
+    text += fmt::format("{} {} {} {}{}{}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
                         name(operand.dtype), operand.isStrided ? " strided" : "",
-                        operand.rowsFrom < 0 ? "" : " rows " + program.operands.at(operand.rowsFrom).name);
+                        operand.rowsFrom < 0 ? "" : " rows " + program.operands.at(operand.rowsFrom).name,
+                        operand.map.text() + (operand.of < 0 ? "" : " of " + program.operands.at(operand.of).name));
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& op = program.instructions[i];
     text += fmt::format("%{} = {}", i, name(op.opcode));
@@ -295,7 +349,7 @@ std::string print(const RowProgram& program) {
       text += fmt::format(" %{}", op.inputs[k]);
     if (usesOperand(op.opcode))
       text += " " + program.operands.at(op.operand).name;
-    if (op.opcode == Opcode::Constant)
+    if (op.opcode == Opcode::Constant || (op.opcode == Opcode::ColumnIndex && op.constant != 0))
       text += " " + exactText(op.constant);
     text += fmt::format(" : {} {} {}\n", name(op.type), name(op.space), op.stage);
   }
@@ -311,17 +365,31 @@ std::string parse(const std::string& text, RowProgram& program) {
     return failed("expected `program <name> <columns>`");
   result.name = lines.word(1);
   std::vector<std::string> rows; // by operand: the name of the one that has its rows' numbers
+  std::vector<std::string> same; // by operand: the name of the one that has the same tensor
   bool more = lines.next();
   for (; more && (lines.word(0) == "in" || lines.word(0) == "out"); more = lines.next()) {
     Operand operand;
+    same.emplace_back();
     operand.isOutput = lines.word(0) == "out";
     operand.name = lines.word(1);
     operand.isStrided = lines.word(4) == "strided";
     const size_t end = 4 + size_t(operand.isStrided);
-    const bool isGathered = lines.word(end) == "rows";
-    if (lines.count() != end + 2 * size_t(isGathered) || !isIdentifier(operand.name) ||
+    const bool isGathered = lines.word(end) == "rows", isMapped = lines.word(end) == "columns";
+    if ((!isMapped && lines.count() != end + 2 * size_t(isGathered)) || !isIdentifier(operand.name) ||
         !find(kOperandKinds, lines.word(2), operand.kind) || !find(kDTypes, lines.word(3), operand.dtype))
-      return failed("expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]`");
+      return failed("expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]` or "
+                    "`in <name> tile|column <type> columns ...`");
+    if (isMapped) {
+      std::vector<std::string_view> words;
+      for (size_t i = end + 1; i < lines.count(); ++i)
+        words.push_back(lines.word(i));
+      if (words.size() > 2 && words[words.size() - 2] == "of") {
+        same.back() = words.back();
+        words.resize(words.size() - 2);
+      }
+      if (std::string reason = parseColumnMap(words, result.columns, operand.map); !reason.empty())
+        return failed(reason);
+    }
     result.operands.push_back(operand);
     rows.emplace_back(isGathered ? lines.word(end + 1) : "");
   }
@@ -332,6 +400,9 @@ std::string parse(const std::string& text, RowProgram& program) {
   for (size_t i = 0; i < rows.size(); ++i)
     if (!rows[i].empty() && (result.operands[i].rowsFrom = operandCalled(rows[i])) < 0)
       return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, rows[i]);
+  for (size_t i = 0; i < same.size(); ++i)
+    if (!same[i].empty() && (result.operands[i].of = operandCalled(same[i])) < 0)
+      return fmt::format("the columns of {}: no operand is called `{}`", result.operands[i].name, same[i]);
   for (; more; more = lines.next()) {
     Instruction op;
     int64_t number = 0;
@@ -350,7 +421,9 @@ std::string parse(const std::string& text, RowProgram& program) {
         return failed(fmt::format("no operand is called `{}`", lines.word(at)));
       ++at;
     }
-    if (op.opcode == Opcode::Constant && !lines.real(at++, op.constant))
+    const bool hasNumber =
+        op.opcode == Opcode::Constant || (op.opcode == Opcode::ColumnIndex && lines.word(at) != ":");
+    if (hasNumber && !lines.real(at++, op.constant))
       return failed("expected a number");
     int64_t stage = 0;
     if (lines.count() != at + 4 || lines.word(at) != ":" || !find(kDTypes, lines.word(at + 1), op.type) ||

@@ -11,6 +11,7 @@
 // the type, as ir::roundTo does it; integers are computed in 64 bits and wrapped to the type; booleans are true or
 // false. A bool in memory is a byte, not 0 for true.
 #pragma once
+#include "compiler/ColumnMap.h"
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -32,12 +33,14 @@ struct Operand {
   bool isOutput = false;
   bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
   int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers
+  ColumnMap map{};        // an input's, Tile or Column: which of its columns is read at each of the program's
+  int of = -1;            // mapped: the operand that has the same tensor's columns in their own order, if any
 };
 
 enum class Opcode {
   Load,          // operand -> value
   Constant,      // `constant`, a number of `type`
-  ColumnIndex,   // the column's number; an integer, Column space
+  ColumnIndex,   // the column's number, where `constant` is not 0 its remainder by that; an integer, Column space
   Cast,          // to `type`: rounds a real; real to integer toward zero and wrapped; to bool, not 0; bool to 0 or 1
   // Of reals or integers (both inputs and the result are of one class)
   Add, Sub, Mul, Neg, Abs,
@@ -48,6 +51,8 @@ enum class Opcode {
   Equal, NotEqual, Less, LessEqual,
   Select,        // bool, two values of the result's type
   ReduceSum, ReduceMax, ReduceMin, // real Element -> Row; the last two: NaN if one is NaN
+  Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number, 0
+                 // where no column has it. It reads one column and ends no stage; no reduction decides the number
   Store,         // value -> Tile or Row output operand, rounded to its dtype
   AccumulateRows // real Element value summed over all rows -> Column output operand (deterministic, f32, rounded once)
 };
@@ -59,7 +64,7 @@ struct Instruction {
   int stage = 0;                // number of reductions that lie before it on its longest path
   int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
   int operand = -1;             // Load, Store, AccumulateRows
-  double constant = 0;          // Constant
+  double constant = 0;          // Constant, ColumnIndex
 };
 
 struct RowProgram {
@@ -70,7 +75,10 @@ struct RowProgram {
 
   int stages() const;          // 1 + the largest stage
   bool accumulates() const;    // has AccumulateRows
-  bool reduces() const;        // has a reduction along columns
+  bool reduces() const;        // has a reduction along columns, or picks one
+  int64_t rowBytes() const;    // of one row's inputs, for each of its columns
+  // Bytes of a row that a kernel moves which keeps none of it: a stage reads the inputs that it needs.
+  int64_t walkedBytes() const;
 };
 
 ValueClass classOf(DType);

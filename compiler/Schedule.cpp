@@ -14,7 +14,7 @@ struct RowStep {
 };
 constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1024, 32, 128, 8},
                                   {2048, 64, 128, 8},   {4096, 128, 128, 10}, {8192, 128, 128, 6},
-                                  {16384, 128, 128, 4}, {32768, 256, 256, 2}, {65536, 256, 256, 2}};
+                                  {16384, 128, 128, 4}, {32768, 256, 256, 2}};
 
 // Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds
 // them. Longer rows leave one block a multiprocessor. (bench/results/h200-2026-11-21-persistent.json has what was
@@ -27,12 +27,26 @@ constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 
                                                 {16384, 256, 2, 2}, {24576, 512, 2, 2},    {32768, 512, 1, 3},
                                                 {98304, 256, 1, 2}, {INT64_MAX, 512, 1, 2}};
 
+// Blocks that walk long rows, by the bytes of a row's inputs, where a multiprocessor's memory holds so many; the last
+// holds what it can. (Measured with loss and gradient: bench/results/h200-2026-11-21-long-rows.json.)
+struct LongStep {
+  int64_t rowBytes;
+  int threads, blocksPerSm;
+};
+constexpr LongStep kLongLadder[] = {
+    {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
+constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
+constexpr int64_t kMostKeptRowBytes = 32 * 1024; // of a row that registers keep
+constexpr int64_t kLeastLongRowBytes = 8 * 1024; // of one whose exponentials they do not keep
+
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMostPersistentThreads = 512;
 constexpr double kMostIdle = 0.15;       // of a row's threads in its last vectors
 constexpr int kMostFittedElements = 24;  // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMostWarpRegisters = 48;   // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kMostHeadColumns = 512;    // of an attention head
+constexpr int kMostHeadThreads = 8, kMostHeadBlocks = 8, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;      // of a thread
 constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
 
@@ -81,8 +95,10 @@ int64_t divideUp(int64_t a, int64_t b) {
 int keptBytes(const RowProgram& program, bool withColumns) {
   int bytes = 0;
   for (const Operand& operand : program.operands)
-    if (!operand.isOutput && (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered ||
-                              (withColumns && operand.kind == OperandKind::Column)))
+    // What is read in another order is among what is kept of the tensor (ProgramText::isLocal).
+    if (!operand.isOutput && operand.of < 0 &&
+        (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered ||
+         (withColumns && operand.kind == OperandKind::Column)))
       bytes += byteSize(operand.dtype);
   return bytes;
 }
@@ -116,6 +132,65 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
   schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
 }
 
+// Whether elements' exponentials are computed, as in every softmax.
+bool exponentiates(const RowProgram& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(), [](const Instruction& it) {
+    return it.opcode == Opcode::Exp && it.space == Space::Element;
+  });
+}
+
+int reductionBytes(const RowProgram& program, const Schedule& schedule) {
+  int reductions = 0;
+  for (const Instruction& instruction : program.instructions)
+    reductions += isReduction(instruction.opcode);
+  return 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+}
+
+// A block a row, as much of it in shared memory as that holds. `isCopied`: whether asynchronous copies can move it there.
+void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, const Multiprocessor& multiprocessor,
+                 Schedule& schedule) {
+  const int64_t rowBytes = program.columns * tileBytes;
+  schedule.stages = kRollingStages;
+  schedule.vectorsPerThread = 0;
+  if (!isCopied) {
+    schedule.threads = schedule.threadsPerRow = kReadAgain.threads;
+    schedule.blocksPerSm = schedule.residentBlocks = kReadAgain.blocksPerSm;
+    schedule.sharedBytes = reductionBytes(program, schedule);
+    return;
+  }
+  for (const LongStep& step : kLongLadder) {
+    schedule.threads = schedule.threadsPerRow = step.threads;
+    schedule.blocksPerSm = schedule.residentBlocks = std::min(step.blocksPerSm, multiprocessor.threads / step.threads);
+    // A block's own KiB of what the system keeps for four.
+    const int64_t room = (multiprocessor.sharedBytes + 4 * 1024) / schedule.blocksPerSm - 1024 -
+                         reductionBytes(program, schedule);
+    const int64_t vectorBytes = schedule.threads * schedule.vector * tileBytes;
+    const int64_t vectors = divideUp(program.columns, int64_t(schedule.threads) * schedule.vector);
+    schedule.vectorsPerThread = int(std::min(vectors, room / vectorBytes));
+    schedule.sharedBytes = int(schedule.vectorsPerThread * vectorBytes) + reductionBytes(program, schedule);
+    if (rowBytes <= step.rowBytes && schedule.vectorsPerThread == vectors)
+      break;
+  }
+}
+
+// An attention head's row, read in another order of columns. Its rows rarely collapse, so where one begins is computed
+// with divisions: few threads with two vectors or more each share them.
+void fitHead(const RowProgram& program, Schedule& schedule) {
+  const int64_t vectors = program.columns / schedule.vector;
+  int threadsPerRow = kMostHeadThreads;
+  while (threadsPerRow > 1 && (vectors % threadsPerRow != 0 || 2 * threadsPerRow > vectors))
+    threadsPerRow /= 2;
+  schedule.threads = 128;
+  schedule.threadsPerRow = threadsPerRow;
+  if (program.accumulates()) {
+    schedule.residentBlocks = schedule.blocksPerSm = kHeadBlocksPerSm;
+    return;
+  }
+  const int64_t elements = program.columns / threadsPerRow;
+  const int64_t needed = (elements * keptBytes(program, true) / 4 + kOtherRegisters + 7) / 8 * 8;
+  schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMostHeadBlocks);
+}
+
 } // namespace
 
 Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
@@ -129,15 +204,19 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   for (const Operand& operand : program.operands)
     if (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered) {
       narrowest = std::min(narrowest, std::max(byteSize(operand.dtype), 2));
-      strided |= operand.isStrided;
+      strided |= operand.isStrided || operand.map.isMapped();
       if (!operand.isOutput)
         tileBytes += byteSize(operand.dtype);
     }
   schedule.vector = 16 / narrowest;
   while (program.columns % schedule.vector != 0)
     schedule.vector /= 2;
+  for (const Operand& operand : program.operands)
+    schedule.vector = operand.map.vectorWithin(schedule.vector);
 
-  if (!program.reduces() && !program.accumulates()) {
+  const bool mapped = std::any_of(program.operands.begin(), program.operands.end(),
+                                  [](const Operand& operand) { return operand.map.isMapped(); });
+  if (!program.reduces() && !program.accumulates() && !mapped) {
     schedule.skeleton = Skeleton::Flat;
     schedule.threads = schedule.threadsPerRow = 128;
     return schedule;
@@ -145,6 +224,13 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
 
   schedule.skeleton = Skeleton::Row;
   const int64_t rowBytes = program.columns * tileBytes;
+  const auto longRow = [&] {
+    const bool isCopied = tileBytes > 0 && !strided && schedule.vector * narrowest >= 4;
+    walkLongRow(program, tileBytes, isCopied, multiprocessorOf(target), schedule);
+    return schedule;
+  };
+  if (!program.accumulates() && rowBytes > kMostKeptRowBytes)
+    return longRow();
   int mostStages = 0;
   if (program.accumulates()) {
     const PersistentStep& step = *std::find_if(std::begin(kPersistentLadder), std::end(kPersistentLadder),
@@ -160,7 +246,6 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     schedule.threadsPerRow =
         std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
   } else {
-    schedule.threadsPerRow = schedule.threads = 1024;
     for (const RowStep& step : kRowLadder)
       if (rowBytes <= step.rowBytes) {
         schedule.threadsPerRow = step.threadsPerRow;
@@ -170,6 +255,8 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       }
     fitRow(program, schedule);
   }
+  if (mapped && program.columns <= kMostHeadColumns)
+    fitHead(program, schedule);
   // Odd widths move one element at a time: spread them over more threads, and promise nothing about registers.
   if (schedule.vector * narrowest < 16) {
     schedule.residentBlocks = 1;
@@ -183,19 +270,19 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   const bool fits = program.accumulates() || schedule.threads > 256
                         ? elements <= kMostElementsPerThread
                         : elements * tileBytes <= 4 * kMostPackedRegisters && elements <= 2 * kMostElementsPerThread;
+  const bool losesValues = elements > kMostKept && rowBytes > kLeastLongRowBytes && exponentiates(program);
+  if (!program.accumulates() && (!fits || losesValues))
+    return longRow();
   if (!fits) {
     // Too long for registers: the whole block walks the row again for every stage.
-    schedule.threads = schedule.threadsPerRow = program.accumulates() ? 512 : 1024;
+    schedule.threads = schedule.threadsPerRow = 512;
     schedule.residentBlocks = 1;
     vectors = 0;
   }
   schedule.vectorsPerThread = vectors;
 
   const int rowsPerBlock = schedule.threads / schedule.threadsPerRow;
-  int reductions = 0;
-  for (const Instruction& instruction : program.instructions)
-    reductions += isReduction(instruction.opcode);
-  int shared = 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+  int shared = reductionBytes(program, schedule);
   if (program.accumulates() && vectors > 0) {
     const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
     const int budget = multiprocessorOf(target).sharedBytes / schedule.blocksPerSm;

@@ -23,8 +23,26 @@ void decomposeFused(func::FuncOp function, llvm::function_ref<bool(Operation*)> 
   }
 }
 
+namespace {
+// One number is one number in any shape.
+struct ShapeOfConstant : RewritePattern {
+  explicit ShapeOfConstant(MLIRContext* context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+
+  LogicalResult matchAndRewrite(Operation* op, PatternRewriter& rewriter) const override {
+    if (!isa<ReshapeOp, BroadcastOp, TransposeOp, SliceOp>(op))
+      return failure();
+    auto constant = op->getOperand(0).getDefiningOp<ConstantOp>();
+    if (!constant)
+      return failure();
+    rewriter.replaceOpWithNewOp<ConstantOp>(op, op->getResult(0).getType(), constant.getValueAttr());
+    return success();
+  }
+};
+} // namespace
+
 void simplify(func::FuncOp function) {
   RewritePatternSet patterns(function.getContext());
+  patterns.add<ShapeOfConstant>(function.getContext());
   CastOp::getCanonicalizationPatterns(patterns, function.getContext());
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);

@@ -89,6 +89,89 @@ static Value castParts(Formula& f, Value value, Type elementType) {
   return f.concat(parts, concat.getDim());
 }
 
+//===--- Largest elements that only keep exponentials finite ---------------------------------------------------------//
+
+// Users of a value, through broadcasts, reshapes and casts that only widen it.
+static SmallVector<OpOperand*> usesOf(Value value) {
+  SmallVector<OpOperand*> uses;
+  for (OpOperand& use : value.getUses()) {
+    Operation* user = use.getOwner();
+    if (isa<BroadcastOp, ReshapeOp>(user))
+      llvm::append_range(uses, usesOf(user->getResult(0)));
+    else
+      uses.push_back(&use);
+  }
+  return uses;
+}
+
+// The largest of a row, subtracted before exponentials are taken: softmax, its logarithm and the logarithm of the sum
+// are the same whatever number that is, so it has no gradient. (Derived step by step it would be a sum of rounding
+// errors, and a pass over the row.)
+static bool isShift(ReduceMaxOp largest) {
+  Value m = largest.getResult();
+  llvm::SmallPtrSet<Value, 4> differences, exponentials, sums, logarithms;
+  for (OpOperand* use : usesOf(m)) {
+    Operation* user = use->getOwner();
+    if (isa<SubOp>(user) && use->getOperandNumber() == 1 && user->getOperand(0) == largest.getOperand())
+      differences.insert(user->getResult(0));
+    else if (!isa<AddOp>(user))
+      return false;
+  }
+  for (Value difference : differences)
+    for (OpOperand* use : usesOf(difference))
+      if (isa<ExpOp>(use->getOwner()))
+        exponentials.insert(use->getOwner()->getResult(0));
+  for (Value exponential : exponentials)
+    for (OpOperand* use : usesOf(exponential))
+      if (isa<ReduceSumOp>(use->getOwner()))
+        sums.insert(use->getOwner()->getResult(0));
+  for (Value sum : sums)
+    for (OpOperand* use : usesOf(sum))
+      if (isa<LogOp>(use->getOwner()))
+        logarithms.insert(use->getOwner()->getResult(0));
+  auto derives = [](Value operand, const llvm::SmallPtrSetImpl<Value>& from) {
+    while (isa_and_nonnull<BroadcastOp, ReshapeOp>(operand.getDefiningOp()))
+      operand = operand.getDefiningOp()->getOperand(0);
+    return from.contains(operand);
+  };
+  // Each is used together with the one that takes the shift back.
+  for (Value difference : differences)
+    for (OpOperand* use : usesOf(difference)) {
+      Operation* user = use->getOwner();
+      const bool isLogSoftmax = isa<SubOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), logarithms);
+      if (!isa<ExpOp>(user) && !isLogSoftmax)
+        return false;
+    }
+  for (Value exponential : exponentials)
+    for (OpOperand* use : usesOf(exponential)) {
+      Operation* user = use->getOwner();
+      const bool isSoftmax = isa<DivOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), sums);
+      if (!isa<ReduceSumOp>(user) && !isSoftmax)
+        return false;
+    }
+  for (Value sum : sums)
+    for (OpOperand* use : usesOf(sum)) {
+      Operation* user = use->getOwner();
+      const bool isSoftmax = isa<DivOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), exponentials);
+      if (!isa<LogOp>(user) && !isSoftmax)
+        return false;
+    }
+  llvm::SmallPtrSet<Value, 1> shift{m};
+  auto isSum = [&](Operation* user) {
+    return isa<AddOp>(user) && ((derives(user->getOperand(0), shift) && derives(user->getOperand(1), logarithms)) ||
+                                (derives(user->getOperand(1), shift) && derives(user->getOperand(0), logarithms)));
+  };
+  for (Value logarithm : logarithms)
+    for (OpOperand* use : usesOf(logarithm)) {
+      Operation* user = use->getOwner();
+      const bool isLogSoftmax =
+          isa<SubOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), differences);
+      if (!isLogSoftmax && !isSum(user))
+        return false;
+    }
+  return llvm::all_of(usesOf(m), [&](OpOperand* use) { return isa<SubOp>(use->getOwner()) || isSum(use->getOwner()); });
+}
+
 //===--- The joint function ------------------------------------------------------------------------------------------//
 
 // Adds cotangent arguments (one for each float output, null in `cotangents` for others) and the wanted gradients as
@@ -108,6 +191,11 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
         if (isFloatTensor(result.getType()))
           active.insert(result);
   }
+
+  SmallVector<Operation*> shifts; // judged before the gradient reads their values too
+  for (auto largest : block.getOps<ReduceMaxOp>())
+    if (isShift(largest))
+      shifts.push_back(largest);
 
   OpBuilder builder(terminator);
   llvm::DenseMap<Value, Value> gradient;
@@ -136,6 +224,8 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
     for (Value result : op->getResults())
       given.push_back(active.contains(result) ? gradient.lookup(result) : Value());
     if (llvm::none_of(given, [](Value value) { return bool(value); }))
+      continue;
+    if (llvm::is_contained(shifts, op))
       continue;
     auto differentiable = dyn_cast<DifferentiableOpInterface>(op);
     if (!differentiable) {
@@ -252,6 +342,73 @@ static std::vector<std::vector<int>> shareEqualResults(func::FuncOp backward, Ar
   return shared;
 }
 
+//===--- Gradients in the forward ------------------------------------------------------------------------------------//
+
+// From the joint function with a cotangent of 1: the forward that returns the gradients too.
+static void makeUnit(func::FuncOp joint, int inputs, Value cotangent) {
+  Block& block = joint.getBody().front();
+  OpBuilder builder(&block, block.begin());
+  cotangent.replaceAllUsesWith(Formula(builder, cotangent.getLoc()).number(cotangent.getType(), 1));
+  (void)joint.eraseArgument(inputs);
+  joint->removeAttr(kGradientInForward);
+  simplify(joint);
+}
+
+// Each gradient, times the cotangent: in f32, rounded once.
+static OwningOpRef<ModuleOp> scaledGradients(ValueRange gradients, RankedTensorType cotangentType, StringRef name) {
+  MLIRContext* context = cotangentType.getContext();
+  OwningOpRef<ModuleOp> module = createGraph(*context);
+  OpBuilder builder(module->getBodyRegion());
+  auto unknown = builder.getUnknownLoc();
+  SmallVector<Type> types(gradients.getTypes());
+  types.push_back(cotangentType);
+  auto function = func::FuncOp::create(builder, unknown, name, builder.getFunctionType(types, gradients.getTypes()));
+  Block* block = builder.createBlock(&function.getBody());
+  for (size_t i = 0; i < gradients.size(); ++i)
+    block->addArgument(types[i], nameLoc(context, "saved" + Twine(i)));
+  Value cotangent = block->addArgument(cotangentType, nameLoc(context, "grad_0"));
+  Formula f(builder, unknown);
+  cotangent = f.widen(cotangent);
+  SmallVector<Value> results;
+  for (Value given : block->getArguments().drop_back()) {
+    Value wide = f.widen(given);
+    Value factor = f.cast(cotangent, typeOf(wide).getElementType());
+    results.push_back(
+        f.cast(f.mul(wide, f.broadcast(factor, wide.getType())), typeOf(given).getElementType()));
+  }
+  func::ReturnOp::create(builder, unknown, results);
+  return module;
+}
+
+static LogicalResult differentiateInForward(OwningOpRef<ModuleOp> module, int inputs, ArrayRef<bool> wanted,
+                                            ArrayRef<Value> cotangents, Gradient& gradient) {
+  func::FuncOp joint = graphFunction(*module);
+  if (cotangents.size() != 1 || !cotangents[0] || typeOf(cotangents[0]).getRank() != 0)
+    return joint.emitError() << "@" << joint.getName() << " has " << kGradientInForward
+                             << ", expected one result: a float of rank 0";
+  std::string name = joint.getName().str();
+  auto cotangentType = typeOf(cotangents[0]);
+  makeUnit(joint, inputs, cotangents[0]);
+  ValueRange gradients = joint.getBody().front().getTerminator()->getOperands().drop_front();
+  gradient.isUnit = true;
+  gradient.saved = gradients.size();
+  gradient.backward = scaledGradients(gradients, cotangentType, name + "_backward");
+  for (int index = 0; index < gradient.saved; ++index)
+    gradient.backwardInputs.push_back({Gradient::Origin::Saved, index});
+  gradient.backwardInputs.push_back({Gradient::Origin::Cotangent, 0});
+  for (auto [index, isWanted] : llvm::enumerate(wanted))
+    if (isWanted)
+      gradient.backwardOutputs.push_back({int(index)});
+  joint.setFunctionType(FunctionType::get(joint.getContext(), joint.getBody().getArgumentTypes(),
+                                          joint.getBody().front().getTerminator()->getOperandTypes()));
+  joint.setName(name + "_forward");
+  gradient.forward = std::move(module);
+  for (ModuleOp part : {*gradient.forward, *gradient.backward})
+    if (failed(verify(part)) || failed(verifyGraph(part)))
+      return failure();
+  return success();
+}
+
 static LogicalResult differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradient& gradient) {
   func::FuncOp original = graphFunction(graph);
   std::string name = original.getName().str();
@@ -274,6 +431,8 @@ static LogicalResult differentiate(ModuleOp graph, ArrayRef<bool> wanted, Gradie
   if (failed(buildJoint(joint, wanted, cotangents)))
     return failure();
   simplify(joint);
+  if (original->hasAttr(kGradientInForward))
+    return differentiateInForward(std::move(module), inputs, wanted, cotangents, gradient);
 
   FailureOr<GradientCut> cut = cutGradient(joint, inputs, gradient.outputs);
   if (failed(cut))

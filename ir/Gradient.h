@@ -25,16 +25,25 @@ struct Gradient {
   mlir::OwningOpRef<mlir::ModuleOp> backward;
   int outputs = 0;
   int saved = 0;
+  // The saved values are the wanted gradients for a cotangent of 1, in the inputs' types, and the backward multiplies
+  // them with the cotangent.
+  bool isUnit = false;
   std::vector<Origin> backwardInputs; // one for each argument of the backward
   std::vector<std::vector<int>>
       backwardOutputs; // the inputs that each result is the gradient of; an addition's share one
 };
+
+// Of a function that returns one number, a loss: its gradients are made in the forward, while it has its inputs at hand.
+inline constexpr llvm::StringLiteral kGradientInForward = "cermet.gradient_in_forward";
 
 // `wanted` has one entry for each input. False with `error` filled if an operation on the way has no gradient, or a
 // wanted input is not a float tensor.
 //
 // The backward keeps few tensors: it recomputes what it reads from inputs, outputs (of those the choice that reads the
 // fewest bytes) and per-row values behind a reduction, which alone are saved.
+//
+// A function with the attribute cermet.gradient_in_forward returns one float number; its forward returns the gradients
+// for a cotangent of 1 behind it.
 bool differentiate(mlir::ModuleOp graph, llvm::ArrayRef<bool> wanted, Gradient& gradient, std::string& error);
 
 } // namespace cermet::ir

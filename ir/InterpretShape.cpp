@@ -114,6 +114,13 @@ LogicalResult IotaOp::interpret(Operands, cermet::ir::Array& result) {
     return success();
   int64_t stride = rowMajor(result.shape)[getDim()], size = result.shape[getDim()];
   for (size_t i = 0; i < result.data.size(); ++i)
-    result.data[i] = int64_t(i) / stride % size;
+    result.data[i] = int64_t(i) / stride % size % int64_t(getPeriod().value_or(size));
+  return success();
+}
+
+LogicalResult ColumnsOp::interpret(Operands operands, cermet::ir::Array& result) {
+  const int64_t width = operands[0]->shape.back(), columns = result.shape.back();
+  for (size_t i = 0; i < result.data.size(); ++i)
+    result.data[i] = operands[0]->data[int64_t(i) / columns * width + getMap()[i % columns]];
   return success();
 }

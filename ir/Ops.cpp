@@ -4,6 +4,7 @@
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -37,6 +38,11 @@ LogicalResult SymbolsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
     if (name.empty())
       return emitError() << "#cermet.symbols has an empty name: expected one such as \"r0\"";
   return success();
+}
+
+bool cermet::ir::isElementwise(Operation* op) {
+  return isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, NegOp, AbsOp, ExpOp, LogOp, SqrtOp, RsqrtOp, TanhOp,
+             ErfOp, ReluOp, SigmoidOp, SiluOp, GeluOp, GeluTanhOp, CompareOp, SelectOp, CastOp>(op);
 }
 
 //===--- Folds: what changes no bit ----------------------------------------------------------------------------------//
@@ -151,6 +157,20 @@ OpFoldResult SliceOp::fold(FoldAdaptor) {
 
 OpFoldResult ConcatOp::fold(FoldAdaptor) {
   return getNumOperands() == 1 ? getOperand(0) : Value();
+}
+
+OpFoldResult ColumnsOp::fold(FoldAdaptor) {
+  if (getOperand().getType() == getType() && llvm::equal(getMap(), llvm::seq<int64_t>(0, getMap().size())))
+    return getOperand();
+  auto inner = getOperand().getDefiningOp<ColumnsOp>();
+  if (!inner)
+    return {};
+  SmallVector<int64_t> map;
+  for (int64_t column : getMap())
+    map.push_back(inner.getMap()[column]);
+  getOperandMutable().assign(inner.getOperand());
+  setMap(map);
+  return getResult();
 }
 
 //===--- Effects -----------------------------------------------------------------------------------------------------//

@@ -23,3 +23,10 @@ struct Array; // ir/Interpreter.h
 #include "ir/Attributes.h.inc"
 #define GET_OP_CLASSES
 #include "ir/Ops.h.inc"
+
+namespace cermet::ir {
+
+// Whether each element of the result comes from those of the operands at its place.
+bool isElementwise(mlir::Operation* op);
+
+} // namespace cermet::ir

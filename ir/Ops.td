@@ -163,10 +163,23 @@ def Cermet_GatherOp : Cermet_Small<"gather"> {
 }
 
 def Cermet_IotaOp : Cermet_Small<"iota"> {
-  let summary = "Each element's index along dimension `dim`";
-  let arguments = (ins I64Attr:$dim);
+  let summary = "Each element's index along dimension `dim`; with `period`, its remainder after division by that";
+  let arguments = (ins I64Attr:$dim, OptionalAttr<I64Attr>:$period);
   let results = (outs Cermet_NumberTensor:$result);
   let assemblyFormat = "$dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
+}
+
+def Cermet_ColumnsOp : Cermet_Op<"columns", [Pure, DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
+  let summary = "Columns by number: result [..., c] is operand [..., map[c]]; the two halves of a rotated pair, swapped";
+  let description = [{
+    What slices, concats and reshapes of a row become where a kernel can read its columns in another order
+    (ir/Columns.h). The compiler makes it after gradients are derived, so it has none.
+  }];
+  let arguments = (ins Cermet_Tensor:$operand, DenseI64ArrayAttr:$map);
+  let results = (outs Cermet_Tensor:$result);
+  let assemblyFormat = "$operand $map attr-dict `:` type($operand) `to` type($result)";
+  let hasFolder = 1;
   let hasVerifier = 1;
 }
 

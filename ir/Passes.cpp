@@ -1,8 +1,10 @@
 #include "ir/Passes.h"
+#include "ir/Columns.h"
 #include "ir/Decompose.h"
 #include "ir/Gradient.h"
 #include "ir/Reshapes.h"
 #include "ir/Text.h"
+#include "ir/Transposes.h"
 #include "mlir/Pass/Pass.h"
 
 using namespace mlir;
@@ -33,6 +35,23 @@ struct SinkReshapesPass : PassWrapper<SinkReshapesPass, OperationPass<func::Func
   StringRef getArgument() const override { return "cermet-sink-reshapes"; }
   StringRef getDescription() const override { return "Move reshapes to the end of what a kernel computes"; }
   void runOnOperation() override { sinkReshapes(getOperation()); }
+};
+
+struct ReadColumnsPass : PassWrapper<ReadColumnsPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ReadColumnsPass)
+  StringRef getArgument() const override { return "cermet-read-columns"; }
+  StringRef getDescription() const override { return "Read a row's columns in place of slices and concats of it"; }
+  void runOnOperation() override {
+    readColumnsInPlace(getOperation());
+    simplify(getOperation());
+  }
+};
+
+struct HoistTransposesPass : PassWrapper<HoistTransposesPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(HoistTransposesPass)
+  StringRef getArgument() const override { return "cermet-hoist-transposes"; }
+  StringRef getDescription() const override { return "Move transposes to what a kernel reads"; }
+  void runOnOperation() override { hoistTransposes(getOperation()); }
 };
 
 struct DifferentiatePass : PassWrapper<DifferentiatePass, OperationPass<ModuleOp>> {
@@ -71,6 +90,8 @@ void registerPasses() {
   PassRegistration<CheckPass>();
   PassRegistration<DecomposePass>();
   PassRegistration<SinkReshapesPass>();
+  PassRegistration<ReadColumnsPass>();
+  PassRegistration<HoistTransposesPass>();
   PassRegistration<DifferentiatePass>();
 }
 

@@ -14,11 +14,6 @@ bool sameShape(RankedTensorType a, RankedTensorType b) {
   return ArrayRef(dimensions(a)) == ArrayRef(dimensions(b));
 }
 
-bool isElementwise(Operation* op) {
-  return isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, NegOp, AbsOp, ExpOp, LogOp, SqrtOp, RsqrtOp, TanhOp,
-             ErfOp, ReluOp, SigmoidOp, SiluOp, GeluOp, GeluTanhOp, CompareOp, SelectOp, CastOp>(op);
-}
-
 bool isReduction(Operation* op) {
   return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
 }

@@ -137,7 +137,23 @@ LogicalResult GatherOp::verify() {
 }
 
 LogicalResult IotaOp::verify() {
+  if (getPeriod() && int64_t(*getPeriod()) < 1)
+    return emitOpError() << "period is " << int64_t(*getPeriod()) << ", expected at least 1";
   return dimInRange(*this, getDim(), shapeOf(getResult()).size());
+}
+
+LogicalResult ColumnsOp::verify() {
+  if (failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
+    return failure();
+  Dimensions from = shapeOf(getOperand());
+  if (from.empty() || from.back().isSymbol())
+    return emitOpError() << "operand has shape " << shapeText(from) << ", expected a static last dimension";
+  const int64_t width = from.back().size;
+  for (auto [column, source] : llvm::enumerate(getMap()))
+    if (source < 0 || source >= width)
+      return emitOpError() << "map[" << column << "] is " << source << ", expected a column of the operand's " << width;
+  from.back().size = getMap().size();
+  return sameShape(*this, "result", getResult(), from, "operand's, with a last dimension as long as the map");
 }
 
 } // namespace cermet::ir

@@ -4,11 +4,12 @@
 //   result = rms_norm(sum, weight)
 //
 // The sum is the second result, whoever else reads it. x and residual keep their own types where one was cast up to
-// meet the other (autocast). A bias is no residual: an operand that is broadcast keeps the sum out of the norm. A norm
-// of the sum in other rows ends with the reshape back to the sum's.
+// meet the other (autocast). A rope's last addition is no residual stream, and a bias is no residual: an operand that is
+// broadcast keeps the sum out of the norm. A norm of the sum in other rows ends with the reshape back to the sum's.
 #include "ir/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Pattern.h"
+#include "patterns/Rope.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -22,7 +23,7 @@ static Attempt match(Operation* anchor) {
   for (Value value : reshapedFrom(norm.getX()))
     if ((add = value.getDefiningOp<AddOp>()))
       break;
-  if (!add)
+  if (!add || endsRope(add))
     return {};
   Match match;
   Value x = add.getLhs(), residual = add.getRhs();

@@ -1,6 +1,8 @@
 #include "patterns/Outline.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
+#include "patterns/Names.h"
+#include "patterns/Rope.h"
 #include <nlohmann/json.hpp>
 
 using namespace mlir;
@@ -37,20 +39,68 @@ std::string outline(const Region& region) {
   return ir::printGraph(*graph, /*withLocations=*/false);
 }
 
-std::string matchAnswer(const RaiseResult& result) {
-  nlohmann::ordered_json answer = {
-      {"format", "cermet.match.1"}, {"regions", nlohmann::json::array()}, {"near_misses", nlohmann::json::array()}};
-  for (const Region& region : result.regions)
-    answer["regions"].push_back(nlohmann::ordered_json{{"pattern", region.pattern->name.str()},
-                                                       {"text", outline(region)},
-                                                       {"operands", region.operands},
-                                                       {"results", region.results},
-                                                       {"replaced", region.replaced}});
-  for (const NearMiss& miss : result.nearMisses)
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a report calls a norm: by what it is for.
+std::string patternOf(const Region& region, const std::vector<Cluster>& clusters) {
+  const bool isHead = isa<ir::RmsNormOp>(region.op) && isQueryOrKey(region.op->getResult(0), clusters);
+  return isHead ? "qk_norm" : region.pattern->name.str();
+}
+
+Json clusterAnswer(const Cluster& cluster, const RaiseResult& raised) {
+  std::vector<std::string> replaced, operands, results;
+  auto add = [&](const std::string& name) {
+    if (!llvm::is_contained(replaced, name))
+      replaced.push_back(name);
+  };
+  for (Operation* op : cluster.ops) {
+    for (const Region& region : raised.regions)
+      if (region.op == op)
+        llvm::for_each(region.replaced, add);
+    if (hasName(op))
+      add(nameOf(op));
+  }
+  for (Value operand : cluster.operands)
+    operands.push_back(nameOf(operand));
+  for (Value result : cluster.results)
+    results.push_back(nameOf(result));
+  Json counts = Json::object();
+  for (const auto& [name, count] : cluster.counts)
+    if (count > 0)
+      counts[name] = count;
+  return Json{{"pattern", cluster.pattern}, {"text", outline(cluster)}, {"operands", operands},
+              {"results", results},         {"replaced", replaced},     {"counts", counts}};
+}
+
+} // namespace
+
+std::string matchAnswer(const RaiseResult& raised, const std::vector<Cluster>& clusters) {
+  std::vector<std::pair<Operation*, Json>> regions; // by where they end
+  for (const Cluster& cluster : clusters)
+    regions.emplace_back(cluster.results.back().getDefiningOp(), clusterAnswer(cluster, raised));
+  for (const Region& region : raised.regions) {
+    if (llvm::any_of(clusters, [&](const Cluster& cluster) { return cluster.ops.contains(region.op); }))
+      continue;
+    const std::string pattern = patternOf(region, clusters);
+    regions.emplace_back(region.op, Json{{"pattern", pattern},
+                                         {"text", outline(region)},
+                                         {"operands", region.operands},
+                                         {"results", region.results},
+                                         {"replaced", region.replaced},
+                                         {"counts", {{pattern, 1}}}});
+  }
+  std::stable_sort(regions.begin(), regions.end(),
+                   [](const auto& a, const auto& b) { return a.first->isBeforeInBlock(b.first); });
+  Json answer = {{"format", "cermet.match.1"}, {"regions", Json::array()}, {"near_misses", Json::array()}};
+  for (auto& [end, region] : regions)
+    answer["regions"].push_back(std::move(region));
+  for (const NearMiss& miss : raised.nearMisses)
     answer["near_misses"].push_back(
-        nlohmann::ordered_json{{"pattern", miss.pattern}, {"at", miss.at}, {"condition", miss.condition}});
+        Json{{"pattern", miss.pattern}, {"at", miss.at}, {"condition", miss.condition}});
   // A name may hold any byte: MLIR's strings have escapes.
-  return answer.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 } // namespace cermet

@@ -50,9 +50,10 @@ private:
       if (auto* match = std::get_if<Match>(&attempt)) {
         llvm::sort(match->rewrites,
                    [](const Rewrite& a, const Rewrite& b) { return rootOf(a)->isBeforeInBlock(rootOf(b)); });
-        if (auto condition = violation(pattern, *match))
-          miss(pattern, rootOf(match->rewrites.front()), *condition);
-        else
+        if (auto condition = violation(pattern, *match)) {
+          if (!isPartOfNode(*match))
+            miss(pattern, rootOf(match->rewrites.front()), *condition);
+        } else
           for (const Rewrite& rewrite : match->rewrites)
             apply(pattern, rewrite);
       } else if (auto* found = std::get_if<Miss>(&attempt)) {
@@ -63,6 +64,16 @@ private:
     for (Operation* op : dead)
       op->erase();
     dead.clear();
+  }
+
+  // Within one node of the frontend's graph, of what it makes itself: a norm inside of a layer norm.
+  static bool isPartOfNode(const Match& match) {
+    const Rewrite& rewrite = match.rewrites.front();
+    Operation* root = rootOf(rewrite);
+    return hasName(root) && llvm::any_of(rewrite.operands, [&](Value operand) {
+             Operation* op = operand.getDefiningOp();
+             return op && hasName(op) && nameOf(op) == nameOf(root) && !isa<ir::CastOp>(op);
+           });
   }
 
   // Once: anchors of one sequence miss it for the same reason.

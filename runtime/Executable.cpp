@@ -8,9 +8,10 @@ Executable::Executable(std::shared_ptr<Context> context, std::shared_ptr<const P
     : context_(std::move(context)), plan_(std::move(plan)), uses_(plan_->values.size()), kernels_(plan_->steps.size()),
       check_(context_->config().check) {
   for (const PlanStep& step : plan_->steps) {
-    for (const PlanOperand& operand : step.operands)
-      if (operand.movesVectors())
-        uses_[operand.value].unitStride |= step.columns > 1;
+    for (const PlanProgram& program : step.programs)
+      for (const PlanOperand& operand : program.operands)
+        if (operand.movesVectors())
+          uses_[operand.value].unitStride |= program.columns > 1;
     if (step.kind == StepKind::External && !firstExternal_)
       firstExternal_ = &step;
   }
@@ -60,8 +61,8 @@ Status Executable::prepareCuda(int ordinal) {
         return found.status();
       *function = *found;
     }
-    if (step.blocksPerSm > 0)
-      kernel.largestGrid = int64_t(device_->properties().multiprocessors) * step.blocksPerSm;
+    if (const int blocksPerSm = step.programs[0].blocksPerSm; blocksPerSm > 0)
+      kernel.largestGrid = int64_t(device_->properties().multiprocessors) * blocksPerSm;
   }
   return {};
 }

@@ -31,7 +31,7 @@ private:
     CUfunction vectorEntry = nullptr, scalarEntry = nullptr, fold = nullptr;
     HostEntry hostVectorEntry = nullptr, hostScalarEntry = nullptr;
     HostFold hostFold = nullptr;
-    int64_t largestGrid = INT64_MAX; // of a persistent kernel
+    int64_t largestGrid = INT64_MAX; // of a persistent kernel, which has one program
   };
   struct ValueUse {
     bool unitStride = false; // a kernel moves vectors of its last dimension
@@ -62,10 +62,13 @@ private:
   Status layOut(Frame& frame, size_t* bytes) const;
   Status run(void* stream, Frame& frame) const;
   Status runKernel(const PlanStep& step, const Kernel& kernel, void* stream, const Frame& frame) const;
+  Status bindProgram(const PlanStep& step, const PlanProgram& program, const Frame& frame, RowArguments& arguments,
+                     uint64_t& misaligned) const;
   Status runExternal(const PlanStep& step, void* stream, const Frame& frame) const;
-  Status zeroColumnOutputs(const PlanStep& step, void* stream, const Frame& frame) const;
-  Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments&) const;
-  void launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments&) const;
+  Status zeroColumnOutputs(const PlanProgram& program, void* stream, const Frame& frame) const;
+  // `arguments`: one for each program.
+  Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments*) const;
+  void launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments*) const;
   Status checkWorkspace(const void* workspace, size_t given, size_t needed) const;
   Status checkOnDevice(void* stream, const cermet_tensor* tensors, const void* workspace) const;
   Status checkPointer(const void* pointer, const std::string& what) const;

@@ -22,25 +22,36 @@ uint64_t alignUp(uint64_t bytes) {
   return (bytes + kWorkspaceAlignment - 1) & ~uint64_t(kWorkspaceAlignment - 1);
 }
 
-// The number of rows of a step, or -1 where rows times columns does not fit 63 bits.
-int64_t rowsOf(const PlanStep& step, const int64_t* symbols) {
+// The number of rows of a program, or -1 where rows times columns does not fit 63 bits.
+int64_t rowsOf(const PlanProgram& program, const int64_t* symbols) {
   int64_t rows = 1, elements;
-  for (int dim = 0; dim < step.rowRank; ++dim)
-    if (__builtin_mul_overflow(rows, sizeOf(step.rowSpace[dim], symbols), &rows))
+  for (int dim = 0; dim < program.rowRank; ++dim)
+    if (__builtin_mul_overflow(rows, sizeOf(program.rowSpace[dim], symbols), &rows))
       return -1;
-  return __builtin_mul_overflow(rows, step.columns, &elements) ? -1 : rows;
+  return __builtin_mul_overflow(rows, program.columns, &elements) ? -1 : rows;
 }
 
 Status tooManyRows(const Plan& plan, const PlanStep& step) {
   return error(CERMET_INVALID_ARGUMENT, "{}: kernel '{}' would have more than 2^63 elements", plan.name, step.name);
 }
 
-// Blocks of the main kernel; on the host, parts that have partial rows.
-int64_t blocksOf(const PlanStep& step, int64_t rows, int vector, int64_t largestGrid) {
-  const int64_t blocks = step.skeleton == SkeletonKind::Row
-                             ? ceilDivide(rows, step.rowsPerBlock)
-                             : ceilDivide(rows * step.columns, int64_t(step.threads) * vector);
+// Blocks of the main kernel that run a program; on the host, parts that have partial rows.
+int64_t blocksOf(const PlanProgram& program, int threads, int64_t rows, int vector, int64_t largestGrid) {
+  const int64_t blocks = program.skeleton == SkeletonKind::Row
+                             ? ceilDivide(rows, program.rowsPerBlock)
+                             : ceilDivide(rows * program.columns, int64_t(threads) * vector);
   return std::min(blocks, largestGrid);
+}
+
+// Brings the programs' arguments to where the kernel reads them, each right behind the one before.
+void packArguments(const PlanStep& step, RowArguments* arguments) {
+  char* end = reinterpret_cast<char*>(arguments);
+  for (size_t index = 0; index < step.programs.size(); ++index) {
+    const size_t bytes = argumentBytes(step.programs[index].operands.size());
+    if (index > 0)
+      std::memmove(end, &arguments[index], bytes);
+    end += bytes;
+  }
 }
 
 } // namespace
@@ -70,15 +81,17 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
   uint64_t partials = 0;
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
-    if (step.accumulators == 0)
+    if (step.programs.empty() || step.programs[0].accumulators == 0)
       continue;
-    const int64_t rows = rowsOf(step, frame.symbols);
+    const PlanProgram& program = step.programs[0];
+    const int64_t rows = rowsOf(program, frame.symbols);
     if (rows < 0) [[unlikely]]
       return tooManyRows(*plan_, step);
-    const int64_t blocks = device_ ? blocksOf(step, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
+    const int64_t blocks =
+        device_ ? blocksOf(program, step.threads, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
     uint64_t size;
-    if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(step.accumulators * step.columns), &size))
-        [[unlikely]]
+    if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(program.accumulators * program.columns),
+                               &size)) [[unlikely]]
       return tooManyRows(*plan_, step);
     partials = std::max(partials, size);
   }
@@ -146,43 +159,64 @@ Status Executable::run(void* stream, Frame& frame) const {
 }
 
 Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* stream, const Frame& frame) const {
-  const int64_t rows = rowsOf(step, frame.symbols);
-  if (rows <= 0)
-    return rows == 0 ? zeroColumnOutputs(step, stream, frame) : tooManyRows(*plan_, step);
+  RowArguments arguments[kMaxPrograms];
+  uint64_t misaligned = 0; // bits below a vector's size in any address or stride that vectors are moved at
+  bool anyRows = false;
+  for (size_t index = 0; index < step.programs.size(); ++index) {
+    const PlanProgram& program = step.programs[index];
+    const int64_t rows = rowsOf(program, frame.symbols);
+    if (rows < 0) [[unlikely]]
+      return tooManyRows(*plan_, step);
+    arguments[index].rows = rows;
+    if (rows == 0)
+      CERMET_RETURN_IF_ERROR(zeroColumnOutputs(program, stream, frame));
+    else
+      CERMET_RETURN_IF_ERROR(bindProgram(step, program, frame, arguments[index], misaligned));
+    anyRows |= rows > 0;
+  }
+  if (!anyRows)
+    return {};
+  if (device_)
+    return launchCuda(step, kernel, misaligned == 0, stream, arguments);
+  launchHost(step, kernel, misaligned == 0, arguments);
+  return {};
+}
 
-  const int operands = static_cast<int>(step.operands.size());
+// The argument of a program that has rows, but for what the number of blocks decides.
+Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program, const Frame& frame,
+                               RowArguments& arguments, uint64_t& misaligned) const {
+  const int operands = static_cast<int>(program.operands.size());
   int64_t extent[kMaxRank];
   RowStrides stride[kMaxOperands]; // of the operands that walk rows, packed
   int walking = 0;
-  for (int dim = 0; dim < step.rowRank; ++dim)
-    extent[dim] = sizeOf(step.rowSpace[dim], frame.symbols);
-  for (const PlanOperand& operand : step.operands) {
+  for (int dim = 0; dim < program.rowRank; ++dim)
+    extent[dim] = sizeOf(program.rowSpace[dim], frame.symbols);
+  for (const PlanOperand& operand : program.operands) {
     if (!operand.walksRows())
       continue;
     const int64_t* strides = operand.value < 0 ? &kIndexStride : frame.views[operand.value].strides;
-    for (int dim = 0; dim < step.rowRank; ++dim)
+    for (int dim = 0; dim < program.rowRank; ++dim)
       stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
     ++walking;
   }
-  const int rank = collapseRows(step.rowRank, extent, walking, stride);
+  if (program.leading >= 0)
+    sortRows(program.rowRank, extent, walking, stride, program.leading);
+  const int rank = collapseRows(program.rowRank, extent, walking, stride);
   if (rank > kMaxRowExtents) [[unlikely]]
     return error(CERMET_UNSUPPORTED,
                  "{}: the rows of kernel '{}' have {} dimensions whose strides do not collapse, expected at most {}; "
                  "copy the strided tensors to dense ones",
                  plan_->name, step.name, rank, kMaxRowExtents);
 
-  RowArguments arguments;
-  arguments.rows = rows;
   arguments.rowRank = rank;
-  arguments.partialRows = 0;
-  arguments.partials = step.accumulators ? frame.partials : nullptr;
+  arguments.partials = program.accumulators ? frame.partials : nullptr;
   const int unused = kMaxRowExtents - rank;
   for (int position = 0; position < kMaxRowExtents; ++position)
     arguments.extent[position] = position < unused ? 1 : extent[position - unused];
-  uint64_t misaligned = 0; // bits below a vector's size in any address or stride that vectors are moved at
+  const uint64_t below = uint64_t(program.vector - 1);
   walking = 0;
   for (int index = 0; index < operands; ++index) {
-    const PlanOperand& operand = step.operands[index];
+    const PlanOperand& operand = program.operands[index];
     RowOperand& argument = arguments.operand[index];
     const bool walks = operand.walksRows(), vectors = operand.movesVectors();
     argument.base = operand.value < 0 ? nullptr : frame.views[operand.value].base;
@@ -190,34 +224,37 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
     for (int position = 0; position < kMaxRowExtents; ++position) {
       const bool used = walks && position >= unused;
       argument.stride[position] = used ? stride[walking][position - unused] : 0;
-      misaligned |= vectors ? uint64_t(argument.stride[position]) & uint64_t(step.vector - 1) : 0;
+      misaligned |= vectors ? uint64_t(argument.stride[position]) & below : 0;
     }
     if (operand.kind == PlanOperandKind::Gathered) {
       const View& source = frame.views[operand.value];
       argument.stride[kGatheredStride] = source.strides[0];
       argument.stride[kGatheredRows] = source.sizes[0];
-      misaligned |= vectors ? uint64_t(source.strides[0]) & uint64_t(step.vector - 1) : 0;
+      misaligned |= vectors ? uint64_t(source.strides[0]) & below : 0;
     }
     walking += walks;
     if (vectors)
       misaligned |=
-          reinterpret_cast<uintptr_t>(argument.base) & uint64_t(step.vector * uses_[operand.value].denseBytes - 1);
+          reinterpret_cast<uintptr_t>(argument.base) & uint64_t(program.vector * uses_[operand.value].denseBytes - 1);
   }
-  if (device_)
-    return launchCuda(step, kernel, misaligned == 0, stream, arguments);
-  launchHost(step, kernel, misaligned == 0, arguments);
   return {};
 }
 
 Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream,
-                              RowArguments& arguments) const {
-  const int64_t blocks = blocksOf(step, arguments.rows, vector ? step.vector : 1, kernel.largestGrid);
-  if (blocks > kLargestGridX) [[unlikely]]
-    return error(CERMET_UNSUPPORTED, "{}: kernel '{}' over {} rows needs {} blocks, a grid has at most {}", plan_->name,
-                 step.name, arguments.rows, blocks, kLargestGridX);
-  arguments.partialRows = blocks;
+                              RowArguments* arguments) const {
+  int64_t blocks = 0;
+  for (size_t index = 0; index < step.programs.size(); ++index) {
+    const PlanProgram& program = step.programs[index];
+    const int64_t rows = arguments[index].rows;
+    const int64_t own = blocksOf(program, step.threads, rows, vector ? program.vector : 1, kernel.largestGrid);
+    arguments[index].partialRows = own;
+    if (__builtin_add_overflow(blocks, own, &blocks) || blocks > kLargestGridX) [[unlikely]]
+      return error(CERMET_UNSUPPORTED, "{}: kernel '{}' over {} rows needs {} blocks, a grid has at most {}",
+                   plan_->name, step.name, rows, own, kLargestGridX);
+  }
+  packArguments(step, arguments);
   const DriverTable& driver = device_->table();
-  void* parameters[] = {&arguments};
+  void* parameters[] = {arguments};
   const auto onStream = static_cast<CUstream>(stream);
   CERMET_RETURN_IF_ERROR(device_->driver().check(
       driver.cuLaunchKernel(vector ? kernel.vectorEntry : kernel.scalarEntry, static_cast<unsigned>(blocks), 1, 1,
@@ -226,27 +263,34 @@ Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool v
       "cuLaunchKernel"));
   if (!kernel.fold)
     return {};
+  const PlanProgram& program = step.programs[0];
   return device_->driver().check(driver.cuLaunchKernel(kernel.fold,
-                                                       static_cast<unsigned>(ceilDivide(step.columns, kFoldColumns)),
-                                                       static_cast<unsigned>(step.accumulators), 1, kFoldColumns,
+                                                       static_cast<unsigned>(ceilDivide(program.columns, kFoldColumns)),
+                                                       static_cast<unsigned>(program.accumulators), 1, kFoldColumns,
                                                        kFoldSlices, 1, 0, onStream, parameters, nullptr),
                                  "cuLaunchKernel (fold)");
 }
 
-void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments& arguments) const {
+// The entry numbers the rows of several programs through.
+void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments* arguments) const {
   struct Work {
     const RowArguments* arguments;
     HostEntry entry;
     int64_t rows, parts;
   };
-  const int64_t rows = arguments.rows;
-  const bool worthSharing = rows * step.columns >= kWorthSharing;
+  int64_t rows = 0;
+  bool worthSharing = false;
+  for (size_t index = 0; index < step.programs.size(); ++index) {
+    rows += arguments[index].rows;
+    worthSharing |= arguments[index].rows * step.programs[index].columns >= kWorthSharing;
+  }
   int64_t parts = kernel.hostFold ? hostPartialRows(rows)
                   : worthSharing  ? int64_t(pool_->threads()) * kPartsPerThread
                                   : 1;
   parts = std::min(parts, rows);
-  arguments.partialRows = kernel.hostFold ? parts : 0;
-  Work work{&arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};
+  arguments[0].partialRows = kernel.hostFold ? parts : 0;
+  packArguments(step, arguments);
+  Work work{arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};
   const auto runPart = [](void* user, int part) {
     const Work& work = *static_cast<const Work*>(user);
     const int64_t each = work.rows / work.parts, more = work.rows % work.parts;
@@ -259,19 +303,19 @@ void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vec
     for (int part = 0; part < parts; ++part)
       runPart(&work, part);
   if (kernel.hostFold)
-    kernel.hostFold(&arguments);
+    kernel.hostFold(arguments);
 }
 
 // What is summed over no rows is zero.
-Status Executable::zeroColumnOutputs(const PlanStep& step, void* stream, const Frame& frame) const {
-  for (const PlanOperand& operand : step.operands) {
+Status Executable::zeroColumnOutputs(const PlanProgram& program, void* stream, const Frame& frame) const {
+  for (const PlanOperand& operand : program.operands) {
     if (!operand.output || operand.kind != PlanOperandKind::Column)
       continue;
     const View& view = frame.views[operand.value];
     const int64_t element = uses_[operand.value].denseBytes;
     const int64_t by = operand.stepDim < 0 ? 1 : view.strides[operand.stepDim];
-    const size_t bytes = static_cast<size_t>(by == 1 ? step.columns * element : element);
-    for (int64_t column = 0; column < (by == 1 ? 1 : step.columns); ++column) {
+    const size_t bytes = static_cast<size_t>(by == 1 ? program.columns * element : element);
+    for (int64_t column = 0; column < (by == 1 ? 1 : program.columns); ++column) {
       char* base = view.base + column * by * element;
       if (device_)
         CERMET_RETURN_IF_ERROR(device_->driver().check(

@@ -86,16 +86,16 @@ Status parseValues(const json& values, Plan& plan) {
 }
 
 // A value's dimensions but the last, aligned at the right with the step's row space; 1 repeats.
-Status alignRows(const Plan& plan, PlanStep& step, PlanOperand& operand) {
+Status alignRows(const Plan& plan, const std::string& kernel, const PlanProgram& program, PlanOperand& operand) {
   const PlanValue& value = plan.values[operand.value];
   const int leading = std::max(value.rank - 1, 0);
-  for (int position = 0; position < step.rowRank; ++position) {
-    const int dim = leading - step.rowRank + position;
-    const bool repeats = dim < 0 || (value.dims[dim] != step.rowSpace[position] && value.dims[dim].size == 1);
-    if (!repeats && value.dims[dim] != step.rowSpace[position])
-      return wrong("kernel '{}': the rows of '{}' are not those of its other operands", step.name, value.name);
-    if (repeats && operand.output && step.rowSpace[position].size != 1)
-      return wrong("kernel '{}': output '{}' would be written by several rows", step.name, value.name);
+  for (int position = 0; position < program.rowRank; ++position) {
+    const int dim = leading - program.rowRank + position;
+    const bool repeats = dim < 0 || (value.dims[dim] != program.rowSpace[position] && value.dims[dim].size == 1);
+    if (!repeats && value.dims[dim] != program.rowSpace[position])
+      return wrong("kernel '{}': the rows of '{}' are not those of its other operands", kernel, value.name);
+    if (repeats && operand.output && program.rowSpace[position].size != 1)
+      return wrong("kernel '{}': output '{}' would be written by several rows", kernel, value.name);
     operand.axis[position] = static_cast<int8_t>(repeats ? -1 : dim);
   }
   return {};
@@ -106,47 +106,47 @@ bool hasRows(const PlanOperand& operand) {
 }
 
 // The row space is what the leading dimensions of all tiles and rows broadcast to.
-Status deriveRowSpace(const Plan& plan, PlanStep& step) {
-  for (const PlanOperand& operand : step.operands)
+Status deriveRowSpace(const Plan& plan, const std::string& kernel, PlanProgram& program) {
+  for (const PlanOperand& operand : program.operands)
     if (hasRows(operand))
-      step.rowRank = std::max(step.rowRank, plan.values[operand.value].rank - 1);
-  std::fill_n(step.rowSpace.begin(), step.rowRank, Dimension{1, -1});
-  for (const PlanOperand& operand : step.operands) {
+      program.rowRank = std::max(program.rowRank, plan.values[operand.value].rank - 1);
+  std::fill_n(program.rowSpace.begin(), program.rowRank, Dimension{1, -1});
+  for (const PlanOperand& operand : program.operands) {
     if (!hasRows(operand))
       continue;
     const PlanValue& value = plan.values[operand.value];
     for (int dim = 0; dim < value.rank - 1; ++dim) {
-      Dimension& extent = step.rowSpace[step.rowRank - (value.rank - 1) + dim];
+      Dimension& extent = program.rowSpace[program.rowRank - (value.rank - 1) + dim];
       if (extent.size == 1)
         extent = value.dims[dim];
     }
   }
-  for (PlanOperand& operand : step.operands) {
+  for (PlanOperand& operand : program.operands) {
     if (hasRows(operand))
-      CERMET_RETURN_IF_ERROR(alignRows(plan, step, operand));
+      CERMET_RETURN_IF_ERROR(alignRows(plan, kernel, program, operand));
     if (operand.kind == PlanOperandKind::Index &&
-        std::find(operand.axis.begin() + step.rowRank, operand.axis.end(), 0) != operand.axis.end())
-      return wrong("kernel '{}' has an index along a dimension beyond its {} of rows", step.name, step.rowRank);
+        std::find(operand.axis.begin() + program.rowRank, operand.axis.end(), 0) != operand.axis.end())
+      return wrong("kernel '{}' has an index along a dimension beyond its {} of rows", kernel, program.rowRank);
   }
   return {};
 }
 
 // No memory: a row's number along one dimension of the row space.
-Status parseIndex(const json& item, PlanStep& step) {
+Status parseIndex(const json& item, const std::string& kernel, PlanProgram& program) {
   PlanOperand operand;
   operand.value = -1;
   operand.kind = PlanOperandKind::Index;
   if (item.at("dtype") != "i64" || item.at("output").get<bool>() || item.value("strided", false))
-    return wrong("kernel '{}' has an index operand that is no i64 input", step.name);
+    return wrong("kernel '{}' has an index operand that is no i64 input", kernel);
   operand.axis.fill(-1);
   operand.axis[integer(item, "dim", 0, kMaxRank - 2)] = 0;
-  step.operands.push_back(operand);
+  program.operands.push_back(operand);
   return {};
 }
 
-Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
+Status parseOperand(const json& item, const Plan& plan, const std::string& kernel, PlanProgram& program) {
   if (item.at("kind") == "index")
-    return parseIndex(item, step);
+    return parseIndex(item, kernel, program);
   PlanOperand operand;
   operand.value = static_cast<int>(integer(item, "value", 0, int64_t(plan.values.size()) - 1));
   operand.output = item.at("output").get<bool>();
@@ -155,36 +155,40 @@ Status parseOperand(const json& item, const Plan& plan, PlanStep& step) {
   constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar", "gathered"}; // an index is above
   const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
   if (found == std::end(kinds))
-    return wrong("kernel '{}': operand '{}' has kind '{}'", step.name, value.name, kind);
+    return wrong("kernel '{}': operand '{}' has kind '{}'", kernel, value.name, kind);
   operand.kind = static_cast<PlanOperandKind>(found - kinds);
   if (elementType(item.at("dtype").get<std::string>()) != value.dtype)
-    return wrong("kernel '{}': operand '{}' is {}, the value {}", step.name, value.name, item.at("dtype").dump(),
+    return wrong("kernel '{}': operand '{}' is {}, the value {}", kernel, value.name, item.at("dtype").dump(),
                  elementName(value.dtype));
   if (operand.output)
-    CERMET_RETURN_IF_ERROR(checkWritten(plan, operand.value, step.name));
+    CERMET_RETURN_IF_ERROR(checkWritten(plan, operand.value, kernel));
   const Dimension last = value.rank ? value.dims[value.rank - 1] : Dimension{1, -1};
   int64_t elements = 1;
   for (int dim = 0; dim < value.rank; ++dim)
     if (value.dims[dim].symbolic() || __builtin_mul_overflow(elements, value.dims[dim].size, &elements))
       elements = -1;
-  const bool fits = operand.kind == PlanOperandKind::Tile       ? last == Dimension{step.columns, -1}
-                    : operand.kind == PlanOperandKind::Gathered ? value.rank == 2 && last == Dimension{step.columns, -1}
+  // A kernel may read another column than its own, of more or fewer.
+  const int64_t columns =
+      operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxColumns);
+  const bool fits = operand.kind == PlanOperandKind::Tile       ? last == Dimension{columns, -1}
+                    : operand.kind == PlanOperandKind::Gathered
+                        ? value.rank == 2 && last == Dimension{program.columns, -1}
                     : operand.kind == PlanOperandKind::Row      ? last == Dimension{1, -1}
-                    : operand.kind == PlanOperandKind::Column   ? elements == step.columns && last.size == elements
+                    : operand.kind == PlanOperandKind::Column   ? elements == columns && last.size == elements
                                                                 : elements == 1;
   if (!fits)
-    return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", step.name,
-                 step.columns, value.name, kind);
+    return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", kernel,
+                 program.columns, value.name, kind);
   operand.strided = item.value("strided", false);
   if (operand.strided && (operand.kind == PlanOperandKind::Row || operand.kind == PlanOperandKind::Scalar))
-    return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", step.name,
+    return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", kernel,
                  value.name, kind);
   if (operand.kind == PlanOperandKind::Gathered && operand.output)
-    return wrong("kernel '{}': output '{}' is gathered, expected an input", step.name, value.name);
+    return wrong("kernel '{}': output '{}' is gathered, expected an input", kernel, value.name);
   if (operand.kind == PlanOperandKind::Gathered)
     operand.rowsFrom = static_cast<int8_t>(integer(item, "rows", 0, kMaxOperands - 1));
   operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
-  step.operands.push_back(operand);
+  program.operands.push_back(operand);
   return {};
 }
 
@@ -193,56 +197,89 @@ bool isInteger(cermet_dtype dtype) {
 }
 
 // What has the numbers of a gathered operand's rows may stand behind it.
-Status checkGathered(const Plan& plan, const PlanStep& step) {
-  for (const PlanOperand& operand : step.operands) {
+Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProgram& program) {
+  for (const PlanOperand& operand : program.operands) {
     if (operand.kind != PlanOperandKind::Gathered)
       continue;
     const std::string& name = plan.values[operand.value].name;
-    const bool exists = operand.rowsFrom < static_cast<int>(step.operands.size());
-    const PlanOperand& numbers = step.operands[exists ? operand.rowsFrom : 0];
+    const bool exists = operand.rowsFrom < static_cast<int>(program.operands.size());
+    const PlanOperand& numbers = program.operands[exists ? operand.rowsFrom : 0];
     if (!exists || numbers.kind != PlanOperandKind::Row || numbers.output ||
         !isInteger(plan.values[numbers.value].dtype))
-      return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a row input of integers", step.name,
+      return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a row input of integers", kernel,
                    name, operand.rowsFrom);
   }
   return {};
 }
 
+// Rows are walked as the first tile that is written lies in memory, or else the first that is read.
+void findLeading(PlanProgram& program) {
+  int walking = 0, read = -1;
+  for (const PlanOperand& operand : program.operands) {
+    if (operand.kind == PlanOperandKind::Tile && operand.output && program.leading < 0)
+      program.leading = walking;
+    if (operand.kind == PlanOperandKind::Tile && !operand.output && read < 0)
+      read = walking;
+    walking += operand.walksRows();
+  }
+  if (program.leading < 0)
+    program.leading = read;
+}
+
+Status parseProgram(const json& item, const Plan& plan, const std::string& kernel, PlanProgram& program) {
+  const std::string skeleton = item.at("skeleton").get<std::string>();
+  if (skeleton != "flat" && skeleton != "row")
+    return wrong("kernel '{}' has skeleton '{}'", kernel, skeleton);
+  program.skeleton = skeleton == "flat" ? SkeletonKind::Flat : SkeletonKind::Row;
+  program.columns = integer(item, "columns", 1, kMaxColumns);
+  program.rowsPerBlock = static_cast<int>(integer(item, "rows_per_block", 1, kMaxThreads));
+  program.vector = static_cast<int>(integer(item, "vector", 1, 64));
+  program.blocksPerSm = static_cast<int>(integer(item, "blocks_per_sm", 0, 64));
+  program.accumulators = static_cast<int>(integer(item, "accumulators", 0, kMaxOperands));
+  if (!std::has_single_bit(unsigned(program.vector)))
+    return wrong("kernel '{}': 'vector' is {}, expected a power of two", kernel, program.vector);
+  const json& operands = item.at("operands");
+  if (!operands.is_array() || operands.empty() || operands.size() > size_t(kMaxOperands))
+    return wrong("kernel '{}' has {} operands, expected 1 to {}", kernel, operands.size(), kMaxOperands);
+  int columnOutputs = 0;
+  for (const json& operand : operands) {
+    CERMET_RETURN_IF_ERROR(parseOperand(operand, plan, kernel, program));
+    const PlanOperand& parsed = program.operands.back();
+    columnOutputs += parsed.output && !parsed.walksRows();
+  }
+  if (columnOutputs != program.accumulators)
+    return wrong("kernel '{}' has {} accumulators and {} column outputs", kernel, program.accumulators, columnOutputs);
+  CERMET_RETURN_IF_ERROR(checkGathered(plan, kernel, program));
+  findLeading(program);
+  return deriveRowSpace(plan, kernel, program);
+}
+
+// One program, whose fields are the step's own, or a list of several.
 Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
   step.name = item.at("name").get<std::string>();
   step.spec = item.at("spec").get<std::string>();
-  const std::string skeleton = item.at("skeleton").get<std::string>();
-  if (skeleton != "flat" && skeleton != "row")
-    return wrong("kernel '{}' has skeleton '{}'", step.name, skeleton);
-  step.skeleton = skeleton == "flat" ? SkeletonKind::Flat : SkeletonKind::Row;
-  step.columns = integer(item, "columns", 1, kMaxColumns);
   step.threads = static_cast<int>(integer(item, "threads", 1, kMaxThreads));
-  step.rowsPerBlock = static_cast<int>(integer(item, "rows_per_block", 1, kMaxThreads));
-  step.vector = static_cast<int>(integer(item, "vector", 1, 64));
-  step.blocksPerSm = static_cast<int>(integer(item, "blocks_per_sm", 0, 64));
   step.sharedBytes = static_cast<int>(integer(item, "shared_bytes", 0, kMaxSharedBytes));
-  step.accumulators = static_cast<int>(integer(item, "accumulators", 0, kMaxOperands));
-  if (!std::has_single_bit(unsigned(step.vector)))
-    return wrong("kernel '{}': 'vector' is {}, expected a power of two", step.name, step.vector);
   const json& entries = item.at("entries");
   step.vectorEntry = entries.at("vector").get<std::string>();
   step.scalarEntry = entries.at("scalar").get<std::string>();
   step.foldEntry = entries.at("fold").get<std::string>();
-  if (step.vectorEntry.empty() || step.scalarEntry.empty() || step.foldEntry.empty() != (step.accumulators == 0))
-    return wrong("kernel '{}' lacks an entry's name", step.name);
-  const json& operands = item.at("operands");
-  if (!operands.is_array() || operands.empty() || operands.size() > size_t(kMaxOperands))
-    return wrong("kernel '{}' has {} operands, expected 1 to {}", step.name, operands.size(), kMaxOperands);
-  int columnOutputs = 0;
-  for (const json& operand : operands) {
-    CERMET_RETURN_IF_ERROR(parseOperand(operand, plan, step));
-    const PlanOperand& parsed = step.operands.back();
-    columnOutputs += parsed.output && !parsed.walksRows();
+  if (!item.contains("programs")) {
+    CERMET_RETURN_IF_ERROR(parseProgram(item, plan, step.name, step.programs.emplace_back()));
+  } else {
+    const json& programs = item["programs"];
+    if (!programs.is_array() || programs.size() < 2 || programs.size() > size_t(kMaxPrograms))
+      return wrong("kernel '{}' has {} programs, expected 2 to {}", step.name, programs.size(), kMaxPrograms);
+    for (const json& program : programs) {
+      CERMET_RETURN_IF_ERROR(parseProgram(program, plan, step.name, step.programs.emplace_back()));
+      if (step.programs.back().accumulators > 0 || step.programs.back().blocksPerSm > 0)
+        return wrong("kernel '{}' has several programs, of which one is persistent or sums over rows", step.name);
+    }
   }
-  if (columnOutputs != step.accumulators)
-    return wrong("kernel '{}' has {} accumulators and {} column outputs", step.name, step.accumulators, columnOutputs);
-  CERMET_RETURN_IF_ERROR(checkGathered(plan, step));
-  return deriveRowSpace(plan, step);
+  if (step.vectorEntry.empty() || step.scalarEntry.empty() ||
+      step.foldEntry.empty() != (step.programs[0].accumulators == 0))
+    return wrong("kernel '{}' lacks an entry's name", step.name);
+  return {};
 }
 
 Status parseExternal(const json& item, const Plan& plan, PlanStep& step) {

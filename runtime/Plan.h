@@ -73,18 +73,25 @@ struct PlanOperand {
 enum class StepKind { Kernel, External };
 enum class SkeletonKind { Flat, Row };
 
+// A row program of a kernel, over rows of its own.
+struct PlanProgram {
+  SkeletonKind skeleton = SkeletonKind::Flat;
+  int64_t columns = 0;
+  int rowsPerBlock = 1, vector = 1, blocksPerSm = 0, accumulators = 0;
+  std::vector<PlanOperand> operands;
+  int rowRank = 0;
+  std::array<Dimension, kMaxRank> rowSpace{}; // the first rowRank; outermost first
+  int leading = -1; // of the operands that walk rows, the one in whose memory order rows are walked; -1: any order
+};
+
 struct PlanStep {
   StepKind kind = StepKind::Kernel;
   std::string name; // of the kernel, or the external operation
   // Kernel
   std::string spec;
-  SkeletonKind skeleton = SkeletonKind::Flat;
-  int64_t columns = 0;
-  int threads = 0, rowsPerBlock = 1, vector = 1, blocksPerSm = 0, sharedBytes = 0, accumulators = 0;
+  int threads = 0, sharedBytes = 0;
   std::string vectorEntry, scalarEntry, foldEntry;
-  std::vector<PlanOperand> operands;
-  int rowRank = 0;
-  std::array<Dimension, kMaxRank> rowSpace{}; // the first rowRank; outermost first
+  std::vector<PlanProgram> programs; // up to kMaxPrograms, side by side; alone where one accumulates or is persistent
   // External: values
   std::vector<int> externalOperands, externalResults;
 };

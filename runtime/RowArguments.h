@@ -1,13 +1,17 @@
 // The one argument of every generated kernel, CUDA or host, passed by value (CUDA) or by pointer (host). The same layout
-// is declared in compiler/device/prelude.cuh and built by compiler/HostTarget.cpp; tests compare the three.
+// is declared in compiler/device/prelude.cuh and built by compiler/HostTarget.cpp; tests compare the three. A kernel of
+// several programs has one for each, cut after its last operand and followed by the next.
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace cermet {
 
 constexpr int kMaxRowExtents = 4;
 constexpr int kGatheredStride = kMaxRowExtents - 1, kGatheredRows = kMaxRowExtents - 2; // in RowOperand::stride
 constexpr int kMaxOperands = 16;
+constexpr int kMaxPrograms = 4; // of one kernel, side by side; a kernel's argument has at most 4 KiB
 // Threads of one block of `fold`: columns by slices of the partial rows (compiler/device/fold.cuh).
 constexpr int kFoldColumns = 32, kFoldSlices = 16;
 
@@ -21,11 +25,18 @@ struct RowOperand {
 
 struct RowArguments {
   int64_t rows;                   // product of the extents
-  int64_t partialRows;            // rows of `partials` that the main kernel writes (one per block) and `fold` sums
+  // Blocks that run the program; rows of `partials` that they write (one each) and `fold` sums. On the host the latter.
+  int64_t partialRows;
   int64_t rowRank;                // extents in use after the launcher merged what collapses: 1 to 4
   int64_t extent[kMaxRowExtents]; // outermost first; the last `rowRank` are used, i.e. extent[4 - rowRank .. 3]
   float* partials;                // [accumulators][partialRows][columns], in workspace; null without AccumulateRows
   RowOperand operand[kMaxOperands];
 };
+
+// Bytes of the argument of a program with so many operands.
+inline size_t argumentBytes(size_t operands) {
+  return offsetof(RowArguments, operand) + operands * sizeof(RowOperand);
+}
+static_assert(kMaxPrograms * sizeof(RowArguments) <= 4096);
 
 } // namespace cermet

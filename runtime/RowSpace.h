@@ -1,12 +1,25 @@
-// Merging of row extents: a kernel walks at most kMaxRowExtents of them, and fewer is faster.
+// Row extents in the order in which a kernel walks them, and merged: it walks at most kMaxRowExtents, and fewer is
+// faster.
 #pragma once
 #include "runtime/Plan.h"
 #include <cstdint>
+#include <utility>
 
 namespace cermet {
 
 // Strides in elements of one operand along the row extents, outermost first.
 using RowStrides = int64_t[kMaxRank];
+
+// Brings the extents into the order in which `leading`, one of the operands, has them in memory: its strides descend.
+// Rows that lie beside each other are then walked one after another, and merge. Equal strides keep their order.
+inline void sortRows(int rank, int64_t* extent, int operands, RowStrides* stride, int leading) {
+  for (int end = 1; end < rank; ++end)
+    for (int inner = end; inner > 0 && stride[leading][inner - 1] < stride[leading][inner]; --inner) {
+      std::swap(extent[inner - 1], extent[inner]);
+      for (int operand = 0; operand < operands; ++operand)
+        std::swap(stride[operand][inner - 1], stride[operand][inner]);
+    }
+}
 
 // Drops extents of 1 and merges each extent into its outer neighbour where every operand steps through both as through
 // one; compacts `extent` and `stride` in place and returns how many are left, at least 1. No extent may be 0.

@@ -2,17 +2,18 @@
 //
 // A program P supplies Tiles, Columns, Row, Element and Stores (see row.cuh).
 
-template <class P, int V> DEVICE void flat_kernel(const typename P::Arguments& arguments) {
+template <class P, int V, class Blocks = WholeGrid>
+DEVICE void flat_kernel(const typename P::Arguments& arguments, const Blocks& blocks = Blocks()) {
   constexpr int kSteps = (P::kColumns + V - 1) / V; // vectors in a row; V divides kColumns
   // 32 bits where they are enough: a division by a constant is much cheaper then.
   i64 row;
   int step;
-  if (block_count() * P::kThreads < 0x80000000ll) {
-    const u32 vector = u32(block_index()) * P::kThreads + thread_index();
+  if (blocks.count() * P::kThreads < 0x80000000ll) {
+    const u32 vector = u32(blocks.index()) * P::kThreads + thread_index();
     row = vector / kSteps;
     step = int(vector % kSteps);
   } else {
-    const i64 vector = block_index() * P::kThreads + thread_index();
+    const i64 vector = blocks.index() * P::kThreads + thread_index();
     row = vector / kSteps;
     step = int(vector % kSteps);
   }

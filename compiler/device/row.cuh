@@ -5,15 +5,20 @@
 // A program P is straight-line code and constants:
 //   kColumns, kThreads, kThreadsPerRow, kStages, kAccumulators, kStageCount, kMostReductions
 //   kKept                         how many expensive values a thread keeps for a later stage
+//   kStoresTiles                  whether there are tile outputs
 //   kCompensated                  whether accumulators carry what their additions lose, in as many again behind them
 //   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
 //   Arguments, Offsets            the kernel's argument; where the row's operands begin
 //   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
 //   Row                           per-row values: loads, finished reductions and what follows from them
 //   Element                       one element's inputs, in f32
-//   begin<S>(sums)                what the reductions that end stage S start from, where that is not 0
-//   reduce<S>(element, row, sums) adds the element's share to them
-//   combine<S>(n, a, b)           two threads' shares of the n-th of them
+//   Reductions<S>                 kCount, of stage S; kRuns: whether there are running maxima and sums among them
+//   begin<S>(row, sums)           what the reductions that end stage S start from, where that is not 0
+//   raise<S>(element, row, sums)  raises the running maxima to the element, before any element is summed
+//   rescale<S>(row, sums)         shrinks the running sums to maxima that were raised
+//   reduce<S>(element, row, sums, added)  adds the element's share to them; what is summed to `added`, which may be `sums`
+//   add<S>(sums, added)           adds what was summed apart
+//   combine<S>(a, b)              adds another thread's shares, b, to a
 //   keep_tiles(tiles)             keep_packed on each of them
 //   finish<S>(row, sums)          per-row arithmetic after them
 //   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
@@ -42,15 +47,23 @@ DEVICE void add_compensated(float& sum, float& lost, float value) {
   sum = grown;
 }
 
+// Combines the Count values of stage S of Lanes neighbouring threads.
+template <class P, int S, int Lanes, int Count> DEVICE void butterfly(float (&values)[Count]) {
+#pragma unroll
+  for (int mask = Lanes / 2; mask > 0; mask /= 2) {
+    float others[Count];
+#pragma unroll
+    for (int n = 0; n < Count; ++n)
+      others[n] = shuffle_xor(values[n], mask);
+    P::template combine<S>(values, others);
+  }
+}
+
 // Combines each of Count values of stage S over the group's threads; every thread receives the result. `parity`
 // alternates between two scratch areas, so that one barrier per call is enough.
 template <class P, int S, int Count> DEVICE void group_reduce(float (&values)[Count], float* scratch, int& parity) {
   constexpr int kLanes = P::kThreadsPerRow < 32 ? P::kThreadsPerRow : 32;
-#pragma unroll
-  for (int n = 0; n < Count; ++n)
-#pragma unroll
-    for (int mask = kLanes / 2; mask > 0; mask /= 2)
-      values[n] = P::template combine<S>(n, values[n], shuffle_xor(values[n], mask));
+  butterfly<P, S, kLanes>(values);
   if constexpr (P::kThreadsPerRow > 32) {
     constexpr int kWarps = P::kThreads / 32, kPerRow = P::kThreadsPerRow / 32;
     float* area = scratch + parity * (P::kMostReductions * kWarps);
@@ -62,13 +75,22 @@ template <class P, int S, int Count> DEVICE void group_reduce(float (&values)[Co
         area[n * kWarps + warp] = values[n];
     barrier();
     const int first = warp / kPerRow * kPerRow;
+    // Many warps: each does again what a warp has done, which is shorter than one after the other.
+    constexpr bool kMany = kPerRow >= 8 && (kPerRow & (kPerRow - 1)) == 0;
 #pragma unroll
-    for (int n = 0; n < Count; ++n) {
-      float value = area[n * kWarps + first];
+    for (int n = 0; n < Count; ++n)
+      values[n] = area[n * kWarps + first + (kMany ? thread_index() % kPerRow : 0)];
+    if constexpr (kMany) {
+      butterfly<P, S, kPerRow>(values);
+    } else {
 #pragma unroll
-      for (int i = 1; i < kPerRow; ++i)
-        value = P::template combine<S>(n, value, area[n * kWarps + first + i]);
-      values[n] = value;
+      for (int i = 1; i < kPerRow; ++i) {
+        float others[Count];
+#pragma unroll
+        for (int n = 0; n < Count; ++n)
+          others[n] = area[n * kWarps + first + i];
+        P::template combine<S>(values, others);
+      }
     }
   }
 }
@@ -80,7 +102,7 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::R
   if constexpr (S + 1 < P::kStageCount) {
     typedef RowShape<P, V> Shape;
     float sums[P::template Reductions<S>::kCount] = {};
-    P::template begin<S>(sums);
+    P::template begin<S>(values, sums);
     constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
 #pragma unroll kUnroll
     for (int step = 0; step < Shape::kSteps; ++step) {
@@ -89,9 +111,15 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::R
         const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
         if constexpr (Shape::kStaged || !P::template kCached<V>)
           load(step, column);
+        if constexpr (P::template Reductions<S>::kRuns) {
+#pragma unroll
+          for (int i = 0; i < V; ++i)
+            P::template raise<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums);
+          P::template rescale<S>(values, sums);
+        }
 #pragma unroll
         for (int i = 0; i < V; ++i)
-          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums, kept,
+          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums, sums, kept,
                                 columnSlot * V + i);
       }
     }
@@ -102,7 +130,8 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::R
   }
 }
 
-template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& arguments) {
+template <class P, int V, class Blocks = WholeGrid>
+DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blocks = Blocks()) {
   typedef RowShape<P, V> Shape;
   constexpr int kSlots = P::template kCached<V> ? Shape::kSteps : 1; // of column inputs and accumulators
   constexpr int kTileSlots = Shape::kStaged ? 1 : kSlots;
@@ -110,10 +139,10 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
   constexpr int kSumSlots = P::kAccumulators > 0 && P::template kCached<V> ? kSlots * V : V;
   const int lane = thread_index() % P::kThreadsPerRow;
   const int group = thread_index() / P::kThreadsPerRow;
-  const i64 stride = block_count() * Shape::kRowsPerBlock;
+  const i64 stride = blocks.count() * Shape::kRowsPerBlock;
   char* ring = shared_memory();
   float* scratch = reinterpret_cast<float*>(ring + Shape::kStageBytes * (Shape::kStaged ? P::kStages : 0));
-  float* partial = arguments.partials + block_index() * P::kColumns;
+  float* partial = arguments.partials + blocks.index() * P::kColumns;
   const i64 partialStride = arguments.partialRows * P::kColumns;
   int parity = 0;
 
@@ -151,14 +180,14 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
     }
   };
 
-  i64 row = block_index() * Shape::kRowsPerBlock + group;
+  i64 row = blocks.index() * Shape::kRowsPerBlock + group;
   int stage = 0;
   if constexpr (Shape::kStaged)
     for (int ahead = 0; ahead + 1 < P::kStages; ++ahead)
       prefetch(row + ahead * stride, ahead);
 
   // The bound is the block's, not the group's: every thread reaches every barrier.
-  for (i64 first = block_index() * Shape::kRowsPerBlock; first < arguments.rows; first += stride, row += stride) {
+  for (i64 first = blocks.index() * Shape::kRowsPerBlock; first < arguments.rows; first += stride, row += stride) {
     const bool live = row < arguments.rows;
     const i64 read = live ? row : first; // a group past the end reads a row that exists and stores nothing
     const typename P::Offsets offsets = row_offsets<P>(arguments, read);
@@ -169,7 +198,7 @@ template <class P, int V> DEVICE void row_kernel(const typename P::Arguments& ar
     char* staged = ring + stage * Shape::kStageBytes;
     const auto load = [&](int step, int column) {
       if constexpr (Shape::kStaged)
-        P::template take_tiles<V>(tiles, staged + step * P::kThreads * P::template TileBytes<V>::kAll);
+        P::template take_tiles<V>(tiles, 0, staged + step * P::kThreads * P::template TileBytes<V>::kAll);
       else
         P::load_tiles(tiles, P::template kCached<V> ? step : 0, arguments, offsets, column);
       if constexpr (!P::template kCached<V>)

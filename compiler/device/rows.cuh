@@ -22,6 +22,20 @@ DEVICE i64 row_offset(const RowOperand& operand, const RowIndex& index) {
          index.at[3] * operand.stride[3];
 }
 
+// The same of up to three extents and fewer than 2^31 rows, nearly all that do not collapse: with 32-bit divisions.
+struct ShortIndex {
+  u32 at[3];
+};
+DEVICE ShortIndex split_short_row(u32 row, u32 extent2, u32 extent3) {
+  const u32 rest = row / extent3;
+  const u32 outermost = rest / extent2;
+  return {{outermost, rest - outermost * extent2, row - rest * extent3}};
+}
+DEVICE i64 row_offset(const RowOperand& operand, const ShortIndex& index) {
+  return i64(index.at[0]) * operand.stride[1] + i64(index.at[1]) * operand.stride[2] +
+         i64(index.at[2]) * operand.stride[3];
+}
+
 // A thread's expensive values that a later stage reads again, for each of its elements; unused where a stage computes
 // them again.
 template <int Values, int Slots> struct KeptValues {
@@ -41,6 +55,29 @@ DEVICE i64 no_row() { return i64(u64(1) << 63); }
 template <class T> DEVICE i64 gathered_offset(const RowOperand& operand, const char* numbers, i64 offset) {
   const i64 number = to_integer(load_vector<T, 1>(numbers, offset).at[0]);
   return u64(number) < u64(operand.stride[2]) ? number * operand.stride[3] : no_row();
+}
+
+// The columns' neighbours in pairs; columns of half as many, each twice.
+template <class T, int Count> DEVICE Vector<T, Count> load_pairs(const char* base, i64 offset, int column) {
+  if constexpr (Count == 1) {
+    return load_vector<T, 1>(base, offset + (column ^ 1));
+  } else {
+    const Vector<T, Count> given = load_vector<T, Count>(base, offset + column);
+    Vector<T, Count> result;
+#pragma unroll
+    for (int i = 0; i < Count; ++i)
+      result.at[i] = given.at[i ^ 1];
+    return result;
+  }
+}
+template <class T, int Count> DEVICE Vector<T, Count> load_half(const char* base, i64 offset, int column) {
+  constexpr int kHalf = Count == 1 ? 1 : Count / 2;
+  const Vector<T, kHalf> given = load_vector<T, kHalf>(base, offset + column / 2);
+  Vector<T, Count> result;
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    result.at[i] = given.at[i / 2];
+  return result;
 }
 
 template <class T, int Count> DEVICE Vector<T, Count> filled_vector(T value) {
@@ -79,5 +116,7 @@ DEVICE void copy_gathered(char* shared, const char* base, i64 offset, int column
 template <class P> DEVICE typename P::Offsets row_offsets(const typename P::Arguments& arguments, i64 row) {
   if (arguments.rowRank == 1)
     return P::offsets(arguments, RowNumber{row});
+  if (arguments.rowRank < 4 && arguments.rows < 0x80000000ll)
+    return P::offsets(arguments, split_short_row(u32(row), u32(arguments.extent[2]), u32(arguments.extent[3])));
   return P::offsets(arguments, split_row(row, arguments.extent[1], arguments.extent[2], arguments.extent[3]));
 }

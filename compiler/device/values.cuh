@@ -56,3 +56,19 @@ DEVICE float fast_gelu(float x) { return 0.5f * x * (1.0f + error_function(x * 0
 DEVICE float gelu_argument(float x) { return 1.5957691f * x * (1.0f + 0.044715f * x * x); }
 DEVICE float exact_gelu_tanh(float x) { return x * exact_sigmoid(gelu_argument(x)); }
 DEVICE float fast_gelu_tanh(float x) { return x * fast_sigmoid(gelu_argument(x)); }
+
+//===--- Columns by number ------------------------------------------------------------------------------------------===//
+
+// Compares with every column's number as `number` does: one that no column has becomes the nearest that none has.
+template <int Columns> DEVICE int nearest_column(i64 number) {
+  return number < 0 ? -1 : number < Columns ? int(number) : Columns;
+}
+template <int Columns> DEVICE bool is_column(i64 number) { return u64(number) < u64(Columns); }
+
+//===--- A running maximum and the sum of exponentials below it -----------------------------------------------------===//
+
+// Where such a maximum starts: finite, so that a row's infinities among finite values are no matter of order. A sum is 0
+// only where nothing was above it: where a row is -inf all over.
+DEVICE float lowest_float() { return float_from_bits(0xff7fffffu); }
+DEVICE float running_maximum(float maximum, float sum) { return sum == 0.0f ? float_from_bits(0xff800000u) : maximum; }
+DEVICE float running_sum(float sum) { return sum == 0.0f ? float_from_bits(0x7fc00000u) : sum; }

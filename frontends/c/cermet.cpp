@@ -227,6 +227,16 @@ cermet_status cermet_differentiate(cermet_context* context, const char* text, si
   });
 }
 
+cermet_status cermet_kernel_source(cermet_context* context, const char* spec, size_t length, char** source) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_kernel_source", context);
+    CERMET_REQUIRE_IN("cermet_kernel_source", spec);
+    CERMET_REQUIRE_IN("cermet_kernel_source", source);
+    const Result<std::string> answer = context->context->compiler().kernelSource({spec, length});
+    return answer.ok() ? giveString(*answer, source) : answer.status();
+  });
+}
+
 int64_t cermet_text_key(const char* text, size_t length) {
   return static_cast<int64_t>(XXH3_64bits(text, length) >> 1);
 }

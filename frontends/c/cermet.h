@@ -124,6 +124,10 @@ CERMET_API cermet_status cermet_match(cermet_context* context, const char* text,
 CERMET_API cermet_status cermet_differentiate(cermet_context* context, const char* text, size_t length,
                                               const uint8_t* wanted, int32_t count, char** json);
 
+/* The text that a kernel spec (a plan's step holds it) becomes, for a reader: CUDA C++, or LLVM IR for the host. Needs the
+ * compiler library, neither a GPU nor NVRTC. Release the answer with cermet_string_free. */
+CERMET_API cermet_status cermet_kernel_source(cermet_context* context, const char* spec, size_t length, char** source);
+
 /* A 63-bit hash of the text, equal in every process: a short name for a graph. Never fails; text must not be NULL. */
 CERMET_API int64_t cermet_text_key(const char* text, size_t length);
 

@@ -42,6 +42,24 @@ static void printFusions(const json& match) {
                miss.at("condition").get<std::string>());
 }
 
+static void printOperands(const json& operands, const json& values) {
+  for (const json& operand : operands) {
+    const bool index = operand.at("kind") == "index"; // a row's number, no value
+    fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
+               operand.at("kind").get<std::string>(),
+               index ? fmt::format("of row dimension {}", operand.at("dim").dump())
+                     : dimsText(values.at(operand.at("value").get<size_t>())) +
+                           originText(values.at(operand.at("value").get<size_t>()), values));
+  }
+}
+
+// A program's way through its rows; `step` has the threads, which all programs of it share.
+static std::string scheduleText(const json& program, const json& step) {
+  return fmt::format("{}, {} columns, {} threads, vectors of {}{}", program.at("skeleton").get<std::string>(),
+                     program.at("columns").dump(), step.at("threads").dump(), program.at("vector").dump(),
+                     program.at("accumulators") == 0 ? "" : ", sums over rows");
+}
+
 static void printSteps(const json& plan, bool withSpecs) {
   const json& steps = plan.at("steps");
   const json& values = plan.at("values");
@@ -52,20 +70,19 @@ static void printSteps(const json& plan, bool withSpecs) {
                  step.at("line").dump(), step.contains("reason") ? ", " + step["reason"].get<std::string>() : "");
       continue;
     }
-    fmt::print("  kernel {:<24} {} operations; {}, {} columns, {} threads, vectors of {}{}\n",
-               step.at("name").get<std::string>(), step.value("operations", 0), step.at("skeleton").get<std::string>(),
-               step.at("columns").dump(), step.at("threads").dump(), step.at("vector").dump(),
-               step.at("accumulators") == 0 ? "" : ", sums over rows");
+    const bool isAlone = !step.contains("programs");
+    fmt::print("  kernel {:<24} {} operations; {}\n", step.at("name").get<std::string>(), step.value("operations", 0),
+               isAlone ? scheduleText(step, step)
+                       : fmt::format("{} programs side by side", step["programs"].size()));
     if (withSpecs)
       fmt::print("{}", step.at("spec").get<std::string>());
-    for (const json& operand : step.at("operands")) {
-      const bool index = operand.at("kind") == "index"; // a row's number, no value
-      fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
-                 operand.at("kind").get<std::string>(),
-                 index ? fmt::format("of row dimension {}", operand.at("dim").dump())
-                       : dimsText(values.at(operand.at("value").get<size_t>())) +
-                             originText(values.at(operand.at("value").get<size_t>()), values));
-    }
+    if (isAlone)
+      printOperands(step.at("operands"), values);
+    else
+      for (const json& program : step["programs"]) {
+        fmt::print("    {}\n", scheduleText(program, step));
+        printOperands(program.at("operands"), values);
+      }
   }
 }
 

@@ -6,10 +6,12 @@
 #include "tests/fuzz/Oracle.h"
 #include "tests/fuzz/Tensor.h"
 #include "tests/simt/Plans.h"
+#include "tests/unit/compiler/GraphTexts.h"
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <mlir/IR/MLIRContext.h>
+#include <mlir/IR/TypeUtilities.h>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -257,8 +259,10 @@ private:
   void checkGradient(mlir::ModuleOp graph, const std::vector<Arrays>& runs) {
     mlir::func::FuncOp function = ir::graphFunction(graph);
     std::vector<uint8_t> wanted;
-    for (mlir::Type type : function.getArgumentTypes())
-      wanted.push_back(llvm::isa<mlir::FloatType>(llvm::cast<mlir::RankedTensorType>(type).getElementType()));
+    for (mlir::BlockArgument input : function.getArguments())
+      wanted.push_back(tests::isWantedInput(tests::wantedInputs(given.text),
+                                            ir::argumentName(function, input.getArgNumber()),
+                                            llvm::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(input.getType()))));
     const auto answer = nlohmann::json::parse(valueOf(context->differentiate(given.text, wanted), "gradient"));
     const std::string forward = answer["forward"], backward = answer["backward"];
     auto forwardGraph = parse(forward), backwardGraph = parse(backward);

@@ -15,6 +15,8 @@ _caches = tempfile.TemporaryDirectory(prefix="cermet-tests-")
 os.environ["CERMET_CACHE_DIR"] = os.path.join(_caches.name, "cermet")
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_caches.name, "inductor")
 os.environ["CERMET_STRICT"] = "1"
+# The models are tiny: on a machine that others use too, two threads that wait for each other cost up to 10 x.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 

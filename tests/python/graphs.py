@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
 
 
 def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> fx.GraphModule:
@@ -21,6 +23,26 @@ def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None)
     torch.compile(function, backend=keep, fullgraph=True, dynamic=dynamic)(*args)
     assert len(graphs) == 1
     return graphs[0]
+
+
+def traced(
+    function: Callable[..., Any], *args: Any, dynamic: bool | None = None, aten: bool = False
+) -> tuple[fx.GraphModule, list[Any]]:
+    """As `trace`, and what the graph was called with; with `aten` the graph that AOTAutograd makes of it."""
+    found: list[tuple[fx.GraphModule, list[Any]]] = []
+
+    def keep(module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            found.append((module, [value.clone() if isinstance(value, torch.Tensor) else value for value in given]))
+            return module.forward(*given)
+
+        return run
+
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=lambda module, _: make_boxed_func(keep(module, _))) if aten else keep
+    torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)(*args)
+    assert len(found) == 1
+    return found[0]
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import json
+import pickle
 import re
 
 import pytest
@@ -56,6 +60,77 @@ def test_what_a_step_runs_is_prepared_when_the_graph_is_compiled():
     for name in ("plans_compiled", "plans_from_directory", "kernels_compiled", "kernels_from_directory"):
         assert after[name] == before[name], name
     assert after["late_gradients"] == before["late_gradients"] and len(regions._registry.executables) == known
+
+
+def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
+    from cermet import backend, preparing, regions
+
+    asked = []
+    monkeypatch.setenv("CERMET_COMPILE_THREADS", "3")
+    monkeypatch.setattr(preparing, "prepare", lambda keys: asked.append(list(keys)))
+    monkeypatch.setattr(regions, "_registry", regions._Registry())
+    module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
+    backend.rewrite(module, strict=True)
+    assert len(asked[0]) == 4 and asked[1:] == [asked[0]]  # two regions, forward and backward; then each graph's own
+    assert preparing._threads() == 3
+
+
+def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_ready(monkeypatch):
+    from cermet import library, preparing, regions
+
+    def text(name: str, columns: int) -> str:
+        from cermet.text import Builder, TensorType
+
+        builder = Builder(name)
+        x = builder.argument(TensorType(("r0", columns), "f32"), "x")
+        builder.result(builder.unary("exp", x, "y"))
+        return builder.text()
+
+    keys = [regions.register(text(f"region_{columns}", columns)) for columns in (40, 41, 42, 43)]
+    prepare = library.Context.prepare
+
+    def broken(self, plan, device):
+        name = json.loads(self._library.cermet_plan_json(plan))["name"]
+        if name == "region_41":
+            raise cermet.Error(f"{name} does not compile")
+        return prepare(self, plan, device)
+
+    monkeypatch.setattr(library.Context, "prepare", broken)
+    places = [(key, torch.device("cpu")) for key in keys]
+    with pytest.raises(cermet.Error, match="region_41 does not compile"):
+        preparing.prepare(places)
+    assert [regions.prepared(*place) for place in places] == [True, False, True, True]
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("terminal", "seconds"), [(True, 0.0), (True, 60.0), (False, 0.0)])
+def test_a_progress_line_where_a_person_waits(monkeypatch, terminal, seconds):
+    from cermet import preparing
+
+    screen = _Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr(preparing, "_SILENT_SECONDS", seconds)
+    with preparing._Progress(31) as progress:
+        progress.add(12)
+        progress.add(19)
+    written = screen.getvalue()
+    if not terminal or seconds:
+        assert written == ""
+    else:
+        assert "\r\x1b[Kcermet: 12 of 31 kernels compiled" in written and written.endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("value", ["0", "many", "-1"])
+def test_a_wrong_number_of_threads_is_named(monkeypatch, value):
+    from cermet import preparing
+
+    monkeypatch.setenv("CERMET_COMPILE_THREADS", value)
+    with pytest.raises(cermet.Error, match=f"CERMET_COMPILE_THREADS is '{value}', expected a number from 1 to 1024"):
+        preparing._threads()
 
 
 def test_new_sizes_compile_no_kernel():
@@ -118,7 +193,7 @@ def test_under_autocast_inside_and_outside():
     eager = inside(text)
     before = cermet.counters()["regions"]
     ours = torch.compile(inside, backend="cermet", options={"remainder": "aot"})(text)
-    assert cermet.counters()["regions"] - before == 7
+    assert cermet.counters()["regions"] - before == 10  # five norms, two RoPE, two GLU, the loss
     torch.testing.assert_close(ours, eager, rtol=2e-2, atol=0)
     torch._dynamo.reset()
     with torch.autocast("cpu", torch.bfloat16):
@@ -173,3 +248,64 @@ def test_a_symbolic_float_that_is_not_ours_is_not_guarded():
     for rate in (0.1, 0.2, 0.3):
         close(call(torch.ones(4), rate), torch.full((4,), rate))
     assert cermet.counters()["graphs"] == before + 1
+
+
+# --- What a compiled module is put through ---------------------------------------------------------------------------
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(32))
+        self.gate, self.up = torch.nn.Linear(32, 48), torch.nn.Linear(32, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = graphs.rms_norm(x, self.weight)
+        return graphs.glu(self.gate(y), self.up(y))
+
+
+def gradients(call, x, model) -> list[torch.Tensor]:
+    call(x).square().mean().backward()
+    grads = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    return grads
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize("in_place", [False, True], ids=["compile", "module.compile"])
+def test_a_compiled_module_is_copied_and_pickled(copied, in_place):
+    model, x, options = Block(), torch.randn(4, 32), {"remainder": "aot", "strict": True}
+    if in_place:
+        model.compile(backend="cermet", options=options)
+    call = model if in_place else torch.compile(model, backend="cermet", options=options)
+    expected = gradients(call, x, model)
+    other = copied(call)
+    close(gradients(other, x, other), expected)
+    close(other(x), call(x))
+
+
+def test_compiled_autograd():
+    model, x, options = Block(), torch.randn(4, 32), {"remainder": "aot", "strict": True}
+    expected = gradients(model, x, model)
+    call = torch.compile(model, backend="cermet", options=options)
+    compiler = torch.compile(backend="cermet", options=options)
+    before = cermet.counters()
+    with torch._dynamo.compiled_autograd._enable(compiler):
+        close(gradients(call, x, model), expected)
+    after = cermet.counters()
+    assert after["graphs"] == before["graphs"] + 2 and after["launches"] == before["launches"] + 4
+
+
+@pytest.mark.parametrize("remainder", ["eager", "aot", "inductor"])
+def test_a_retained_graph_and_accumulation_over_steps(remainder):
+    model, x = Block(), torch.randn(3, 4, 32)
+    call = torch.compile(model, backend="cermet", options={"remainder": remainder, "strict": True})
+    results = []
+    for run in (call, model):
+        for step in x:
+            loss = run(step).square().mean()
+            loss.backward(retain_graph=True)
+            loss.backward()
+        results.append([parameter.grad.clone() for parameter in model.parameters()])
+        model.zero_grad()
+    close(*results)

@@ -1,4 +1,4 @@
-"""Where Cermet must not fuse: each place says why, and the result is eager's to the bit (nothing of it is ours)."""
+"""Where Cermet must not fuse a norm or a GLU, where writes do not stand in the way, and what a failure of ours does."""
 
 from __future__ import annotations
 
@@ -9,28 +9,13 @@ import torch.nn.functional as F
 import cermet
 import graphs
 from cermet import backend
-from cermet.rewriter import decide
+from declining import declined
 
 X = (4, 6, 32)
 
 
 def x_and_weight(dtype=torch.float32):
     return torch.randn(X).to(dtype), torch.randn(X[-1]).to(dtype)
-
-
-def declined(function, *args, pattern: str, condition: str):
-    """`function` is compiled, nothing of `pattern` is replaced, the near miss says `condition`, and the result is
-    eager's."""
-    found = cermet.explain(function, *[argument.clone() for argument in args])
-    assert found.counts[pattern] == 0, str(found)
-    conditions = [item.condition for item in found.near_misses if item.pattern == pattern]
-    assert any(condition in text for text in conditions), f"expected a near miss with {condition!r}, got {conditions}"
-    assert any(".py:" in item.source for item in found.near_misses), "a near miss has no source line"
-    inputs = [[argument.clone() for argument in args] for _ in range(2)]
-    torch._dynamo.reset()
-    ours, eager = graphs.compiled(function)(*inputs[0]), function(*inputs[1])
-    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
-    torch.testing.assert_close(inputs[0], inputs[1], rtol=0, atol=0)  # what it writes into its arguments
 
 
 def norm(x, weight, eps=1e-6, dim=-1, statistics=torch.float32, exponent=2):
@@ -144,17 +129,10 @@ def test_a_sequence_that_crosses_a_change_of_grad_mode():
 
 def test_a_result_whose_strides_would_change():
     def function(x, weight):
-        return graphs.rms_norm(x.transpose(0, 1), weight)
+        return graphs.rms_norm(x.transpose(1, 2), weight)
 
-    declined(function, *x_and_weight(), pattern="rms_norm", condition="has strides")
-
-
-def test_a_tensor_subclass():
-    from torch.testing._internal.two_tensor import TwoTensor
-
-    x, weight = x_and_weight()
-    module = graphs.trace(graphs.rms_norm, TwoTensor(x, x.clone()), weight)
-    assert decide(module).regions == []
+    x, weight = torch.randn(2, X[-1], 4), torch.randn(X[-1])
+    declined(function, x, weight, pattern="rms_norm", condition="has strides")
 
 
 def test_operands_that_are_written_before_the_last_one_exists():
@@ -235,7 +213,8 @@ def test_the_sum_before_a_norm_may_have_other_users():
         return graphs.rms_norm(total, weight), total * 2.0
 
     x, weight = x_and_weight()
-    assert cermet.explain(function, x, x + 1, weight).counts == {"rms_norm": 0, "add_rms_norm": 1, "glu": 0}
+    counts = cermet.explain(function, x, x + 1, weight).counts
+    assert {name: times for name, times in counts.items() if times} == {"add_rms_norm": 1}
     close(graphs.compiled(function)(x, x + 1, weight), function(x, x + 1, weight))
 
 
@@ -246,7 +225,7 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
     def broken(*_):
         raise ValueError("a defect")
 
-    monkeypatch.setattr(backend.rewriter, "_insert", broken)
+    monkeypatch.setattr(backend.replacement, "_insert", broken)
     x, weight = x_and_weight()
     with pytest.raises(Exception, match="a defect"):
         graphs.compiled(graphs.rms_norm)(x, weight)

@@ -1,4 +1,5 @@
-"""Import never raises, whatever the graph: random nodes, targets, arguments and metadata."""
+"""Import never raises, whatever the graph: random nodes, targets, arguments and metadata. And what it says of programs
+that mean something is what they compute: random programs of views, writes, tuples and calls without words."""
 
 from __future__ import annotations
 
@@ -11,6 +12,9 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+import graphs
+import random_programs
+from executed import executed
 from cermet import library
 from cermet.effects import effect_of
 from cermet.importer import import_graph
@@ -101,3 +105,28 @@ def test_effects_of_random_nodes_never_raise():
         module = random_graph(seed)
         for node in module.graph.nodes:
             assert effect_of(node, module).kind in ("pure", "effectful", "write")
+
+
+# What eager or Dynamo refuse: then there is no program.
+_NO_PROGRAM = ("single memory location", "view size is not compatible", "overlap", "non-overlapping", "output of")
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("block", range(2))
+def test_every_name_of_a_random_program_holds_its_value(block, dynamic):
+    ran = 0
+    for seed in range(block * 15, block * 15 + 15):
+        program = random_programs.random_program(seed)
+        torch.manual_seed(seed)
+        inputs = torch.randn(4, 6), torch.randn(4, 6)
+        try:
+            module, given = graphs.traced(lambda x, y: random_programs.run(program, x, y), *inputs, dynamic=dynamic)
+        except Exception as error:
+            assert any(words in str(error) for words in _NO_PROGRAM), f"seed {seed}: {program}: {error}"
+            continue
+        try:
+            executed(module, given, exact=False)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {program}: {error}") from error
+        ran += 1
+    assert ran >= 8

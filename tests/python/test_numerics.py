@@ -12,10 +12,11 @@ import torch
 
 import cermet
 import truth
-from tiny_models import NORMS, redraw, tiny, words
+from tiny_models import LAYERS, NAMED, redraw, tiny, words
 
 SEEDS = range(truth.MEDIAN_SEEDS)
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+MEDIANS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Phi3")
 
 
 def step(model, call, text):
@@ -111,14 +112,15 @@ def test_an_operation_is_as_good_as_eager(operation, dtype, shape, device):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", NORMS)
+@pytest.mark.parametrize("family", MEDIANS)
 def test_training_is_as_good_as_eager(family, dtype, device):
     model = tiny(family, DTYPES[dtype], device).train()
     call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": "aot"})
     before = cermet.counters()
     compare(model, call, device, DTYPES[dtype])
     after = cermet.counters()
-    assert after["launches"] - before["launches"] >= len(SEEDS) * 2 * (NORMS[family] + 2), "our kernels did not run"
+    regions = NAMED[family].norms_of() + LAYERS * 2 + 1  # norms, RoPE and GLU of each layer, the loss
+    assert after["launches"] - before["launches"] >= len(SEEDS) * 2 * regions, "our kernels did not run"
     assert after["fallbacks"] == before["fallbacks"] and after["late_gradients"] == before["late_gradients"]
 
 

@@ -65,9 +65,10 @@ public:
       if (!view(static_cast<int>(value)))
         return kNeedsDense;
     for (const PlanStep& step : plan.steps)
-      for (const PlanOperand& operand : step.operands)
-        if (operand.movesVectors() && hasAnotherStep(places[operand.value]))
-          return kNeedsDense;
+      for (const PlanProgram& program : step.programs)
+        for (const PlanOperand& operand : program.operands)
+          if (operand.movesVectors() && hasAnotherStep(places[operand.value]))
+            return kNeedsDense;
     for (size_t step = 0; step < plan.steps.size(); ++step)
       if (std::string problem = launch(step); !problem.empty())
         return plan.steps[step].name + ": " + problem;
@@ -178,25 +179,78 @@ private:
   std::string launch(size_t index) {
     const PlanStep& step = plan.steps[index];
     const KernelSpec& spec = kernels.spec(index);
+    std::vector<RowArguments> arguments(step.programs.size());
+    bool isAligned = true;
+    int64_t rows = 0;
+    for (size_t i = 0; i < step.programs.size(); ++i) {
+      if (std::string problem = bind(step.programs[i], arguments[i], isAligned); !problem.empty())
+        return problem;
+      rows += arguments[i].rows;
+    }
+    if (rows == 0)
+      return "";
+
+    const bool isVector = !options.scalar && (isAligned || options.forceVector);
+    Grid grid{0, 1, step.threads, step.sharedBytes};
+    std::vector<char> packed;
+    std::vector<float> partials;
+    for (size_t i = 0; i < step.programs.size(); ++i) {
+      const PlanProgram& program = step.programs[i];
+      const Schedule& schedule = spec.programs[i].schedule;
+      const int64_t groups =
+          schedule.skeleton == Skeleton::Flat
+              ? ceilDivide(arguments[i].rows * program.columns,
+                           int64_t(schedule.threads) * (isVector ? program.vector : 1))
+              : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
+      arguments[i].partialRows = schedule.blocksPerSm ? std::min(groups, options.blocks) : groups;
+      grid.x += arguments[i].partialRows;
+      if (program.accumulators > 0) { // it is alone
+        partials.assign(size_t(program.accumulators) * grid.x * program.columns, NAN);
+        arguments[i].partials = partials.data();
+      }
+      const char* begin = reinterpret_cast<const char*>(&arguments[i]);
+      packed.insert(packed.end(), begin, begin + argumentBytes(program.operands.size()));
+    }
+
+    const KernelEntries entries = kernelEntries(spec);
+    const auto kernel = [&](const std::string& entry) {
+      return kernels.library().kernel(PlanKernels::symbol(index, entry));
+    };
+    std::string problem = simt::run(kernel(isVector ? entries.vector : entries.scalar), kernels.library().calls(),
+                                    packed.data(), grid, options.seed);
+    const PlanProgram& first = step.programs[0];
+    if (problem.empty() && first.accumulators > 0)
+      problem = simt::run(kernel(entries.fold), kernels.library().calls(), packed.data(),
+                          {ceilDivide(first.columns, kFoldColumns), first.accumulators, kFoldColumns * kFoldSlices, 0},
+                          options.seed + 1);
+    return problem;
+  }
+
+  // Everything but the number of blocks. `isAligned` becomes false where vectors cannot be moved.
+  std::string bind(const PlanProgram& program, RowArguments& arguments, bool& isAligned) {
     int64_t extent[kMaxRank];
     RowStrides stride[kMaxOperands];
     int64_t rows = 1;
     int walking = 0;
-    for (int dim = 0; dim < step.rowRank; ++dim)
-      rows *= extent[dim] = sizeOf(step.rowSpace[dim]);
+    for (int dim = 0; dim < program.rowRank; ++dim)
+      rows *= extent[dim] = sizeOf(program.rowSpace[dim]);
     if (rows == 0) {
-      zeroColumns(step);
+      std::memset(static_cast<void*>(&arguments), 0x5c, sizeof arguments);
+      arguments.rows = 0;
+      zeroColumns(program);
       return "";
     }
     const std::vector<int64_t> unit{1};
-    for (const PlanOperand& operand : step.operands)
+    for (const PlanOperand& operand : program.operands)
       if (operand.walksRows()) {
         const std::vector<int64_t>& strides = operand.value < 0 ? unit : places[operand.value].strides;
-        for (int dim = 0; dim < step.rowRank; ++dim)
+        for (int dim = 0; dim < program.rowRank; ++dim)
           stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
         ++walking;
       }
-    const int rank = collapseRows(step.rowRank, extent, walking, stride), unused = kMaxRowExtents - rank;
+    if (program.leading >= 0)
+      sortRows(program.rowRank, extent, walking, stride, program.leading);
+    const int rank = collapseRows(program.rowRank, extent, walking, stride), unused = kMaxRowExtents - rank;
     if (rank > kMaxRowExtents)
       return fmt::format("{} row extents are left", rank);
     if (options.extraRows) {
@@ -204,68 +258,43 @@ private:
       extent[0] += options.extraRows;
     }
 
-    RowArguments arguments{};
     arguments.rows = rows;
     arguments.rowRank = rank;
     for (int position = 0; position < kMaxRowExtents; ++position)
       arguments.extent[position] = position < unused ? 1 : extent[position - unused];
-    bool isAligned = true;
     walking = 0;
-    for (size_t i = 0; i < step.operands.size(); ++i) {
-      const PlanOperand& operand = step.operands[i];
+    for (size_t i = 0; i < program.operands.size(); ++i) {
+      const PlanOperand& operand = program.operands[i];
       RowOperand& argument = arguments.operand[i];
       argument.base = operand.value < 0 ? nullptr : places[operand.value].base;
       argument.step = operand.value < 0 ? 1 : stepOf(operand, places[operand.value]);
       if (operand.walksRows()) {
         for (int position = unused; position < kMaxRowExtents; ++position) {
           argument.stride[position] = stride[walking][position - unused];
-          isAligned &= !operand.movesVectors() || argument.stride[position] % step.vector == 0;
+          isAligned &= !operand.movesVectors() || argument.stride[position] % program.vector == 0;
         }
         ++walking;
       }
       if (operand.kind == PlanOperandKind::Gathered) {
         argument.stride[kGatheredStride] = places[operand.value].strides[0];
         argument.stride[kGatheredRows] = places[operand.value].sizes[0];
-        isAligned &= !operand.movesVectors() || argument.stride[kGatheredStride] % step.vector == 0;
+        isAligned &= !operand.movesVectors() || argument.stride[kGatheredStride] % program.vector == 0;
       }
       if (operand.movesVectors())
         isAligned &= reinterpret_cast<uintptr_t>(argument.base) %
-                         (step.vector * elementBytes(plan.values[operand.value].dtype)) ==
+                         (program.vector * elementBytes(plan.values[operand.value].dtype)) ==
                      0;
     }
-
-    const bool isVector = !options.scalar && (isAligned || options.forceVector);
-    const Schedule& schedule = spec.schedule;
-    const int64_t groups =
-        schedule.skeleton == Skeleton::Flat
-            ? ceilDivide(rows * step.columns, int64_t(schedule.threads) * (isVector ? step.vector : 1))
-            : ceilDivide(rows, schedule.threads / schedule.threadsPerRow);
-    const Grid grid{schedule.blocksPerSm ? std::min(groups, options.blocks) : groups, 1, schedule.threads,
-                    schedule.sharedBytes};
-    arguments.partialRows = grid.x;
-    std::vector<float> partials(size_t(step.accumulators) * grid.x * step.columns, NAN);
-    arguments.partials = partials.data();
-
-    const KernelEntries entries = kernelEntries(spec);
-    const auto kernel = [&](const std::string& entry) {
-      return kernels.library().kernel(PlanKernels::symbol(index, entry));
-    };
-    std::string problem = simt::run(kernel(isVector ? entries.vector : entries.scalar), kernels.library().calls(),
-                                    &arguments, grid, options.seed);
-    if (problem.empty() && step.accumulators > 0)
-      problem = simt::run(kernel(entries.fold), kernels.library().calls(), &arguments,
-                          {ceilDivide(step.columns, kFoldColumns), step.accumulators, kFoldColumns * kFoldSlices, 0},
-                          options.seed + 1);
-    return problem;
+    return "";
   }
 
   // What is summed over no rows.
-  void zeroColumns(const PlanStep& step) {
-    for (const PlanOperand& operand : step.operands)
+  void zeroColumns(const PlanProgram& program) {
+    for (const PlanOperand& operand : program.operands)
       if (operand.output && operand.kind == PlanOperandKind::Column) {
         const Place& place = places[operand.value];
         const int64_t bytes = elementBytes(plan.values[operand.value].dtype);
-        for (int64_t column = 0; column < step.columns; ++column)
+        for (int64_t column = 0; column < program.columns; ++column)
           std::memset(place.base + column * stepOf(operand, place) * bytes, 0, bytes);
       }
   }

@@ -59,6 +59,7 @@ struct Layout {
   int64_t pad = 0; // rows are as many vectors apart beyond their width at every level, so that no two extents collapse
   int64_t shift = 0; // of every base, off its allocation
   int64_t step = 1;  // from one column of a strided input to the next
+  bool isSwapped = false; // of four dimensions the two in the middle lie in the other order
 };
 
 // A tensor in memory of exactly its extent, so that AddressSanitizer sees the byte after it.
@@ -76,12 +77,14 @@ struct Tensor {
     }
     strides.resize(shape.size());
     int64_t span = 1, next = layout.step;
-    for (int k = int(shape.size()) - 1; k >= 0; --k) {
+    for (int i = int(shape.size()) - 1; i >= 0; --i) {
+      const int k = layout.isSwapped && shape.size() == 4 && (i == 1 || i == 2) ? 3 - i : i;
       strides[k] = next;
       next = next * shape[k] + layout.pad;
       span += (shape[k] - 1) * strides[k];
       elements *= shape[k];
     }
+    span = elements == 0 ? 0 : span;
     const int width = elementBytes(dtype);
     const size_t bytes = size_t(span + layout.shift) * width;
     memory.reset(new char[bytes]);
@@ -128,12 +131,13 @@ Outcome runPlan(const Plan& plan, const PlanKernels& kernels, const Symbols& sym
   std::mt19937_64 random(options.seed);
   std::vector<bool> strided(plan.values.size());
   int vector = 1;
-  for (const PlanStep& step : plan.steps) {
-    vector = std::max(vector, step.vector);
-    for (const PlanOperand& operand : step.operands)
-      if (operand.strided)
-        strided[operand.value] = true;
-  }
+  for (const PlanStep& step : plan.steps)
+    for (const PlanProgram& program : step.programs) {
+      vector = std::max(vector, program.vector);
+      for (const PlanOperand& operand : program.operands)
+        if (operand.strided)
+          strided[operand.value] = true;
+    }
   for (int i = 0; i < plan.inputs + plan.outputs; ++i) {
     Layout own = layout;
     own.pad *= options.scalar ? 1 : vector;
@@ -187,7 +191,7 @@ void expectRight(const std::string& text, const Plan& plan, const Outcome& run, 
   }
 }
 
-void check(const std::string& text, const Symbols& symbols, int64_t step = 1) {
+void check(const std::string& text, const Symbols& symbols, int64_t step = 1, bool isSwapped = false) {
   const Plan plan = planOf(text);
   const PlanKernels kernels(plan);
   for (bool scalar : {false, true})
@@ -195,7 +199,7 @@ void check(const std::string& text, const Symbols& symbols, int64_t step = 1) {
       PlanOptions options;
       options.scalar = scalar;
       options.seed = std::random_device{}();
-      const Outcome run = runPlan(plan, kernels, symbols, options, {pad, 0, step});
+      const Outcome run = runPlan(plan, kernels, symbols, options, {pad, 0, step, isSwapped});
       expectRight(
           text, plan, run,
           fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector", pad, options.seed));
@@ -434,8 +438,93 @@ TEST(SimtValues, GatheredRows) {
     check(summed, symbols);
     KernelSpec spec;
     ASSERT_EQ(parse(planOf(summed).steps[0].spec, spec), "");
-    EXPECT_EQ(spec.schedule.stages > 0, columns > 3);
+    EXPECT_EQ(spec.programs[0].schedule.stages > 0, columns > 3);
   }
+}
+
+//===--- Programs side by side ------------------------------------------------------------------------------------===//
+
+// Queries of four heads and keys of two by a factor that they share, elementwise or after a norm of their own; a third
+// program shares it with them. `s` and `t` are their tokens.
+std::string besideGraph(int64_t columns, const std::string& dtype, bool isNormed) {
+  const auto of = [&](int heads, const std::string& tokens) {
+    const std::string symbol = tokens.empty() ? "" : fmt::format(", \"{}\"", tokens);
+    return fmt::format("tensor<?x{}x{}x{}x{}, #cermet.symbols<[\"b\"{}]>>", heads, tokens.empty() ? "1" : "?", columns,
+                       dtype, symbol);
+  };
+  const std::string q = of(4, "s"), k = of(2, "t"), v = of(3, ""), c = of(1, ""),
+                    w = fmt::format("tensor<{}x{}>", columns, dtype);
+  std::string body;
+  for (const auto& [name, type] : {std::pair{"q", q}, {"k", k}, {"v", v}}) {
+    if (isNormed)
+      body += fmt::format("%n{0} = cermet.rms_norm %{0}, %w {{eps = 1.0e-6, round_before_weight}} : {1}, {2} to {1}\n",
+                          name, type, w);
+    body += fmt::format("%c{0} = cermet.broadcast %c : {1} to {2}\n%r{0} = cermet.mul %{3}{0}, %c{0} : {2}\n", name, c,
+                        type, isNormed ? "n" : "");
+  }
+  return graphOf(fmt::format("(%q: {0}, %k: {1}, %v: {2}, %c: {3}, %w: {4}) -> ({0}, {1}, {2})", q, k, v, c, w),
+                 body + fmt::format("return %rq, %rk, %rv : {}, {}, {}\n", q, k, v));
+}
+
+TEST(SimtBeside, ProgramsOfTheirOwnRows) {
+  for (bool isNormed : {false, true})
+    for (const auto& [columns, dtype] : {std::pair<int64_t, const char*>{64, "bf16"}, {3, "f32"}, {200, "f16"}}) {
+      const std::string text = besideGraph(columns, dtype, isNormed);
+      SCOPED_TRACE(text);
+      const Plan plan = planOf(text);
+      ASSERT_EQ(plan.steps.size(), 1u);
+      ASSERT_EQ(plan.steps[0].programs.size(), 3u);
+      check(text, {{"b", 2}, {"s", 5}, {"t", 7}});
+      check(text, {{"b", 2}, {"s", 5}, {"t", 7}}, 1, true);
+    }
+}
+
+// Rotary position embedding of queries and keys that lie as [tokens, heads]: one launch.
+TEST(SimtBeside, QueriesAndKeysAreTurned) {
+  const auto of = [](int heads, int64_t columns) {
+    return fmt::format("tensor<?x{}x?x{}xbf16, #cermet.symbols<[\"b\", \"s\"]>>", heads, columns);
+  };
+  const std::string q = of(4, 64), k = of(2, 64), c = of(1, 64);
+  std::string body;
+  for (const auto& [name, heads] : {std::pair{"q", 4}, {"k", 2}})
+    body += fmt::format("%cos{0} = cermet.broadcast %cos : {3} to {1}\n%sin{0} = cermet.broadcast %sin : {3} to {1}\n"
+                        "%plain{0} = cermet.mul %{0}, %cos{0} : {1}\n"
+                        "%low{0} = cermet.slice %{0} [0, 0, 0, 0] : {1} to {2}\n"
+                        "%high{0} = cermet.slice %{0} [0, 0, 0, 32] : {1} to {2}\n"
+                        "%negated{0} = cermet.neg %high{0} : {2}\n"
+                        "%rotated{0} = cermet.concat %negated{0}, %low{0} {{dim = 3 : i64}} : {2}, {2} to {1}\n"
+                        "%turned{0} = cermet.mul %rotated{0}, %sin{0} : {1}\n"
+                        "%new{0} = cermet.add %plain{0}, %turned{0} : {1}\n",
+                        name, of(heads, 64), of(heads, 32), c);
+  const std::string text =
+      graphOf(fmt::format("(%q: {0}, %k: {1}, %cos: {2}, %sin: {2}) -> ({0}, {1})", q, k, c),
+              body + fmt::format("return %newq, %newk : {}, {}\n", q, k));
+  const Plan plan = planOf(text);
+  ASSERT_EQ(plan.steps.size(), 1u);
+  ASSERT_EQ(plan.steps[0].programs.size(), 2u);
+  for (bool isSwapped : {false, true})
+    check(text, {{"b", 2}, {"s", 5}}, 1, isSwapped);
+}
+
+TEST(SimtBeside, AProgramWithoutRows) {
+  for (bool isNormed : {false, true}) {
+    const std::string text = besideGraph(64, "bf16", isNormed);
+    check(text, {{"b", 2}, {"s", 0}, {"t", 7}});
+    check(text, {{"b", 2}, {"s", 5}, {"t", 0}});
+    check(text, {{"b", 0}, {"s", 5}, {"t", 7}});
+  }
+}
+
+// An index goes with its rows when they are walked in another order than the graph's.
+TEST(SimtValues, AnIndexOfRowsThatLieInAnotherOrder) {
+  const std::string t = "tensor<?x3x?x16xf32, #cermet.symbols<[\"b\", \"s\"]>>",
+                    i = "tensor<?x3x?x16xi64, #cermet.symbols<[\"b\", \"s\"]>>";
+  for (int dim : {0, 1, 2})
+    check(graphOf(fmt::format("(%x: {0}) -> {0}", t),
+                  fmt::format("%0 = cermet.iota {0} : {2}\n%1 = cermet.cast %0 : {2} to {1}\n"
+                              "%2 = cermet.mul %x, %1 : {1}\nreturn %2 : {1}\n",
+                              dim, t, i)),
+          {{"b", 2}, {"s", 5}}, 1, true);
 }
 
 //===--- Controls -------------------------------------------------------------------------------------------------===//
@@ -468,7 +557,7 @@ TEST(Control, AMissingWaitIsFound) {
   const Plan plan = planOf(text);
   const PlanKernels kernels(
       plan, [](std::string kernel) { return replaced(std::move(kernel), "wait_async<P::kStages - 1>();", ""); });
-  ASSERT_GT(kernels.spec(0).schedule.stages, 0);
+  ASSERT_GT(kernels.spec(0).programs[0].schedule.stages, 0);
   const Outcome run = runPlan(plan, kernels, {{"r0", 2}, {"r1", 3}}, {}, {});
   bool poisoned = false;
   for (const Tensor& tensor : run.tensors)

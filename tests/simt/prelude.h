@@ -146,6 +146,15 @@ template <class T, int Count> DEVICE Vector<T, Count> load_vector(const char* ba
 template <class T, int Count> DEVICE void store_vector(char* base, i64 offset, const Vector<T, Count>& value) {
   move_vector<T, Count>(base + offset * i64(sizeof(T)), reinterpret_cast<const char*>(&value));
 }
+template <class T, int Count> DEVICE float float_at(const Vector<T, Count>& value, int i) {
+  return to_float(value.at[i]);
+}
+template <class T, int Count> DEVICE Vector<T, Count> vector_from_floats(const float (&values)[Count]) {
+  Vector<T, Count> result;
+  for (int i = 0; i < Count; ++i)
+    result.at[i] = from_float<T>(values[i]);
+  return result;
+}
 template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>&) {}
 
 DEVICE int thread_index() {
@@ -191,6 +200,12 @@ DEVICE float exact_exp(float x) {
 }
 DEVICE float fast_exp(float x) {
   return std::exp(x);
+}
+DEVICE float fast_exp_normal(float x) {
+  return std::exp(x);
+}
+DEVICE float product(float x, float y) {
+  return x * y;
 }
 DEVICE float exact_sigmoid(float x) {
   return 1.0f / (1.0f + std::exp(-x));

@@ -190,10 +190,16 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
     switch (instruction.opcode) {
     case Opcode::Load:
       result = operands[instruction.operand];
+      if (const ColumnMap& map = program.operands[instruction.operand].map; map.isMapped()) {
+        result.resize(program.columns);
+        for (size_t column = 0; column < result.size(); ++column)
+          result[column] = operands[instruction.operand][map.at(column)];
+      }
       break;
     case Opcode::ColumnIndex:
       for (size_t column = 0; column < result.size(); ++column)
-        result[column] = roundTo(column, instruction.type);
+        result[column] = roundTo(instruction.constant == 0 ? column : column % int64_t(instruction.constant),
+                                 instruction.type);
       break;
     case Opcode::Store:
       for (size_t column = 0; column < result.size(); ++column)
@@ -215,6 +221,11 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
       result[0] = rounding == Rounding::Once ? nearest(total, instruction.type) : roundTo(total, instruction.type);
       break;
     }
+    case Opcode::Pick:
+      result[0] = b[0] >= 0 && b[0] < program.columns ? at(a, static_cast<size_t>(b[0])) : 0;
+      result[0] = rounding == Rounding::Once ? nearest(result[0], instruction.type)
+                                             : roundTo(result[0], instruction.type);
+      break;
     default: {
       const int first = instruction.inputs[0];
       const DType from = first < 0 ? instruction.type : program.instructions[first].type;

@@ -5,6 +5,7 @@ Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -13,9 +14,12 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import rewriter
+from . import edges, preparing, replacement, reporting, rewriter
 from .counting import count
 from .errors import Error
+from .explanation import Explanation
+from .logits import Returned
+from .replacement import Replaced
 
 _log = logging.getLogger("cermet")
 _warned = False
@@ -50,7 +54,18 @@ def compile(
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
     patches = _inductor_options(mode, settings, remainder)
-    rewrite(gm, strict, functional=remainder != "eager")
+    found, where = Explanation(graphs=1), reporting.destination()
+    returned = Returned.EAGER if remainder == "eager" else Returned.EDGE
+    outputs = edges.outputs(gm)
+    done = rewrite(gm, strict, remainder != "eager", found if where else None, returned)
+    if where:
+        reporting.report(found, where)
+    return edges.attach(_remainder(gm, example_inputs, remainder, patches), done.edges, outputs)
+
+
+def _remainder(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, patches: dict[str, Any]
+) -> Callable[..., Any]:
     if remainder == "eager":
         return gm.forward
     if remainder == "aot":
@@ -68,30 +83,61 @@ def _strict_by_default() -> bool:
     return value == "1"
 
 
-def rewrite(gm: fx.GraphModule, strict: bool = False, functional: bool = True) -> list[rewriter.Region]:
+def rewrite(
+    gm: fx.GraphModule,
+    strict: bool = False,
+    functional: bool = True,
+    found: Explanation | None = None,
+    returned: Returned = Returned.DECLINED,
+) -> Replaced:
     """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
 
     `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it
-    was; if strict, the error is raised.
+    was; if strict, the error is raised. `found` receives what was replaced, and what was not. `returned`: what becomes
+    of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
     """
     count("graphs")
-    done: list[rewriter.Region] = []
+    done = Replaced([], [], [])
+
+    def failed(error: Exception) -> None:
+        if strict:
+            raise error
+        _fall_back(error)
+        if found is not None:
+            found.failures.append(f"{type(error).__name__}: {error}")
+
+    decisions = []
     for module in rewriter.modules(gm):
         try:
-            decision = rewriter.decide(module, functional)
-            rewriter.prepare(decision.regions)
-            replaced, misplaced = rewriter.apply(decision)
+            decisions.append(rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED))
         except Exception as error:
-            if strict:
-                raise
-            _fall_back(error)
+            failed(error)
+    with contextlib.suppress(Exception):  # all graphs at once; whose fault it was is found below
+        preparing.prepare(_keys(decisions))
+    for decision in decisions:
+        try:
+            preparing.prepare(_keys([decision]))
+            part = None if found is None else reporting.describe(decision)
+            replaced = replacement.apply(decision)
+        except Exception as error:
+            failed(error)
             continue
-        done += replaced
-        count("regions", len(replaced))
-        count("near_misses", len(decision.near_misses) + len(misplaced))
-        for near_miss in [*decision.near_misses, *misplaced]:
-            _log.info("near miss: %s", near_miss)
+        if found is not None and part is not None:
+            part.decline(replaced.near_misses)
+            found.merge(part)
+        done.regions += replaced.regions
+        done.near_misses += [*decision.near_misses, *replaced.near_misses]
+        done.edges += replaced.edges
+    count("regions", len(done.regions))
+    count("near_misses", len(done.near_misses))
+    for near_miss in done.near_misses:
+        _log.info("near miss: %s", near_miss)
     return done
+
+
+def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:
+    """What the regions will run, on which devices."""
+    return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
 
 
 def _fall_back(error: Exception) -> None:

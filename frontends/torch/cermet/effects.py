@@ -19,11 +19,10 @@ import torch.fx as fx
 
 PURE, EFFECTFUL, WRITE = "pure", "effectful", "write"
 
-_INPLACE_OPERATORS = {
-    getattr(operator, name)
-    for name in "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
-}
-_RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal|poisson|exponential|rrelu|gumbel|uniform|seed")
+_INPLACE = "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift".split()
+_INPLACE_OPERATORS = {getattr(operator, name) for name in _INPLACE}
+_INPLACE_METHODS = {f"__{name}__" for name in _INPLACE} | {"__setitem__", "__delitem__"}
+_RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal(?!iz)|poisson|exponential|rrelu|gumbel|uniform|seed")
 _BARRIER = re.compile(
     r"set_grad|autocast|inference_mode|_log_api|all_reduce|all_gather|reduce_scatter|all_to_all|broadcast_coalesced"
     r"|wait_tensor|_functional_collectives|c10d|stream|event|print|record_function|profiler|_assert|sync"
@@ -36,6 +35,7 @@ _WRITTEN_ARGUMENTS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], 
     "embedding": (("weight",), lambda a: a.get("max_norm") is not None),
     "embedding_bag": (("weight",), lambda a: a.get("max_norm") is not None),
 }
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p")  # a builtin's first arguments
 _TORCH_MODULES = ("torch", "_operator", "operator", "math", "builtins", "_VariableFunctions")
 
 
@@ -43,6 +43,7 @@ _TORCH_MODULES = ("torch", "_operator", "operator", "math", "builtins", "_Variab
 class Effect:
     kind: str  # PURE, EFFECTFUL or WRITE
     written: tuple[fx.Node, ...] = ()
+    returned: fx.Node | None = None  # an operand that comes back as it is, where tracing shows another tensor
 
 
 def tensor_nodes(arguments: Any) -> Iterator[fx.Node]:
@@ -125,7 +126,7 @@ def attribute(owner: Any, path: Any) -> Any:
 
 def _method_effect(name: str, node: fx.Node) -> Effect:
     in_place = name.endswith("_") and not name.endswith("__")
-    if name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "set_", "copy_") or in_place:
+    if in_place or name in _INPLACE_METHODS:
         if name == "requires_grad_":
             return Effect(EFFECTFUL)
         return Effect(WRITE, _flattened(node.args[:1]))
@@ -157,6 +158,13 @@ def effect_of(node: fx.Node, owner: Any, depth: int = 0) -> Effect:
     return _function_effect(node)
 
 
+def _drops_nothing(node: fx.Node, arguments: dict[str, Any] | None) -> bool:
+    """Whether a dropout, whose operands are (input, p, training) under whatever names, gives its input back."""
+    values = list((arguments or {"input": None, **dict(zip(("p", "training"), node.args[1:])), **node.kwargs}).values())
+    first = node.args[0] if node.args else None
+    return isinstance(first, fx.Node) and len(values) >= 3 and (values[2] is False or values[1] == 0)
+
+
 def _function_effect(node: fx.Node) -> Effect:
     target = node.target
     name = getattr(target, "__name__", "") or ""
@@ -178,5 +186,10 @@ def _function_effect(node: fx.Node) -> Effect:
             return Effect(WRITE, _flattened((node.args[1:], node.kwargs)))
         if condition(arguments):
             return Effect(WRITE, _flattened([arguments.get(argument) for argument in names]))
+    if "dropout" in name and _drops_nothing(node, arguments):
+        return Effect(PURE, returned=node.args[0])
+    probability = (arguments or {**dict(zip(_ATTENTION, node.args)), **node.kwargs}).get("dropout_p", 0.0)
+    if name == "scaled_dot_product_attention" and probability != 0:
+        return Effect(EFFECTFUL)
     text = f"{module}.{name}"
     return Effect(EFFECTFUL if _RANDOM.search(text) or _BARRIER.search(text) else PURE)

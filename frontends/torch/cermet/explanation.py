@@ -1,76 +1,113 @@
-"""`cermet.explain`: what Cermet would replace in a model, where it came from, and what it nearly matched."""
+"""`cermet.explain`: what Cermet replaces in a model, where it came from, what it nearly matched and what it left."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
+import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from . import rewriter
+from . import leftovers, regions, rewriter, targets
 from .importer import example
+from .leftovers import Left
+from .logits import Returned
 from .rewriter import NearMiss
+from .traffic import describe, hint, moved_by, size_of
 
-PATTERNS = ("rms_norm", "add_rms_norm", "glu")
+COUNTED = (
+    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "cluster",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One sequence that becomes one fused operation."""
+    """One sequence that becomes one fused operation. Two places that differ only in where they are compare equal."""
 
     pattern: str
     source: str  # `file:line: code` of the user's program
     operands: tuple[str, ...]  # `bf16[8, 2048, 4096]`
-    bytes_moved: int  # operands read once and results written once; symbolic sizes count with their hints
+    results: tuple[str, ...]
+    forward: tuple[str, ...]  # names of the kernels
+    backward: tuple[str, ...]  # none where nothing wants a gradient
+    bytes_before: int  # of the forward: what each replaced operation reads and writes by itself
+    bytes_after: int  # of the forward: operands, results and saved values, each once
+    saved_bytes: int  # of what the forward writes for the backward alone
+    counts: tuple[tuple[str, int], ...]  # sites by name
+    texts: tuple[int, ...]  # keys of the graph texts that run: the forward's, then those of the backward
+    target: str
+    at: str = dataclasses.field(compare=False)  # the FX node of the first result
 
 
 @dataclasses.dataclass
 class Explanation:
-    """What `explain` found; `str()` is a table."""
+    """What `explain` found; `str()` is a table and `html()` a page."""
 
     places: list[Place] = dataclasses.field(default_factory=list)
     near_misses: list[NearMiss] = dataclasses.field(default_factory=list)
     graph_breaks: list[str] = dataclasses.field(default_factory=list)
+    foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
+    left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
+    failures: list[str] = dataclasses.field(default_factory=list)  # of graphs that were left as they were
     graphs: int = 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """Pattern name to number of places. A norm with the addition before it counts as `add_rms_norm` only."""
-        counted = collections.Counter(place.pattern for place in self.places)
-        return {pattern: counted[pattern] for pattern in sorted({*PATTERNS, *counted}, key=_pattern_order)}
+        """Sites by name: those of COUNTED always, others after them. A norm counts once, by its most fused name."""
+        counted: collections.Counter[str] = collections.Counter()
+        for place in self.places:
+            counted.update(dict(place.counts))
+        return {name: counted[name] for name in [*COUNTED, *sorted(counted.keys() - set(COUNTED))]}
+
+    @property
+    def rows(self) -> list[tuple[Place, int]]:
+        """Equal places and how many there are, in the order of the graph."""
+        return list(collections.Counter(self.places).items())
+
+    def add(self, decision: rewriter.Decision) -> None:
+        """Takes in what is decided about a graph that is not rewritten yet. Raises cermet.Error."""
+        self.places += [_place(region) for region in decision.regions]
+        self.near_misses += decision.near_misses
+        self.foreign.update(leftovers.foreign(decision.module))
+        replaced = {node for region in decision.regions for node in region.replaced}
+        self.left = leftovers.merged([*self.left, *leftovers.fusible(decision.module, replaced)])
+
+    def decline(self, misplaced: Sequence[NearMiss]) -> None:
+        """Takes back places for which there was no place in the graph."""
+        gone = {near_miss.at for near_miss in misplaced}
+        self.places = [place for place in self.places if place.at not in gone]
+        self.near_misses += misplaced
+
+    def merge(self, other: Explanation) -> None:
+        self.places += other.places
+        self.near_misses += other.near_misses
+        self.graph_breaks += other.graph_breaks
+        self.foreign.update(other.foreign)
+        self.left = leftovers.merged([*self.left, *other.left])
+        self.failures += other.failures
+        self.graphs += other.graphs
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{number} {pattern}" for pattern, number in self.counts.items())
-        lines = [f"{_number(self.graphs, 'graph')}, {_number(len(self.graph_breaks), 'graph break')}: {counts}", ""]
-        rows = collections.Counter(self.places)
-        table = [("pattern", "places", "operands", "bytes a place", "source")]
-        table += [
-            (place.pattern, str(times), " ".join(place.operands), f"{place.bytes_moved:,}", place.source)
-            for place, times in rows.items()
-        ]
-        widths = [max(len(row[column]) for row in table) for column in range(4)]
-        for row in table:
-            lines.append("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]))
-        for title, items in (("near misses", self.near_misses), ("graph breaks", self.graph_breaks)):
-            if items:
-                lines += ["", f"{title}:", *(f"  {item}" for item in items)]
-        return "\n".join(lines)
+        from .table import text
 
+        return text(self)
 
-def _pattern_order(pattern: str) -> tuple[int, str]:
-    return (PATTERNS.index(pattern) if pattern in PATTERNS else len(PATTERNS), pattern)
+    def html(self) -> str:
+        """One self-contained page: the table, and for each row its graph texts and CUDA C++."""
+        from .page import html
 
+        return html(self)
 
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def _describe(tensor: torch.Tensor) -> str:
-    names = {torch.bfloat16: "bf16", torch.float16: "f16", torch.float32: "f32", torch.float64: "f64"}
-    return f"{names.get(tensor.dtype, tensor.dtype)}[{', '.join(map(str, tensor.shape))}]"
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes `html()` to a file. Raises OSError."""
+        page = self.html()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(page)
 
 
 def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
@@ -84,7 +121,7 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
 
     Returns:
-        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`.
+        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`.
 
     Raises:
         cermet.Error: the compiler refused a graph.
@@ -94,24 +131,70 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
         for part in rewriter.modules(module):
-            _record(found, rewriter.decide(part))
+            found.add(rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED))
         return module.forward
 
     torch._dynamo.reset()
-    breaks = torch._dynamo.utils.counters["graph_break"]
-    before = dict(breaks)
+    breaks = GraphBreaks()
     try:
         torch.compile(model, backend=capture)(*args, **kwargs)
-        found.graph_breaks = [
-            reason for reason, times in breaks.items() for _ in range(times - before.get(reason, 0))
-        ]
+        found.graph_breaks = breaks.new()
     finally:
         torch._dynamo.reset()
     return found
 
 
-def _record(found: Explanation, decision: rewriter.Decision) -> None:
-    for region in decision.regions:
-        operands = tuple(_describe(example(node)) for node in region.operands)
-        found.places.append(Place(region.pattern, region.source, operands, int(region.bytes_moved)))
-    found.near_misses += decision.near_misses
+class GraphBreaks:
+    """Dynamo's count of graph breaks in this process, from where it was left."""
+
+    def __init__(self, since_start: bool = False) -> None:
+        self._seen = {} if since_start else dict(self._now())
+
+    @staticmethod
+    def _now() -> collections.Counter[str]:
+        return torch._dynamo.utils.counters["graph_break"]
+
+    def new(self) -> list[str]:
+        """The reasons of the breaks since the last call."""
+        now, seen = dict(self._now()), self._seen
+        self._seen = now
+        return [reason for reason, times in now.items() for _ in range(times - seen.get(reason, 0))]
+
+
+def _place(region: rewriter.Region) -> Place:
+    target = targets.target_of(region.device)
+    keys = region.keys()
+    saved = _saved_bytes(keys[0], region)
+    tensors = [example(node) for node in [*dict.fromkeys(region.operands), *region.results]]
+    kernels = [_kernels(key, target) for key in keys]
+    return Place(
+        region.pattern,
+        region.source,
+        tuple(describe(example(node)) for node in region.operands),
+        tuple(describe(example(node)) for node in region.results),
+        kernels[0],
+        tuple(itertools.chain.from_iterable(kernels[1:])),
+        sum(map(moved_by, region.replaced)),
+        sum(map(size_of, tensors)) + saved,
+        saved,
+        tuple(region.counts.items()),
+        keys,
+        target,
+        region.results[0].name,
+    )
+
+
+def _kernels(key: int, target: str) -> tuple[str, ...]:
+    return tuple(step["name"] for step in regions.plan(key, target)["steps"] if step["kind"] == "kernel")
+
+
+def _saved_bytes(forward: int, region: rewriter.Region) -> int:
+    """Of what a forward returns after the region's results."""
+    signature = regions.signature(forward, region.device)
+    sizes: dict[int | str, int] = {}
+    for port, node in zip(signature.inputs, region.operands):
+        sizes.update(zip(port.dims, map(hint, example(node).shape)))
+    return sum(
+        math.prod(sizes.get(dim, dim) for dim in port.dims) * port.dtype.itemsize
+        for port in signature.outputs[len(region.results) :]
+    )

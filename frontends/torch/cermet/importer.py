@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,9 @@ import torch
 import torch.fx as fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .call import Call, Refused, example
 from .effects import PURE, WRITE, attribute, effect_of, target_name, tensor_nodes
-from .operators import Call, Refused, translation
+from .operators import translation, translation_of_several
 from .text import ELEMENT_TYPES, Builder, Dim, TensorType, Value
 
 _UNKNOWN = TensorType((), None)
@@ -44,11 +46,6 @@ class Imported:
     definitions: dict[str, Definition]
     states: dict[fx.Node, tuple[Any, ...]]  # (grad mode, open autocast contexts); equal for nodes that may be fused
     refusals: dict[str, str]  # node name -> why a known call stayed opaque
-
-
-def example(node: fx.Node) -> Any:
-    """The fake value that tracing left on a node, or None."""
-    return node.meta.get("example_value", node.meta.get("val"))
 
 
 def dimension(size: Any) -> Dim:
@@ -96,6 +93,8 @@ class _Importer:
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
         self.storages: dict[fx.Node, Any] = {}
+        self.returned: dict[fx.Node, fx.Node | None] = {}  # node -> the operand that it gives back
+        self.merged: dict[Any, Any] = {}  # storage of what such a node gave -> that of its operand
         self.current: dict[fx.Node, str] = {}  # node -> name of its newest version
         self.definitions: dict[str, Definition] = {}
         self.states: dict[fx.Node, tuple[Any, ...]] = {}
@@ -132,7 +131,11 @@ class _Importer:
         """`value`, which the text calls `name`, is what `node` computes."""
         name = name or node.name
         self.values[node] = value
-        self.storages[node] = _storage(example(node) if tensor is None else tensor)
+        tensor = example(node) if tensor is None else tensor
+        same = self.returned.get(node)
+        if same in self.storages:
+            self.merged[_storage(tensor)] = self.storages[same]
+        self.storages[node] = self._memory(tensor)
         self.current[node] = name
         self.definitions[name] = Definition(node)
 
@@ -158,11 +161,10 @@ class _Importer:
         if node.op == "get_attr":
             return self._attribute(node)
         effect = effect_of(node, self.module)
+        self.returned[node] = effect.returned
         if effect.kind == WRITE and self._written(effect.written):
             return self._write(node, effect.written)
-        if effect.kind == PURE and self._translated(node):
-            return
-        if self._element_of_several(node):
+        if effect.kind == PURE and (self._element_of_several(node) or self._translated(node)):
             return
         self._opaque(node, "pure" if effect.kind == PURE else "effectful")
 
@@ -175,24 +177,65 @@ class _Importer:
             self._define(node, self.builder.opaque(f"get_attr {node.target}", [], [type], node.name)[0], tensor)
 
     def _translated(self, node: fx.Node) -> bool:
-        translate, type = translation(node), tensor_type(example(node))
-        if translate is None or type is None or type.element is None:
+        result = example(node)
+        if isinstance(result, (tuple, list)):
+            return self._attempt(node, lambda: self._translate_several(node, result))
+        type = tensor_type(result)
+        if type is None or type.element is None or translation(node) is None:
             return False
+        return self._attempt(node, lambda: self._translate_one(node, type))
+
+    def _attempt(self, node: fx.Node, translate: Callable[[], bool]) -> bool:
+        """What `translate` says, or False without a trace in the text where it refuses or fails."""
         mark = self.builder.mark()
         try:
-            value = translate(Call(self.builder, node, self._value, type))
-            if value.type != type:
-                raise Refused(f"a translation of {value.type}, the call gives {type}")
+            return translate()
         except Refused as reason:
-            self.builder.rollback(mark)
             self.refusals[node.name] = str(reason)
-            return False
         except Exception as error:  # an argument of a form that no table foresaw
-            self.builder.rollback(mark)
             self.refusals[node.name] = f"{type_name(error)}: {error}"
-            return False
+        self.builder.rollback(mark)
+        return False
+
+    def _translate_one(self, node: fx.Node, type: TensorType) -> bool:
+        translate = translation(node)
+        assert translate is not None
+        value = translate(Call(self.builder, node, self._value, type))
+        if value.type != type:
+            raise Refused(f"a translation of {value.type}, the call gives {type}")
         self._define(node, value)
         return True
+
+    def _translate_several(self, node: fx.Node, result: tuple[Any, ...] | list[Any]) -> bool:
+        """The results of a call that gives several, if the text has words for all that is read."""
+        translate = translation_of_several(node)
+        if translate is None:
+            return False
+        types = [tensor_type(item) for item in result]
+        readers: list[list[fx.Node]] = [[] for _ in types]
+        for user in node.users:
+            readers[self._read_element(user, node, len(types))].append(user)
+        # A result that one getitem reads is named after it, else `node#i`: either way by one name in the text.
+        names = [users[0].name if len(users) == 1 else f"{node.name}#{i}" for i, users in enumerate(readers)]
+        call = Call(self.builder, node, self._value, None, types)
+
+        def named(index: int) -> None:
+            call.name = names[index]
+
+        values = translate(call, named)
+        for value, type, users in zip(values, types, readers, strict=True):
+            if value is None and users or value is not None and value.type != type:
+                raise Refused(f"a translation of {'nothing' if value is None else value.type}, the call gives {type}")
+        self.several[node] = [None if value is None else (value, name) for value, name in zip(values, names)]
+        return True
+
+    def _read_element(self, user: fx.Node, node: fx.Node, count: int) -> int:
+        """Which result of `node` a getitem reads. Raises Refused for any other use."""
+        getitem = user.target in (operator.getitem, "__getitem__") and user.args[:1] == (node,) and len(user.args) == 2
+        index = user.args[1] if getitem else None
+        if not isinstance(index, int) or not -count <= index < count:
+            raise Refused(f"{user.name} reads the whole of several results")
+        return index % count
 
     def _element_of_several(self, node: fx.Node) -> bool:
         """`getitem` on a node that returned a tuple or list: the same value under a name of its own."""
@@ -202,7 +245,10 @@ class _Importer:
         if not isinstance(index, int) or not -len(several) <= index < len(several) or several[index] is None:
             return False
         value, name = several[index]
+        known = self.definitions.get(name)
         self._define(node, value, name=name)
+        if known is not None:  # another reader of the same element came first
+            self.definitions[name] = known
         return True
 
     def _is_value(self, node: fx.Node) -> bool:
@@ -236,27 +282,45 @@ class _Importer:
         return [node for node in nodes if self._is_value(node)]
 
     def _write(self, node: fx.Node, written: tuple[fx.Node, ...]) -> None:
-        """New versions for what is written and for every live value that shares its storage."""
+        """New versions for what is written and for every live value that shares its storage, elements of a tuple or
+        list that are yet to be read among them."""
         targets = [target for target in written if target in self.values]
-        for pack in written:  # a list of tensors, as `torch._foreach_add_` takes
-            targets += [user for user in pack.users if pack in self.several and user in self.values]
         storages = {self.storages[target] for target in targets}
+        for pack in written:  # a list of tensors, as `torch._foreach_add_` takes
+            storages |= {self._element_storage(pack, i) for i in range(len(self.several.get(pack, ())))}
         position = self.order[node]
         aliases = [other for other in self.values if other not in targets and self.storages[other] in storages]
         versioned = list(dict.fromkeys(targets)) + [other for other in aliases if self.last_use[other] > position]
+        elements = [
+            (pack, index)
+            for pack, several in self.several.items()
+            for index, element in enumerate(several)
+            if element and self.last_use[pack] > position and self._element_storage(pack, index) in storages
+        ]
         for other in aliases:
             self._ends(other, node)
         operands = [self.values[target] for target in versioned]
+        operands += [element[0] for pack, index in elements if (element := self.several[pack][index])]
         rest = [value for value in self._inputs(node) if value not in operands]
-        if not versioned:
+        if not operands:
             self._opaque(node, "effectful")
             return
-        versions = self._opaque(node, "write", operands + rest, len(versioned))
+        versions = self._opaque(node, "write", operands + rest, len(operands))
         for target, (value, name) in zip(versioned, versions):
             old = self._ends(target, node)
             self.values[target] = value
             self.definitions[name] = Definition(target, old.version + 1, since=node)
             self.current[target] = name
+        for (pack, index), version in zip(elements, versions[len(versioned) :]):
+            self.several[pack][index] = version
+
+    def _memory(self, tensor: Any) -> Any:
+        """What is equal for tensors that share memory."""
+        storage = _storage(tensor)
+        return self.merged.get(storage, storage)
+
+    def _element_storage(self, pack: fx.Node, index: int) -> Any:
+        return self._memory(example(pack)[index])
 
     def _ends(self, target: fx.Node, write: fx.Node) -> Definition:
         """The newest version of `target` holds until `write`."""

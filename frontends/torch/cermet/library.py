@@ -89,6 +89,7 @@ def libcermet() -> ctypes.CDLL:
         "cermet_plan_json": (text, [handle]),
         "cermet_match": (ctypes.c_int, [handle, text, size, out]),
         "cermet_differentiate": (ctypes.c_int, [handle, text, size, text, ctypes.c_int32, out]),
+        "cermet_kernel_source": (ctypes.c_int, [handle, text, size, out]),
         "cermet_text_key": (ctypes.c_int64, [text, size]),
         "cermet_string_free": (None, [handle]),
         "cermet_prepare": (ctypes.c_int, [handle, handle, ctypes.c_int32, out]),
@@ -118,12 +119,15 @@ class Context:
         _check(self._library.cermet_context_create(ctypes.byref(options), ctypes.byref(handle)))
         self.handle = handle
 
-    def _json(self, status: int, answer: ctypes.c_void_p) -> Any:
+    def _text(self, status: int, answer: ctypes.c_void_p) -> str:
         _check(status)
         try:
-            return json.loads(ctypes.string_at(answer.value or 0))
+            return ctypes.string_at(answer.value or 0).decode()
         finally:
             self._library.cermet_string_free(answer)
+
+    def _json(self, status: int, answer: ctypes.c_void_p) -> Any:
+        return json.loads(self._text(status, answer))
 
     def match(self, text: str) -> dict[str, Any]:
         """Regions and near misses of a graph text (docs/plan-format.md, "match")."""
@@ -137,6 +141,12 @@ class Context:
             self.handle, data, len(data), mask, len(mask), ctypes.byref(answer)
         )
         return self._json(status, answer)
+
+    def kernel_source(self, spec: str) -> str:
+        """What a kernel step's spec becomes: CUDA C++, or LLVM IR for the host; needs no GPU."""
+        data, answer = spec.encode(), ctypes.c_void_p()
+        status = self._library.cermet_kernel_source(self.handle, data, len(data), ctypes.byref(answer))
+        return self._text(status, answer)
 
     def compile(self, text: str, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
         """A plan's handle and its JSON (docs/plan-format.md, "a plan"); the handle lives as long as the process."""

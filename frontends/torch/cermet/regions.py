@@ -1,7 +1,7 @@
 """Regions of graph text as torch ops, named by content.
 
-A region is a graph text; its key is a hash of that text, equal in every process, so a graph that torch's own caches
-kept still means the same. Two families of ops, one pair for each arity:
+A region is a graph text and the memory orders of its results; its key is a hash of both, equal in every process, so a
+graph that torch's own caches kept still means the same. Two families of ops, one pair for each arity:
 
 - `cermet_v1::region_{n}_{m}(Tensor a0, ..., int key)`: what the rewriter puts into a graph. Differentiable; it exists
   only as a composition of inner ops, so AOTAutograd traces through it and nothing of it is left at run time.
@@ -23,13 +23,15 @@ from typing import Any
 
 import torch
 
-from . import library
+from . import layouts, library, op_library
 from .counting import count
 from .errors import Error
+from .layouts import Order
+from .targets import device_index, target_of
 from .text import dtype_from_name
 
 NAMESPACE = "cermet_v1"
-MAX_INPUTS, MAX_OUTPUTS = 10, 6
+MAX_INPUTS, MAX_OUTPUTS = 16, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +63,16 @@ class Gradient:
 
 
 class _Registry:
-    """Texts by key, and what was derived from them. A key's text never changes, so nothing is ever dropped."""
+    """Texts by key, and what was derived from them. A key's meaning never changes, so nothing is ever dropped."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.texts: dict[int, str] = {}
-        self.plans: dict[tuple[int, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}
+        self.orders: dict[int, tuple[Order, ...]] = {}  # of the keys whose results are not all row-major
+        self.plans: dict[tuple[str, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}  # by text and target
         self.signatures: dict[int, Signature] = {}
-        self.gradients: dict[tuple[int, tuple[bool, ...]], Gradient] = {}
+        self.gradients: dict[tuple[int, tuple[bool, ...], tuple[Order, ...]], Gradient] = {}
+        self.loaded: dict[tuple[str, int], ctypes.c_void_p] = {}  # by text and device
         self.executables: dict[tuple[int, int], ctypes.c_void_p] = {}
 
     def text(self, key: int) -> str:
@@ -80,60 +84,54 @@ class _Registry:
                 )
             return self.texts[key]
 
+    def orders_of(self, key: int, outputs: int) -> tuple[Order, ...]:
+        with self.lock:
+            return self.orders.get(key, (None,) * outputs)
+
 
 _registry = _Registry()
 
 
-def register(text: str) -> int:
-    """Makes a graph text callable; returns its key. Registering a text again costs one hash."""
-    key = library.text_key(text)
+def text(key: int) -> str:
+    """A registered region's graph text. Raises cermet.Error where the key is unknown."""
+    return _registry.text(key)
+
+
+def register(text: str, orders: Sequence[Order] = ()) -> int:
+    """Makes a graph text callable; returns its key. Registering it again costs one hash.
+
+    `orders` are the memory orders of its results (layouts.py); without any all are row-major.
+    """
+    ordered = tuple(orders) if any(order is not None for order in orders) else ()
+    whole = text + layouts.suffix(ordered)
+    key = library.text_key(whole)
     with _registry.lock:
         known = _registry.texts.setdefault(key, text)
-    if known != text:
-        raise Error(f"two graph texts share the key {key}; please report both:\n{known}\n{text}")
+        if ordered:
+            _registry.orders.setdefault(key, ordered)
+        same = known == text and _registry.orders.get(key, ()) == ordered
+    if not same:
+        raise Error(f"two graph texts share the key {key}; please report both:\n{known}\n{whole}")
     return key
 
 
-def target_of(device: torch.device) -> str:
-    """The compile target of a torch device. Raises cermet.Error for a kind of device without one."""
-    if device.type == "cpu":
-        return "host"
-    if device.type == "cuda":
-        return cuda_target(*torch.cuda.get_device_capability(device))
-    raise Error(f"device {device} is not supported, expected cpu or cuda")
-
-
-def cuda_target(major: int, minor: int) -> str:
-    """The newest target whose code runs on a GPU of this compute capability: the same major, at most its minor."""
-    known = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
-    fitting = [capability for capability in known if capability[0] == major and capability[1] <= minor]
-    if not fitting:
-        raise Error(f"compute capability {major}.{minor} is not supported, expected 8.x, 9.0, 10.x or 12.x")
-    return "sm_{}{}".format(*fitting[-1])
-
-
-def _device_index(device: torch.device) -> int:
-    """-1 for the CPU, else the CUDA ordinal (frontends/torch/ops/Executables.h)."""
-    if device.type == "cpu":
-        return -1
-    return torch.cuda.current_device() if device.index is None else device.index
-
-
 def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
+    text = _registry.text(key)
     with _registry.lock:
-        found = _registry.plans.get((key, target))
+        found = _registry.plans.get((text, target))
     if found is None:
-        found = library.context().compile(_registry.text(key), target)
+        found = library.context().compile(text, target)
         with _registry.lock:
-            found = _registry.plans.setdefault((key, target), found)
+            found = _registry.plans.setdefault((text, target), found)
     return found
 
 
 def _some_plan(key: int, device: torch.device) -> dict[str, Any]:
     """The plan for a device, or for whatever this machine has: signatures are the same for every target."""
+    text = _registry.text(key)
     with _registry.lock:
         for (known, _), plan in _registry.plans.items():
-            if known == key:
+            if known is text:
                 return plan[1]
     return _plan(key, target_of(device) if device.type in ("cpu", "cuda") else "auto")[1]
 
@@ -165,45 +163,79 @@ def not_lowered(key: int, device: torch.device) -> str:
     return _not_lowered(_some_plan(key, device))
 
 
+def plan(key: int, target: str) -> dict[str, Any]:
+    """The plan of a region for a target (docs/plan-format.md, "a plan"); no kernel is compiled."""
+    return _plan(key, target)[1]
+
+
 def prepare(key: int, device: torch.device) -> None:
     """Compiles what is missing, loads it and makes it what `key` runs on `device`. Raises cermet.Error."""
-    index = _device_index(device)
+    index = device_index(device)
+    text = _registry.text(key)
     with _registry.lock:
         if (key, index) in _registry.executables:
             return
+        executable = _registry.loaded.get((text, index))
     plan, json = _plan(key, target_of(device))
     missing = _not_lowered(json)
     if missing:
         raise Error(f"{json['name']}: {missing}")
-    executable = library.context().prepare(plan, max(index, 0))
-    status = _ops().cermet_torch_publish(key, index, json["name"].encode(), executable, plan)
-    if status != 0:
+    if executable is None:
+        executable = library.context().prepare(plan, max(index, 0))
+    orders = _registry.orders_of(key, len(signature(key).outputs))
+    if not op_library.publish(key, index, json["name"], executable, plan, orders):
         raise Error(f"{json['name']}: an output has a dimension that no input has")
     with _registry.lock:
-        _registry.executables[(key, index)] = executable
+        _registry.loaded[text, index] = executable
+        _registry.executables[key, index] = executable
 
 
-def gradient(key: int, wanted: tuple[bool, ...]) -> Gradient:
-    """The derived gradient of a region for the inputs that `wanted` marks."""
+def prepared(key: int, device: torch.device) -> bool:
     with _registry.lock:
-        if (key, wanted) in _registry.gradients:
-            return _registry.gradients[key, wanted]
+        return (key, device_index(device)) in _registry.executables
+
+
+def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> Gradient:
+    """The derived gradient of a region for the inputs that `wanted` marks. `like` are the orders of its inputs, which
+    their gradients then have too; without any these are row-major."""
+    like = tuple(like) if any(like) else ()
+    with _registry.lock:
+        if (key, wanted, like) in _registry.gradients:
+            return _registry.gradients[key, wanted, like]
     answer = library.context().differentiate(_registry.text(key), wanted)
+    orders = _registry.orders_of(key, answer["outputs"]) + (None,) * answer["saved"]
+    of = [tuple(inputs) for inputs in answer["backward_outputs"]]
     made = Gradient(
-        register(answer["forward"]),
-        register(answer["backward"]),
+        register(answer["forward"], orders),
+        _register_written(answer["backward"], [like[inputs[0]] if like else None for inputs in of]),
         answer["outputs"],
         answer["saved"],
         tuple((item["from"], item["index"]) for item in answer["backward_inputs"]),
-        tuple(tuple(inputs) for inputs in answer["backward_outputs"]),
+        tuple(of),
     )
     with _registry.lock:
-        return _registry.gradients.setdefault((key, wanted), made)
+        return _registry.gradients.setdefault((key, wanted, like), made)
 
 
-def has_gradient(key: int, wanted: tuple[bool, ...]) -> bool:
+def _register_written(text: str, orders: Sequence[Order]) -> int:
+    """Registers a text with those of the orders that its kernels can write."""
+    if not any(orders):
+        return register(text)
+    fitting = layouts.writable(_some_plan(register(text), torch.device("cpu")), orders)
+    return register(text, [order if fits else None for order, fits in zip(orders, fitting)])
+
+
+def unwritable(key: int, device: torch.device) -> int | None:
+    """The first output that the kernels of `key` cannot write in its order, or None."""
+    plan = _some_plan(key, device)
+    orders = _registry.orders_of(key, sum(value["kind"] == "output" for value in plan["values"]))
+    fitting = layouts.writable(plan, orders)
+    return None if all(fitting) else fitting.index(False)
+
+
+def has_gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> bool:
     with _registry.lock:
-        return (key, wanted) in _registry.gradients
+        return (key, wanted, tuple(like) if any(like) else ()) in _registry.gradients
 
 
 # --- Inner ops -------------------------------------------------------------------------------------------------------
@@ -212,12 +244,12 @@ def has_gradient(key: int, wanted: tuple[bool, ...]) -> bool:
 def launch(key: int, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a region; no gradient."""
     outputs = len(signature(key, tensors[0].device).outputs)
-    result = _launches[len(tensors), outputs](*tensors, key)
+    result = launch_op(len(tensors), outputs)(*tensors, key)
     return result if isinstance(result, tuple) else (result,)
 
 
-def _fake_launch(*arguments: Any) -> Any:
-    """Shapes, dtypes and (dense) strides of a launch, without running it."""
+def fake_launch(*arguments: Any) -> Any:
+    """Shapes, dtypes and strides of a launch, without running it."""
     *tensors, key = arguments
     what = signature(key, tensors[0].device)
     if len(tensors) != len(what.inputs):
@@ -233,10 +265,10 @@ def _fake_launch(*arguments: Any) -> Any:
                 sizes.setdefault(dim, size)
             elif isinstance(size, int) and size != dim:
                 raise Error(f"{what.name}: {port.name} has size {size} in dimension {axis}, expected {dim}")
-    made = [
-        tensors[0].new_empty([sizes[dim] if isinstance(dim, str) else dim for dim in port.dims], dtype=port.dtype)
-        for port in what.outputs
-    ]
+    made = []
+    for port, order in zip(what.outputs, _registry.orders_of(key, len(what.outputs))):
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in port.dims]
+        made.append(tensors[0].new_empty_strided(shape, layouts.strides(shape, order), dtype=port.dtype))
     return made[0] if len(made) == 1 else tuple(made)
 
 
@@ -247,8 +279,10 @@ class _Region(torch.autograd.Function):
     """A region with its derived gradient."""
 
     @staticmethod
-    def forward(ctx: Any, key: int, wanted: tuple[bool, ...], *tensors: torch.Tensor) -> Any:
-        derived = gradient(key, wanted)
+    def forward(
+        ctx: Any, key: int, wanted: tuple[bool, ...], like: tuple[Order, ...], *tensors: torch.Tensor
+    ) -> Any:
+        derived = gradient(key, wanted, like)
         values = launch(derived.forward, tensors)
         outputs, saved = values[: derived.outputs], values[derived.outputs :]
         sources = {"input": tensors, "output": outputs, "saved": saved}
@@ -281,7 +315,7 @@ class _Region(torch.autograd.Function):
         for inputs, result in zip(derived.backward_outputs, results):
             for index in inputs:
                 gradients[index] = result
-        return None, None, *gradients
+        return None, None, None, *gradients
 
 
 class _RegionBackward(torch.autograd.Function):
@@ -295,18 +329,30 @@ class _RegionBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        name = signature(ctx.key).name
-        raise Error(f"{NAMESPACE}::launch of {name}: double backward is not supported; use torch.compile's backend "
-                    '"eager" where a gradient of a gradient is needed')
+        raise double_backward(ctx.key)
+
+
+def double_backward(key: int) -> Error:
+    """The refusal of a gradient of a gradient."""
+    return Error(
+        f"{NAMESPACE}::launch of {signature(key).name}: double backward is not supported; use torch.compile's backend "
+        '"eager" where a gradient of a gradient is needed'
+    )
+
+
+def input_orders(tensors: Sequence[torch.Tensor], wanted: Sequence[bool]) -> tuple[Order, ...]:
+    """The orders of the inputs whose gradients are wanted, for `gradient`."""
+    return tuple(layouts.order_like(tensor) if want else None for tensor, want in zip(tensors, wanted))
 
 
 def _region(*arguments: Any) -> Any:
     *tensors, key = arguments
     wanted = tuple(tensor.requires_grad for tensor in tensors)
     if torch.is_grad_enabled() and any(wanted):
-        if not has_gradient(key, wanted):
+        like = input_orders(tensors, wanted)
+        if not has_gradient(key, wanted, like):
             count("late_gradients")
-        return _Region.apply(key, wanted, *tensors)
+        return _Region.apply(key, wanted, like, *tensors)
     values = launch(key, tensors)
     return values[0] if len(values) == 1 else values
 
@@ -314,75 +360,40 @@ def _region(*arguments: Any) -> Any:
 # --- Definition ------------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _ops() -> ctypes.CDLL:
-    """The op library, loaded; its kernels belong to the inner ops."""
-    library.libcermet()  # first: the op library needs it and finds it by name once it is there
-    path = str(library.library_path("libcermet_torch.so"))
-    try:
-        torch.ops.load_library(path)
-        ops = ctypes.CDLL(path)
-    except OSError as error:
-        raise Error(f"{path} does not load into torch {torch.__version__}, expected 2.10 or later: {error}") from error
-    ops.cermet_torch_publish.restype = ctypes.c_int
-    ops.cermet_torch_publish.argtypes = [
-        ctypes.c_int64,
-        ctypes.c_int32,
-        ctypes.c_char_p,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-    ]
-    ops.cermet_torch_set_prepare.restype = None
-    ops.cermet_torch_set_prepare.argtypes = [_PREPARE]
-    ops.cermet_torch_set_prepare(_prepare_callback)
-    return ops
-
-
-_PREPARE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t)
-
-
-@_PREPARE
-def _prepare_callback(key: int, device: int, error: int, error_size: int) -> int:
-    """A launch on a device that nothing was prepared for (a replica on another GPU): prepare now."""
-    try:
-        prepare(key, torch.device("cpu") if device < 0 else torch.device("cuda", device))
-        return 0
-    except Exception as failure:  # crosses C: it becomes the launch's error
-        message = str(failure).encode()[: error_size - 1] + b"\0"
-        ctypes.memmove(error, message, len(message))
-        return 1
-
-
-def _define() -> tuple[torch.library.Library, dict[tuple[int, int], Any], dict[tuple[int, int], Any]]:
+def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
-    launches, outers = {}, {}
     for inputs in range(1, MAX_INPUTS + 1):
         arguments = ", ".join(f"Tensor a{i}" for i in range(inputs))
         for outputs in range(1, MAX_OUTPUTS + 1):
             results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-            for kind, into in (("launch", launches), ("region", outers)):
-                name = f"{kind}_{inputs}_{outputs}"
-                ops.define(f"{name}({arguments}, int key) -> {results}", tags=tags)
-                into[inputs, outputs] = name
-            ops.impl(outers[inputs, outputs], _region, "CompositeImplicitAutograd")
-            torch.library.register_fake(f"{NAMESPACE}::{launches[inputs, outputs]}", _fake_launch, lib=ops)
-    namespace = getattr(torch.ops, NAMESPACE)
-    return (
-        ops,
-        {arity: getattr(namespace, name).default for arity, name in launches.items()},
-        {arity: getattr(namespace, name).default for arity, name in outers.items()},
-    )
+            for kind in ("launch", "region"):
+                ops.define(f"{kind}_{inputs}_{outputs}({arguments}, int key) -> {results}", tags=tags)
+            ops.impl(f"region_{inputs}_{outputs}", _region, "CompositeImplicitAutograd")
+            # What fake tensors use too; `register_fake` for each arity would double the time to import this.
+            ops.impl(f"launch_{inputs}_{outputs}", fake_launch, "Meta")
+    return ops
 
 
-_library, _launches, _regions = _define()
-_ops()
+_library = _define()
+op_library.load(lambda key, index: prepare(key, torch.device("cpu") if index < 0 else torch.device("cuda", index)))
 
 
+@functools.cache
+def launch_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
+    """The inner op of an arity. Raises cermet.Error where there is none."""
+    return _op("launch", inputs, outputs)
+
+
+@functools.cache
 def region_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
     """The differentiable op of an arity. Raises cermet.Error where there is none."""
-    if (inputs, outputs) not in _regions:
+    return _op("region", inputs, outputs)
+
+
+def _op(kind: str, inputs: int, outputs: int) -> torch._ops.OpOverload:
+    if not (1 <= inputs <= MAX_INPUTS and 1 <= outputs <= MAX_OUTPUTS):
         raise Error(
             f"a region of {inputs} inputs and {outputs} outputs, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}"
         )
-    return _regions[inputs, outputs]
+    return getattr(getattr(torch.ops, NAMESPACE), f"{kind}_{inputs}_{outputs}").default

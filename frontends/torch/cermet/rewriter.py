@@ -1,30 +1,28 @@
-"""Replaces matched sequences of an FX graph by region ops, or says for each why it does not.
+"""Which sequences of an FX graph become region ops, or why one does not.
 
 `decide` only looks: it imports a graph, asks libcermet for matches and checks each against what a value graph cannot
-see, namely the order of writes, devices, strides and modes. `apply` changes the graph. A replaced value keeps its
-shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
+see, namely the order of writes, devices, strides and modes. `replacement.apply` changes the graph. A replaced value
+keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import operator
 import re
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from . import library, regions
-from .effects import PURE, attribute, effect_of, tensor_nodes
+from . import checking, layouts, library, logits, regions
+from .effects import attribute, tensor_nodes
 from .importer import Imported, example, import_graph
-from .operators import symbolic_float
+from .layouts import Order, written
+from .logits import Head, Returned
 
 # Higher-order operators whose bodies are ordinary graphs, run where they are called.
-_KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 _BODIES = re.compile(r"checkpoint|^wrap|invoke_subgraph|inner_compile")
 
 
@@ -48,6 +46,7 @@ class Region:
     pattern: str
     key: int
     wanted: tuple[bool, ...] | None  # which inputs need a gradient; None where nothing does
+    like: tuple[Order, ...]  # the memory orders of those inputs' gradients
     operands: list[fx.Node]
     since: list[fx.Node]  # writes that must come before
     until: list[fx.Node]  # writes that must come after
@@ -57,7 +56,32 @@ class Region:
     values: list[torch.Tensor]  # the fake results
     device: torch.device
     source: str
-    bytes_moved: Any  # operands and results once; an int, or symbolic
+    counts: dict[str, int]  # the sites that it stands for, by name
+    head: Head | None = None  # the linear layer that it takes over
+
+    def keys(self) -> tuple[int, ...]:
+        """What it runs (regions.py): forward, and what a backward runs."""
+        if self.head is not None:
+            return self.head.keys
+        if self.wanted is None:
+            return (self.key,)
+        derived = regions.gradient(self.key, self.wanted, self.like)
+        return derived.forward, derived.backward
+
+    def dying(self) -> set[fx.Node]:
+        """Replaced nodes that nothing will read once the results are replaced."""
+        alive = set(self.replaced)
+        changed = True
+        while changed:
+            stays = {
+                node
+                for node in alive
+                if node not in self.results and any(user not in alive for user in node.users)
+            }
+            # A result that stays because something else reads it is still replaced: its own inputs may die.
+            alive -= stays
+            changed = bool(stays)
+        return alive
 
 
 @dataclasses.dataclass
@@ -70,8 +94,8 @@ class Decision:
     states: dict[fx.Node, tuple[Any, ...]]  # of every node, once it has run
 
 
-class _Declined(Exception):
-    pass
+class Declined(Exception):
+    """A match that is left alone; its text says why."""
 
 
 def modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
@@ -100,12 +124,15 @@ def source_line(node: fx.Node) -> str:
     return "{}:{}: {}".format(*found[-1]) if found else ""
 
 
-def decide(module: fx.GraphModule, functional: bool = True) -> Decision:
+def decide(
+    module: fx.GraphModule, functional: bool = True, returned: Returned = Returned.DECLINED
+) -> Decision:
     """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does.
 
     `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
     graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
-    (its cast to float32), where a region keeps the value itself.
+    (its cast to float32), where a region keeps the value itself. `returned` says what becomes of logits that the graph
+    returns beside their loss.
     """
     imported = import_graph(module)
     answer = library.context().match(imported.text)
@@ -117,8 +144,11 @@ def decide(module: fx.GraphModule, functional: bool = True) -> Decision:
     found = []
     for item in answer["regions"]:
         try:
-            found.append(_check(imported, by_name, item, functional))
-        except _Declined as reason:
+            region = _check(imported, by_name, item, functional)
+            if not checking.enabled():
+                region.head = logits.find(imported, region, region.dying(), returned)
+            found.append(region)
+        except Declined as reason:
             at = item["results"][0]
             near_misses.append(NearMiss(item["pattern"], at, str(reason), _source(by_name, at)))
     return Decision(module, found, near_misses, imported.states)
@@ -132,52 +162,60 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
     definitions = []
     for name in item["operands"]:
         if name not in imported.definitions:
-            raise _Declined(f"the operand {name} is no value of the traced graph")
+            raise Declined(f"the operand {name} is no value of the traced graph")
         definitions.append(imported.definitions[name])
     for name in item["results"]:
         if name not in by_name:
-            raise _Declined(f"the result {name} is no value of the traced graph")
+            raise Declined(f"the result {name} is no value of the traced graph")
     operands = [definition.node for definition in definitions]
     results = [by_name[name] for name in item["results"]]
     replaced = {by_name[name] for name in item["replaced"] if name in by_name} | set(results)
 
     states = {imported.states[node] for node in replaced}
     if len(states) != 1:
-        raise _Declined("the sequence crosses a change of grad mode or autocast")
+        raise Declined("the sequence crosses a change of grad mode or autocast")
     tensors = [_tensor(node) for node in operands]
     for node in results:
         _tensor(node)
     device = tensors[0].device
     for tensor, node in zip([*tensors, *map(example, results)], [*operands, *results]):
         if tensor.device != device:
-            raise _Declined(f"{node.name} is on {tensor.device}, {operands[0].name} on {device}")
+            raise Declined(f"{node.name} is on {tensor.device}, {operands[0].name} on {device}")
     if device.type not in ("cpu", "cuda"):
-        raise _Declined(f"device {device.type} is not supported")
+        raise Declined(f"device {device.type} is not supported")
     storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     for node in results:
         if example(node).untyped_storage()._cdata in storages:
-            raise _Declined(f"{node.name} shares memory with an operand")
+            raise Declined(f"{node.name} shares memory with an operand")
 
-    key = regions.register(item["text"])
+    key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
     if missing := regions.not_lowered(key, device):
-        raise _Declined(missing)
-    wanted = None
+        raise Declined(missing)
+    wanted, like, forward = None, (), key
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
-        kept = regions.gradient(key, wanted).backward_inputs
+        like = regions.input_orders(tensors, wanted)
+        derived = regions.gradient(key, wanted, like)
+        forward, kept = derived.forward, derived.backward_inputs
+        for run in (derived.forward, derived.backward):
+            if missing := regions.not_lowered(run, device):
+                raise Declined(f"the gradient: {missing}")
         named = {"input": item["operands"], "output": item["results"]}
         for name in [named[origin][index] for origin, index in kept if origin in named]:
             write = imported.definitions[name].until
             if write is not None and not functional:
-                raise _Declined(f"{name} is written in place by {write.name} before the gradient has read it")
+                raise Declined(f"{name} is written in place by {write.name} before the gradient has read it")
     values = _fake_results(key, tensors, results, wanted is not None)
     for node, value in zip(results, values):
         _same(node, example(node), value)
-    moved = sum(value.numel() * value.element_size() for value in [*tensors, *values])
+    for run in dict.fromkeys((key, forward)):
+        if (place := regions.unwritable(run, device)) is not None:
+            raise Declined(f"the strides of {results[place].name} are none that the fused operation can write")
     return Region(
         item["pattern"],
         key,
         wanted,
+        like,
         operands,
         [definition.since for definition in definitions if definition.since is not None],
         [definition.until for definition in definitions if definition.until is not None],
@@ -187,16 +225,16 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
         values,
         device,
         source_line(results[0]),
-        moved,
+        item.get("counts", {item["pattern"]: 1}),
     )
 
 
 def _tensor(node: fx.Node) -> torch.Tensor:
     value = example(node)
     if not isinstance(value, torch.Tensor):
-        raise _Declined(f"tracing left no tensor for {node.name}")
+        raise Declined(f"tracing left no tensor for {node.name}")
     if is_traceable_wrapper_subclass(value):
-        raise _Declined(f"{node.name} is a {type(value).__name__}, expected a plain tensor")
+        raise Declined(f"{node.name} is a {type(value).__name__}, expected a plain tensor")
     return value
 
 
@@ -207,177 +245,24 @@ def _fake_results(
     mode = getattr(tensors[0], "fake_mode", None)
     op = regions.region_op(len(tensors), len(results))
     if mode is None:
-        raise _Declined("the graph was traced without fake tensors")
+        raise Declined("the graph was traced without fake tensors")
     with mode, torch.set_grad_enabled(differentiable):
         value = op(*tensors, key)
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
-def _text(size: Any) -> str:
-    return str(size) if isinstance(size, int) else str(size.node.expr)
-
-
 def _same(node: fx.Node, old: torch.Tensor, new: torch.Tensor) -> None:
     """Declines unless `new` can stand for `old` everywhere."""
     if old.dtype != new.dtype:
-        raise _Declined(f"{node.name} has dtype {old.dtype}, the fused operation gives {new.dtype}")
-    shapes = [[_text(size) for size in value.shape] for value in (old, new)]
+        raise Declined(f"{node.name} has dtype {old.dtype}, the fused operation gives {new.dtype}")
+    shapes = [[written(size) for size in value.shape] for value in (old, new)]
     if shapes[0] != shapes[1]:
-        raise _Declined(f"{node.name} has shape {shapes[0]}, the fused operation gives {shapes[1]}")
+        raise Declined(f"{node.name} has shape {shapes[0]}, the fused operation gives {shapes[1]}")
     if "0" in shapes[0]:
         return
     strides = [
-        [_text(stride) for size, stride in zip(value.shape, value.stride()) if _text(size) != "1"]
+        [written(stride) for size, stride in zip(value.shape, value.stride()) if written(size) != "1"]
         for value in (old, new)
     ]
     if strides[0] != strides[1]:
-        raise _Declined(f"{node.name} has strides {strides[0]}, the fused operation gives {strides[1]}")
-
-
-# --- Applying --------------------------------------------------------------------------------------------------------
-
-
-def _dying(region: Region) -> set[fx.Node]:
-    """Replaced nodes that nothing will read once the results are replaced."""
-    alive = set(region.replaced)
-    changed = True
-    while changed:
-        stays = {
-            node
-            for node in alive
-            if node not in region.results and any(user not in alive for user in node.users)
-        }
-        # A result that stays because something else reads it is still replaced: its own inputs may die.
-        alive -= stays
-        changed = bool(stays)
-    return alive
-
-
-def _place(
-    region: Region, order: dict[fx.Node, int], dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]
-) -> fx.Node:
-    """The node before which the new one goes: after every operand has its right version, before anything needs it,
-    under the grad mode and autocast of what it replaces."""
-    after = max((order[node] for node in [*region.operands, *region.since]), default=-1)
-    readers = [user for node in region.results for user in node.users if user not in dying]
-    before = min((order[node] for node in [*readers, *region.until]), default=len(order) - 1)
-    nodes = list(order)
-    position = after + 1
-    while position < before and (nodes[position].op == "placeholder" or states[nodes[position - 1]] != region.state):
-        position += 1
-    if position > before:
-        raise _Declined(
-            f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
-        )
-    if states[nodes[position - 1]] != region.state:
-        raise _Declined(f"{nodes[before].name} runs under another grad mode or autocast than the sequence")
-    return nodes[position]
-
-
-def apply(decision: Decision) -> tuple[list[Region], list[NearMiss]]:
-    """Rewrites the decision's graph; returns what was done and what had no place. On an exception the graph is as it
-    was."""
-    module = decision.module
-    backup = fx.Graph()
-    backup.set_codegen(module.graph._codegen)
-    output = backup.graph_copy(module.graph, {}, return_output_node=True)
-    try:
-        done = _apply(decision)
-        module.graph.lint()
-        module.recompile()
-        return done
-    except Exception:
-        if output is not None:
-            value, old = output
-            backup.output(value).meta = dict(old.meta)
-        module.graph = backup
-        raise
-
-
-def _apply(decision: Decision) -> tuple[list[Region], list[NearMiss]]:
-    graph = decision.module.graph
-    done: list[Region] = []
-    near_misses: list[NearMiss] = []
-    became: dict[fx.Node, fx.Node] = {}
-    for region in decision.regions:
-        region = dataclasses.replace(region, operands=[_current(node, became) for node in region.operands])
-        order = {node: index for index, node in enumerate(graph.nodes)}
-        dying = _dying(region)
-        try:
-            place = _place(region, order, dying, decision.states)
-        except _Declined as reason:
-            near_misses.append(NearMiss(region.pattern, region.results[0].name, str(reason), region.source))
-            continue
-        for node in region.replaced:
-            for argument in node.args:
-                scalar = symbolic_float(argument)
-                if scalar is not None:
-                    guard_scalar(scalar)  # the region holds this number: another one compiles again
-        with graph.inserting_before(place):
-            became |= _insert(graph, region, decision.states)
-        for node in region.results:
-            node.replace_all_uses_with(became[node])
-        _erase(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
-        done.append(region)
-    return done, near_misses
-
-
-def _erase(module: fx.GraphModule, dying: list[fx.Node]) -> None:
-    """Removes nodes, users first, and pure nodes that only fed them (a cast to the type that is already there)."""
-    pending = list(dying)
-    known = set(dying)
-    while pending:
-        node = pending.pop(0)
-        if node.users:
-            continue
-        inputs = node.all_input_nodes
-        module.graph.erase_node(node)
-        for source in inputs:
-            pure = source.op in ("call_function", "call_method") and effect_of(source, module).kind == PURE
-            if pure and not source.users and source not in known:
-                known.add(source)
-                pending.append(source)
-
-
-def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
-    while node in became:
-        node = became[node]
-    return node
-
-
-def _insert(
-    graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]]
-) -> dict[fx.Node, fx.Node]:
-    """The new op, and for several results their getitems; each carries what tracing leaves on a node."""
-    first = region.results[0]
-    kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
-    op = regions.region_op(len(region.operands), len(region.results))
-    call = graph.call_function(op, (*region.operands, region.key))
-    call.meta = dict(kept)
-    states[call] = region.state
-    if len(region.results) == 1:
-        call.meta["example_value"] = region.values[0]
-        return {first: call}
-    call.meta["example_value"] = tuple(region.values)
-    became = {}
-    for index, result in enumerate(region.results):
-        item = graph.call_function(operator.getitem, (call, index))
-        states[item] = region.state
-        item.meta = {**kept, "example_value": region.values[index]}
-        became[result] = item
-    return became
-
-
-def prepare(found: list[Region]) -> None:
-    """Makes what the regions will run ready on their devices: compile, load, publish. Raises cermet.Error."""
-    keys: dict[tuple[int, torch.device], None] = {}
-    for region in found:
-        if region.wanted is None:
-            keys[region.key, region.device] = None
-        else:
-            derived = regions.gradient(region.key, region.wanted)
-            keys[derived.forward, region.device] = None
-            keys[derived.backward, region.device] = None
-    for key, device in keys:
-        regions.prepare(key, device)
-
+        raise Declined(f"{node.name} has strides {strides[0]}, the fused operation gives {strides[1]}")

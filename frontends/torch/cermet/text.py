@@ -118,7 +118,7 @@ class Builder:
         return value
 
     def convert(self, op: str, operand: Value, type: TensorType, name: str) -> Value:
-        """cast, broadcast, reshape, reduce_sum: one operand and a result type of its own."""
+        """cast, broadcast, reshape, reductions: one operand and a result type of its own."""
         value = Value(self._fresh(), type)
         self._line(f"{value.ssa} = cermet.{op} {operand.ssa} : {operand.type} to {type}", name)
         return value
@@ -127,6 +127,42 @@ class Builder:
         result = Value(self._fresh(), type)
         self._line(f"{result.ssa} = cermet.constant {number(value)} : {type}", name)
         return result
+
+    def placed(self, op: str, operand: Value, places: Sequence[int], type: TensorType, name: str) -> Value:
+        """slice, transpose: one operand, a list of integers and a result type of its own."""
+        value = Value(self._fresh(), type)
+        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} {list(places)} : {operand.type} to {type}", name)
+        return value
+
+    def compare(self, predicate: str, lhs: Value, rhs: Value, name: str) -> Value:
+        value = Value(self._fresh(), lhs.type.with_element("i1"))
+        operands = f"{quote(predicate)}, {lhs.ssa}, {rhs.ssa}"
+        self._line(f"{value.ssa} = cermet.compare {operands} : {lhs.type} to {value.type}", name)
+        return value
+
+    def select(self, condition: Value, lhs: Value, rhs: Value, name: str) -> Value:
+        value = Value(self._fresh(), lhs.type)
+        operands = f"{condition.ssa}, {lhs.ssa}, {rhs.ssa}"
+        self._line(f"{value.ssa} = cermet.select {operands} : {condition.type}, {value.type}", name)
+        return value
+
+    def iota(self, dim: int, type: TensorType, name: str) -> Value:
+        value = Value(self._fresh(), type)
+        self._line(f"{value.ssa} = cermet.iota {dim} : {type}", name)
+        return value
+
+    def concat(self, operands: Sequence[Value], dim: int, type: TensorType, name: str) -> Value:
+        value = Value(self._fresh(), type)
+        names, types = (", ".join(part) for part in zip(*((item.ssa, str(item.type)) for item in operands)))
+        self._line(f"{value.ssa} = cermet.concat {names} {{dim = {dim} : i64}} : {types} to {type}", name)
+        return value
+
+    def gather(self, source: Value, index: Value, type: TensorType, name: str) -> Value:
+        value = Value(self._fresh(), type)
+        self._line(
+            f"{value.ssa} = cermet.gather {source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}", name
+        )
+        return value
 
     def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
         value = Value(self._fresh(), type)

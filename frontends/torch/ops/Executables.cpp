@@ -48,13 +48,28 @@ cermet_status describeInputs(const cermet_plan* plan, Executable& executable,
   return CERMET_OK;
 }
 
+// False where `order` is no permutation of `rank` dimensions.
+bool readOrder(const int8_t* order, int32_t rank, std::vector<int8_t>& dimensions) {
+  uint32_t seen = 0;
+  for (int32_t i = 0; i < rank; ++i) {
+    const int8_t axis = !order || order[0] < 0 ? int8_t(i) : order[i];
+    if (axis < 0 || axis >= rank || (seen & 1u << axis))
+      return false;
+    seen |= 1u << axis;
+    dimensions.push_back(axis);
+  }
+  return true;
+}
+
 cermet_status describeOutputs(const cermet_plan* plan, Executable& executable,
-                              const std::unordered_map<std::string, Size>& symbols) {
+                              const std::unordered_map<std::string, Size>& symbols, const int8_t* orders) {
   for (int32_t i = 0; i < cermet_plan_output_count(plan); ++i) {
     cermet_value_info info;
     if (cermet_status status = cermet_plan_output(plan, i, &info); status != CERMET_OK)
       return status;
-    Output output{info.dtype, {}};
+    Output output{info.dtype, {}, {}};
+    if (!readOrder(orders ? orders + i * CERMET_MAX_RANK : nullptr, info.rank, output.order))
+      return CERMET_INVALID_ARGUMENT;
     for (int32_t axis = 0; axis < info.rank; ++axis) {
       if (!info.symbols[axis]) {
         output.sizes.push_back({info.sizes[axis], -1, -1});
@@ -101,7 +116,7 @@ void cermet_torch_set_prepare(cermet_torch_prepare_callback callback) {
 }
 
 cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name, const cermet_executable* handle,
-                                   const cermet_plan* plan) {
+                                   const cermet_plan* plan, const int8_t* orders) {
   if (!name || !handle || !plan)
     return CERMET_INVALID_ARGUMENT;
   try {
@@ -109,7 +124,7 @@ cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name
     std::unordered_map<std::string, Size> symbols;
     if (cermet_status status = describeInputs(plan, *executable, symbols); status != CERMET_OK)
       return status;
-    if (cermet_status status = describeOutputs(plan, *executable, symbols); status != CERMET_OK)
+    if (cermet_status status = describeOutputs(plan, *executable, symbols, orders); status != CERMET_OK)
       return status;
     std::lock_guard lock(publishing);
     const Table* old = current.load(std::memory_order_acquire);

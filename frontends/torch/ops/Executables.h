@@ -24,6 +24,7 @@ struct Input {
 struct Output {
   cermet_dtype dtype;
   std::vector<Size> sizes;
+  std::vector<int8_t> order; // dimensions from outermost to innermost in memory
 };
 
 struct Executable {
@@ -52,7 +53,9 @@ typedef int32_t (*cermet_torch_prepare_callback)(int64_t key, int32_t device, ch
 CERMET_API void cermet_torch_set_prepare(cermet_torch_prepare_callback callback);
 
 // Makes `executable` (kept alive by the caller for the life of the process) what `key` runs on `device`. The sizes of
-// every output must be numbers or symbols of inputs.
+// every output must be numbers or symbols of inputs. `orders`: null, or CERMET_MAX_RANK numbers for each output, its
+// dimensions from outermost to innermost in memory; row-major where the first is negative.
 CERMET_API cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name,
-                                              const cermet_executable* executable, const cermet_plan* plan);
+                                              const cermet_executable* executable, const cermet_plan* plan,
+                                              const int8_t* orders);
 }

@@ -1,7 +1,6 @@
-// The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`: looks up
-// what `key` runs on the inputs' device, allocates outputs and workspace with torch's allocator, and launches on the
-// current stream. Stable ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
-#include "frontends/torch/ops/Executables.h"
+// The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`. Stable
+// ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
+#include "frontends/torch/ops/Launch.h"
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
@@ -10,19 +9,11 @@
 #include <string>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
 
 using torch::stable::Tensor;
 
 namespace cermet::torch_ops {
 namespace {
-
-constexpr int maxInputs = 10;
-constexpr int maxOutputs = 6;
-
-[[noreturn]] void fail(const Executable& executable, const std::string& message) {
-  throw std::runtime_error("cermet_v1::launch " + executable.name + ": " + message);
-}
 
 void check(AOTITorchError status) {
   STABLE_TORCH_ERROR_CODE_CHECK(status);
@@ -54,15 +45,6 @@ void* currentStream(int32_t device) {
   void* stream = nullptr;
   check(query(device, &stream));
   return stream;
-}
-
-int32_t deviceOf(const Tensor& tensor) {
-  int32_t type = 0, index = 0;
-  check(aoti_torch_get_device_type(tensor.get(), &type));
-  if (type == aoti_torch_device_type_cpu())
-    return cpuDevice;
-  check(aoti_torch_get_device_index(tensor.get(), &index));
-  return index;
 }
 
 std::string deviceText(int32_t device) {
@@ -121,7 +103,8 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Tensor& tens
 Tensor makeOutput(const Output& output, const cermet_tensor* inputs, int32_t device) {
   std::array<int64_t, CERMET_MAX_RANK> sizes{}, strides{};
   int64_t stride = 1;
-  for (size_t axis = output.sizes.size(); axis-- > 0;) {
+  for (size_t inner = output.order.size(); inner-- > 0;) {
+    const int8_t axis = output.order[inner];
     const Size& size = output.sizes[axis];
     sizes[axis] = size.input < 0 ? size.number : inputs[size.input].sizes[size.axis];
     strides[axis] = stride;
@@ -130,38 +113,13 @@ Tensor makeOutput(const Output& output, const cermet_tensor* inputs, int32_t dev
   return empty(int64_t(output.sizes.size()), sizes.data(), strides.data(), torchDtype(output.dtype), device);
 }
 
-void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
-  using torch::stable::detail::from;
-  using torch::stable::detail::to;
-  size_t count = size_t(inputCount) - 1;
-  std::vector<Tensor> inputs;
-  inputs.reserve(count);
-  for (size_t i = 0; i < count; ++i)
-    inputs.push_back(to<Tensor>(stack[i]));
-  int64_t key = to<int64_t>(stack[count]);
-  int32_t device = deviceOf(inputs[0]);
-
-  const Executable* found = find(key, device);
-  const Executable& executable = found ? *found : prepare(key, device);
-  if (count != executable.inputs.size() || outputCount != executable.outputs.size())
-    fail(executable, "called with " + std::to_string(count) + " inputs for " + std::to_string(outputCount) +
-                         " outputs, expected " + std::to_string(executable.inputs.size()) + " for " +
-                         std::to_string(executable.outputs.size()));
-
-  std::array<cermet_tensor, maxInputs + maxOutputs> tensors;
-  for (size_t i = 0; i < count; ++i)
-    tensors[i] = takeInput(executable, i, inputs[i], device);
-  std::vector<Tensor> outputs;
-  outputs.reserve(outputCount);
-  for (size_t i = 0; i < outputCount; ++i) {
-    outputs.push_back(makeOutput(executable.outputs[i], tensors.data(), device));
-    const Output& output = executable.outputs[i];
-    tensors[count + i] = describe(outputs.back(), int32_t(output.sizes.size()), output.dtype);
-  }
-
+// Workspace, then the launch; `tensors` are inputs and outputs.
+cermet_status runOnce(const Executable& executable, const cermet_tensor* tensors, int32_t device) {
+  const auto inputs = int32_t(executable.inputs.size()), outputs = int32_t(executable.outputs.size());
   size_t workspaceSize = 0;
-  if (cermet_workspace_size(executable.handle, tensors.data(), int32_t(count), &workspaceSize) != CERMET_OK)
-    fail(executable, cermet_error_message());
+  if (cermet_status status = cermet_workspace_size(executable.handle, tensors, inputs, &workspaceSize);
+      status != CERMET_OK)
+    return status;
   void* workspace = nullptr;
   std::optional<Tensor> scratch; // goes back to the stream-ordered allocator, which later work of this stream may reuse
   if (workspaceSize > 0) {
@@ -173,9 +131,33 @@ void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
       workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) & ~uintptr_t(255));
   }
   void* stream = device == cpuDevice ? nullptr : currentStream(device);
-  if (cermet_launch(executable.handle, stream, tensors.data(), int32_t(count + outputCount), workspace,
-                    workspaceSize) != CERMET_OK)
-    fail(executable, cermet_error_message());
+  return cermet_launch(executable.handle, stream, tensors, inputs + outputs, workspace, workspaceSize);
+}
+
+// Copies of the inputs that are not dense; whether there were any.
+bool makeDense(const Executable& executable, std::vector<Tensor>& inputs, cermet_tensor* tensors) {
+  bool changed = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].is_contiguous())
+      continue;
+    inputs[i] = torch::stable::contiguous(inputs[i]);
+    tensors[i] = describe(inputs[i], executable.inputs[i].rank, executable.inputs[i].dtype);
+    changed = true;
+  }
+  return changed;
+}
+
+void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
+  using torch::stable::detail::from;
+  using torch::stable::detail::to;
+  size_t count = size_t(inputCount) - 1;
+  std::vector<Tensor> inputs;
+  inputs.reserve(count);
+  for (size_t i = 0; i < count; ++i)
+    inputs.push_back(to<Tensor>(stack[i]));
+  int64_t key = to<int64_t>(stack[count]);
+  const Executable& executable = executableOf(key, deviceOf(inputs[0]), count, outputCount);
+  std::vector<Tensor> outputs = run(executable, inputs);
   for (size_t i = 0; i < outputCount; ++i)
     stack[i] = from(outputs[i]);
 }
@@ -187,6 +169,53 @@ void implement(torch::stable::detail::StableLibrary& library) {
 }
 
 } // namespace
+
+void fail(const Executable& executable, const std::string& message) {
+  throw std::runtime_error("cermet_v1::launch " + executable.name + ": " + message);
+}
+
+int32_t deviceOf(const Tensor& tensor) {
+  int32_t type = 0, index = 0;
+  check(aoti_torch_get_device_type(tensor.get(), &type));
+  if (type == aoti_torch_device_type_cpu())
+    return cpuDevice;
+  check(aoti_torch_get_device_index(tensor.get(), &index));
+  return index;
+}
+
+const Executable& executableOf(int64_t key, int32_t device, size_t inputs, size_t outputs) {
+  const Executable* found = find(key, device);
+  const Executable& executable = found ? *found : prepare(key, device);
+  if (inputs != executable.inputs.size() || outputs != executable.outputs.size())
+    fail(executable, "called with " + std::to_string(inputs) + " inputs for " + std::to_string(outputs) +
+                         " outputs, expected " + std::to_string(executable.inputs.size()) + " for " +
+                         std::to_string(executable.outputs.size()));
+  return executable;
+}
+
+std::vector<Tensor> run(const Executable& executable, std::vector<Tensor>& inputs, int reused) {
+  int32_t device = deviceOf(inputs[0]);
+  size_t count = inputs.size(), outputCount = executable.outputs.size();
+  std::array<cermet_tensor, maxInputs + maxOutputs> tensors;
+  for (size_t i = 0; i < count; ++i)
+    tensors[i] = takeInput(executable, i, inputs[i], device);
+  std::vector<Tensor> outputs;
+  outputs.reserve(outputCount);
+  for (size_t i = 0; i < outputCount; ++i) {
+    const Output& output = executable.outputs[i];
+    bool last = i + 1 == outputCount;
+    outputs.push_back(last && reused >= 0 ? inputs[size_t(reused)] : makeOutput(output, tensors.data(), device));
+    tensors[count + i] = describe(outputs.back(), int32_t(output.sizes.size()), output.dtype);
+  }
+  cermet_status status = runOnce(executable, tensors.data(), device);
+  // A reshape in the graph has no strides for every layout of its input. Nothing was launched then.
+  if (status == CERMET_UNSUPPORTED && makeDense(executable, inputs, tensors.data()))
+    status = runOnce(executable, tensors.data(), device);
+  if (status != CERMET_OK)
+    fail(executable, cermet_error_message());
+  return outputs;
+}
+
 } // namespace cermet::torch_ops
 
 STABLE_TORCH_LIBRARY_IMPL(cermet_v1, CPU, library) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,17 @@ inline std::vector<GraphFile> graphFiles() {
     files.push_back({entry.path().filename(), {std::istreambuf_iterator<char>(file), {}}});
   }
   return files;
+}
+
+// The inputs whose gradient a graph of tests/graphs is about, `// kernels: 1, of its gradient: 1 (x weight)`; "" where its
+// first line names none: every float tensor.
+inline std::string wantedInputs(const std::string& text) {
+  std::smatch named;
+  const std::string line = text.substr(0, text.find('\n'));
+  return std::regex_search(line, named, std::regex(R"(of its gradient: \d+ \(([^)]*)\))")) ? named[1].str() : "";
+}
+inline bool isWantedInput(const std::string& names, const std::string& name, bool isFloat) {
+  return names.empty() ? isFloat : (" " + names + " ").find(" " + name + " ") != std::string::npos;
 }
 
 } // namespace cermet::tests

@@ -221,6 +221,38 @@ TEST_F(LowerTest, SaysWhyAGatherIsNone) {
             "the last dimension of [r0, c] is symbolic; a kernel that gathers is compiled for a number of columns");
 }
 
+// What is left of a sum where all columns but one are 0, by numbers of which some are no column's.
+TEST_F(LowerTest, ASumOfOneColumnIsAPick) {
+  std::mt19937_64 random(std::random_device{}());
+  const auto text = [](const std::string& predicate, const std::string& type, const std::string& other) {
+    const std::string x = tensor({"r0", "5"}, "bf16"), f = tensor({"r0", "5"}, "f32"), c = tensor({"r0", "5"}, type),
+                      b = tensor({"r0", "5"}, "i1"), n = tensor({"r0", "1"}, type), r = tensor({"r0", "1"}, "f32");
+    const bool isEqual = predicate == "eq";
+    return graph("f", "%x: " + x + ", %n: " + n, r,
+                 "    %w = cermet.cast %x : " + x + " to " + f + "\n    %e = cermet.exp %w : " + f +
+                     "\n    %c = cermet.iota 1 : " + c + "\n    %m = cermet.broadcast %n : " + n + " to " + c +
+                     "\n    %h = cermet.compare \"" + predicate + "\", %m, %c : " + c + " to " + b +
+                     "\n    %o = cermet.constant " + other + " : " + f + "\n    %s = cermet.select %h, " +
+                     (isEqual ? "%e, %o" : "%o, %e") + " : " + b + ", " + f + "\n    %r = cermet.reduce_sum %s : " + f +
+                     " to " + r + "\n    return %r : " + r + "\n");
+  };
+  for (const char* predicate : {"eq", "ne"}) {
+    auto module = parsed(text(predicate, "i64", "0.0"));
+    LoweredFunction lowered;
+    ASSERT_EQ(lower(*module, lowered), "");
+    EXPECT_EQ(print(lowered.program), "program f 5\nin x tile bf16\nin n row i64\nout result0 row f32\n"
+                                      "%0 = load x : bf16 element 0\n%1 = load n : i64 row 0\n"
+                                      "%2 = exp %0 : f32 element 0\n%3 = pick %2 %1 : f32 row 0\n"
+                                      "%4 = store %3 result0 : f32 row 0\n");
+    compare(*module, {{64, 5}, {64, 1}}, random);
+  }
+  for (const auto& [type, other] : {std::pair{"i64", "1.0"}, {"i8", "0.0"}}) {
+    LoweredFunction lowered;
+    ASSERT_EQ(lower(*parsed(text("eq", type, other)), lowered), "");
+    EXPECT_EQ(print(lowered.program).find("pick"), std::string::npos);
+  }
+}
+
 TEST_F(LowerTest, EqualGraphsGiveEqualPrograms) {
   LoweredFunction a, b;
   std::string text = addRmsNorm({"r0", "64"}, "bf16", "bf16", "bf16", "eps = 1.0e-6");

@@ -64,7 +64,7 @@ protected:
       ASSERT_EQ(parse(canonical, spec), "");
       CudaBinary binary;
       std::string error;
-      ASSERT_EQ(compileCuda(emitCuda(spec), spec.program.name, architecture, nvrtc(), binary, error), CERMET_OK)
+      ASSERT_EQ(compileCuda(emitCuda(spec), spec.name(), architecture, nvrtc(), binary, error), CERMET_OK)
           << error << canonical;
       ASSERT_EQ(binary.cubin.substr(0, 4), "\x7f"
                                            "ELF");
@@ -88,8 +88,10 @@ protected:
     ASSERT_TRUE(module) << error;
     ir::Gradient gradient;
     llvm::SmallVector<bool> wanted;
-    for (mlir::Type type : ir::graphFunction(*module).getArgumentTypes())
-      wanted.push_back(llvm::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(type)));
+    mlir::func::FuncOp function = ir::graphFunction(*module);
+    for (mlir::BlockArgument input : function.getArguments())
+      wanted.push_back(isWantedInput(wantedInputs(text), ir::argumentName(function, input.getArgNumber()),
+                                     llvm::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(input.getType()))));
     ASSERT_TRUE(ir::differentiate(*module, wanted, gradient, error)) << error;
     std::string forward = ir::printGraph(*gradient.forward, false),
                 backward = ir::printGraph(*gradient.backward, false);
@@ -145,6 +147,27 @@ TEST_F(Nvrtc, GatheredRows) {
     build(embeddingNorm("i32", "f32", "77"), architecture);
     build(summed, architecture);
     build(strided, architecture);
+  }
+}
+
+// Queries and keys, elementwise and after norms.
+TEST_F(Nvrtc, ProgramsSideBySide) {
+  const std::string w = tensor({"128"}, "bf16"), c = tensor({"b", "1", "s", "128"}, "bf16");
+  for (bool isNormed : {false, true}) {
+    std::string body;
+    for (const auto& [name, heads] : {std::pair{"q", "32"}, {"k", "8"}}) {
+      const std::string t = tensor({"b", heads, "s", "128"}, "bf16");
+      if (isNormed)
+        body += fmt::format("    %n{0} = cermet.rms_norm %{0}, %w {{eps = 1.0e-6}} : {1}, {2} to {1}\n", name, t, w);
+      body += fmt::format("    %c{0} = cermet.broadcast %c : {1} to {2}\n    %r{0} = cermet.mul %{3}{0}, %c{0} : {2}\n",
+                          name, c, t, isNormed ? "n" : "");
+    }
+    const std::string q = tensor({"b", "32", "s", "128"}, "bf16"), k = tensor({"b", "8", "s", "128"}, "bf16");
+    const std::string text = graph("heads", fmt::format("%q: {}, %k: {}, %c: {}, %w: {}", q, k, c, w), q + ", " + k,
+                                   body + fmt::format("    return %rq, %rk : {}, {}\n", q, k));
+    ASSERT_EQ(specs(text, "sm_90").size(), 1u);
+    for (const char* architecture : kArchitectures)
+      build(text, architecture);
   }
 }
 

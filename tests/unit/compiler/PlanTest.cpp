@@ -36,9 +36,10 @@ void checkOrder(const json& plan) {
   for (const json& step : plan["steps"]) {
     std::vector<int> reads, writes;
     if (step["kind"] == "kernel") {
-      for (const json& operand : step["operands"])
-        if (operand.contains("value"))
-          (operand["output"].get<bool>() ? writes : reads).push_back(operand["value"]);
+      for (const json& program : step.contains("programs") ? step["programs"] : json::array({step}))
+        for (const json& operand : program["operands"])
+          if (operand.contains("value"))
+            (operand["output"].get<bool>() ? writes : reads).push_back(operand["value"]);
     } else {
       reads = step["operands"].get<std::vector<int>>();
       writes = step["results"].get<std::vector<int>>();
@@ -71,8 +72,8 @@ TEST(Plan, OneKernelForOneNorm) {
   ASSERT_EQ(parse(step["spec"], spec), "");
   EXPECT_EQ(print(spec), step["spec"]);
   EXPECT_EQ(spec.target, "sm_90");
-  EXPECT_EQ(step["threads"], spec.schedule.threads);
-  EXPECT_EQ(step["rows_per_block"], spec.schedule.threads / spec.schedule.threadsPerRow);
+  EXPECT_EQ(step["threads"], spec.programs[0].schedule.threads);
+  EXPECT_EQ(step["rows_per_block"], spec.programs[0].schedule.threads / spec.programs[0].schedule.threadsPerRow);
 }
 
 TEST(Plan, ElementwiseWorkIsFlat) {
@@ -127,6 +128,91 @@ TEST(Plan, EqualStepsShareAKernel) {
   checkOrder(plan);
   ASSERT_EQ(plan["steps"].size(), 3u);
   EXPECT_EQ(plan["steps"][0]["spec"], plan["steps"][2]["spec"]);
+}
+
+// `q` of 32 and `k` of 8 heads by a factor that they share, and what else the body does.
+std::string heads(const std::string& type, const std::string& results, const std::string& body) {
+  std::string q = tensor({"b", "32", "s", "128"}, type), k = tensor({"b", "8", "s", "128"}, type),
+              c = tensor({"b", "1", "s", "128"}, type), w = tensor({"128"}, type);
+  std::string text = graph("heads", "%q: {q}, %k: {k}, %c: {c}, %wq: {w}, %wk: {w}", results,
+                           "    %cq = cermet.broadcast %c : {c} to {q}\n    %ck = cermet.broadcast %c : {c} to {k}\n" +
+                               body);
+  const std::pair<const char*, std::string> names[] = {{"{q}", q}, {"{k}", k}, {"{c}", c}, {"{w}", w}};
+  for (const auto& [name, meaning] : names)
+    for (size_t at; (at = text.find(name)) != std::string::npos;)
+      text.replace(at, 3, meaning);
+  return text;
+}
+
+TEST(Plan, KernelsThatShareARowStandSideBySide) {
+  for (const std::string target : {"sm_80", "sm_90", "host:x86-64-v3"}) {
+    json plan = planOf(heads("bf16", "{q}, {k}",
+                             "    %0 = cermet.mul %q, %cq : {q}\n    %1 = cermet.mul %k, %ck : {k}\n"
+                             "    return %0, %1 : {q}, {k}\n"),
+                       target);
+    ASSERT_EQ(plan["steps"].size(), 1u) << target;
+    const json& step = plan["steps"][0];
+    EXPECT_FALSE(step.contains("operands"));
+    ASSERT_EQ(step["programs"].size(), 2u);
+    EXPECT_EQ(step["operations"], 2);
+    EXPECT_EQ(step["programs"][0]["operands"][1]["value"], step["programs"][1]["operands"][1]["value"]);
+    KernelSpec spec;
+    ASSERT_EQ(parse(step["spec"], spec), "");
+    ASSERT_EQ(spec.programs.size(), 2u);
+    EXPECT_EQ(step["threads"], spec.programs[0].schedule.threads);
+    checkOrder(plan);
+  }
+}
+
+TEST(Plan, NormsOfRowsOfTheirOwnStandSideBySide) {
+  json plan = planOf(heads("f32", "{q}, {k}",
+                           "    %0 = cermet.rms_norm %q, %wq {eps = 1.0e-6} : {q}, {w} to {q}\n"
+                           "    %1 = cermet.mul %0, %cq : {q}\n"
+                           "    %2 = cermet.rms_norm %k, %wk {eps = 1.0e-6} : {k}, {w} to {k}\n"
+                           "    %3 = cermet.mul %2, %ck : {k}\n    return %1, %3 : {q}, {k}\n"));
+  ASSERT_EQ(plan["steps"].size(), 1u);
+  const json& step = plan["steps"][0];
+  ASSERT_EQ(step["programs"].size(), 2u);
+  EXPECT_EQ(step["programs"][0]["skeleton"], "row");
+  EXPECT_EQ(step["entries"]["fold"], "");
+  checkOrder(plan);
+}
+
+TEST(Plan, WhatDependsOrSharesNothingStaysApart) {
+  struct Case {
+    const char* results;
+    const char* body;
+    size_t steps;
+  };
+  const Case cases[] = {
+      // One weight is shared.
+      {"{q}, {k}",
+       "    %0 = cermet.rms_norm %q, %wq {eps = 1.0e-6} : {q}, {w} to {q}\n"
+       "    %1 = cermet.rms_norm %k, %wq {eps = 1.0e-6} : {k}, {w} to {k}\n    return %0, %1 : {q}, {k}\n",
+       2},
+      // A stream and rows that are kept.
+      {"{q}, {k}",
+       "    %0 = cermet.mul %q, %cq : {q}\n    %1 = cermet.rms_norm %k, %wk {eps = 1.0e-6} : {k}, {w} to {k}\n"
+       "    %2 = cermet.mul %1, %ck : {k}\n    return %0, %2 : {q}, {k}\n",
+       2},
+      // The sum over a weight's rows.
+      {"{q}, {k}, {w}",
+       "    %0 = cermet.mul %q, %cq : {q}\n    %1 = cermet.mul %k, %ck : {k}\n"
+       "    %2 = cermet.sum_rows %1 : {k} to {w}\n    return %0, %1, %2 : {q}, {k}, {w}\n",
+       2},
+      // The second reads what an external step makes of the first.
+      {"{q}, {k}",
+       "    %0 = cermet.mul %q, %cq : {q}\n"
+       "    %1 = cermet.opaque \"aten.slice\"(%0) : ({q}) -> {k}\n"
+       "    %2 = cermet.mul %1, %ck : {k}\n    return %0, %2 : {q}, {k}\n",
+       3}};
+  for (const Case& one : cases) {
+    json plan = planOf(heads("f32", one.results, one.body));
+    EXPECT_EQ(plan["steps"].size(), one.steps) << one.body;
+    for (const json& step : plan["steps"])
+      EXPECT_FALSE(step.contains("programs")) << one.body;
+    checkOrder(plan);
+  }
 }
 
 TEST(Plan, ConstantsAndBroadcastsAreRepeatedNotStored) {

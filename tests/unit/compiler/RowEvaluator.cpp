@@ -13,7 +13,7 @@ void evaluate(const RowProgram& program, int64_t rows, OperandData& data) {
     const bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column ||
                            operand.kind == OperandKind::Gathered;
     const bool isShared = operand.kind == OperandKind::Column || operand.kind == OperandKind::Scalar;
-    width[i] = isColumns ? program.columns : 1;
+    width[i] = operand.map.isMapped() ? operand.map.width : isColumns ? program.columns : 1;
     moved[i] = isShared ? 0 : width[i];
     sums[i].assign(width[i], 0);
     if (operand.isOutput)

@@ -40,12 +40,13 @@ RowProgram sample(double constant) {
 }
 
 KernelSpec sampleSpec() {
-  KernelSpec spec{"sm_90", "traced", sample(1e-6), {}};
-  spec.schedule.skeleton = Skeleton::Row;
-  spec.schedule.threadsPerRow = 32;
-  spec.schedule.vector = 8;
-  spec.schedule.stages = 2;
-  spec.schedule.sharedBytes = 4096;
+  KernelSpec spec{"sm_90", "traced", {{sample(1e-6), {}}}};
+  Schedule& schedule = spec.programs[0].schedule;
+  schedule.skeleton = Skeleton::Row;
+  schedule.threadsPerRow = 32;
+  schedule.vector = 8;
+  schedule.stages = 2;
+  schedule.sharedBytes = 4096;
   return spec;
 }
 
@@ -98,7 +99,8 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
       {"program sample 96", "program 9 96", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
       {"in x tile bf16", "in x tile f64",
-       "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]`"},
+       "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]` or "
+       "`in <name> tile|column <type> columns ...`"},
       {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
       {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
       {"%3 = load s", "%3 = load t", "line 12: no operand is called `t`"},
@@ -185,23 +187,78 @@ TEST(KernelSpec, TextComesBackExactly) {
   ASSERT_EQ(parse(text, parsed), "");
   EXPECT_EQ(print(parsed), text);
   EXPECT_EQ(parsed.target, "sm_90");
-  EXPECT_EQ(parsed.schedule.threadsPerRow, 32);
-  EXPECT_EQ(parsed.schedule.stages, 2);
-  EXPECT_EQ(parsed.schedule.sharedBytes, 4096);
+  EXPECT_EQ(parsed.programs[0].schedule.threadsPerRow, 32);
+  EXPECT_EQ(parsed.programs[0].schedule.stages, 2);
+  EXPECT_EQ(parsed.programs[0].schedule.sharedBytes, 4096);
 }
 
 TEST(KernelSpec, EveryFieldIsInTheText) {
   std::string text = print(sampleSpec());
-  for (auto change : std::vector<void (*)(KernelSpec&)>{
-           [](KernelSpec& s) { s.target = "sm_80"; }, [](KernelSpec& s) { s.schedule.skeleton = Skeleton::Flat; },
-           [](KernelSpec& s) { s.schedule.threads = 512; }, [](KernelSpec& s) { s.schedule.threadsPerRow = 64; },
-           [](KernelSpec& s) { s.schedule.vector = 4; }, [](KernelSpec& s) { s.schedule.vectorsPerThread = 3; },
-           [](KernelSpec& s) { s.schedule.stages = 3; }, [](KernelSpec& s) { s.schedule.blocksPerSm = 2; },
-           [](KernelSpec& s) { s.schedule.residentBlocks = 3; }, [](KernelSpec& s) { s.schedule.sharedBytes = 1; },
-           [](KernelSpec& s) { s.program.columns = 97; }}) {
+  for (auto change : std::vector<void (*)(KernelSpec&, Schedule&)>{
+           [](KernelSpec& it, Schedule&) { it.target = "sm_80"; },
+           [](KernelSpec&, Schedule& it) { it.skeleton = Skeleton::Flat; },
+           [](KernelSpec&, Schedule& it) { it.threads = 512; },
+           [](KernelSpec&, Schedule& it) { it.threadsPerRow = 64; }, [](KernelSpec&, Schedule& it) { it.vector = 4; },
+           [](KernelSpec&, Schedule& it) { it.vectorsPerThread = 3; }, [](KernelSpec&, Schedule& it) { it.stages = 3; },
+           [](KernelSpec&, Schedule& it) { it.blocksPerSm = 2; },
+           [](KernelSpec&, Schedule& it) { it.residentBlocks = 3; },
+           [](KernelSpec&, Schedule& it) { it.sharedBytes = 1; },
+           [](KernelSpec& it, Schedule&) { it.programs[0].program.columns = 97; }}) {
     KernelSpec changed = sampleSpec();
-    change(changed);
+    change(changed, changed.programs[0].schedule);
     EXPECT_NE(print(changed), text);
+  }
+}
+
+// The sample without its sum over rows, as often as wanted.
+KernelSpec besideSpec(int count) {
+  KernelSpec spec = sampleSpec();
+  RowProgram& program = spec.programs[0].program;
+  program.instructions.pop_back();
+  program.operands.pop_back();
+  spec.programs.resize(count, spec.programs[0]);
+  for (int i = 1; i < count; ++i) {
+    spec.programs[i].schedule.sharedBytes = 1024 * i;
+    spec.programs[i].program.name = "other";
+  }
+  return spec;
+}
+
+TEST(KernelSpec, ProgramsSideBySideComeBackExactly) {
+  for (int count = 1; count <= 4; ++count) {
+    const std::string text = print(besideSpec(count));
+    KernelSpec parsed;
+    ASSERT_EQ(parse(text, parsed), "");
+    EXPECT_EQ(print(parsed), text);
+    ASSERT_EQ(parsed.programs.size(), size_t(count));
+    EXPECT_EQ(parsed.name(), count == 1 ? "sample" : "sample_and_other");
+    EXPECT_EQ(parsed.sharedBytes(), 4096);
+    EXPECT_FALSE(parsed.accumulates());
+  }
+}
+
+TEST(KernelSpec, RefusesProgramsThatCannotStandSideBySide) {
+  struct Case {
+    void (*change)(KernelSpec&);
+    const char* message;
+  };
+  const Case cases[] = {
+      {[](KernelSpec& it) { it.programs.resize(5, it.programs[0]); },
+       "kernel spec: 5 programs side by side, expected at most 4"},
+      {[](KernelSpec& it) { it.programs[1].schedule.threads = 128; },
+       "kernel spec: threads are 128 beside 256, expected equal ones"},
+      {[](KernelSpec& it) { it.programs[1].schedule.blocksPerSm = 2; },
+       "kernel spec: program other is persistent or sums over rows, expected to be alone"},
+      {[](KernelSpec& it) { it.programs[0] = sampleSpec().programs[0]; },
+       "kernel spec: program sample is persistent or sums over rows, expected to be alone"},
+      {[](KernelSpec& it) { it.programs[1].schedule.vector = 3; },
+       "kernel spec, line 27: vector is 3, expected 1, 2, 4, 8 or 16"},
+      {[](KernelSpec& it) { it.programs[1].program.name = "a b"; },
+       "kernel spec: line 1: expected `program <name> <columns>`"}};
+  for (const Case& one : cases) {
+    KernelSpec spec = besideSpec(2), parsed;
+    one.change(spec);
+    EXPECT_EQ(parse(print(spec), parsed), one.message);
   }
 }
 

@@ -165,7 +165,8 @@ int64_t Arguments::rows() const {
 int64_t Arguments::width(size_t operand) const {
   const OperandKind kind = program.operands[operand].kind;
   const bool isColumns = kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered;
-  return isColumns ? program.columns : 1;
+  const ColumnMap& map = program.operands[operand].map;
+  return map.isMapped() ? map.width : isColumns ? program.columns : 1;
 }
 
 int64_t Arguments::offset(size_t operand, int64_t row, int64_t column) const {

@@ -22,8 +22,10 @@ std::string HostKernel::newestTarget() {
   return targets().back();
 }
 
-HostKernel::HostKernel(const RowProgram& program, const std::string& target) {
-  KernelSpec spec{.target = target, .numerics = "traced", .program = program, .schedule = {}};
+HostKernel::HostKernel(const std::vector<RowProgram>& programs, const std::string& target) {
+  KernelSpec spec{.target = target, .numerics = "traced", .programs = {}};
+  for (const RowProgram& program : programs)
+    spec.programs.push_back({program, {}});
   KernelSpec parsed;
   EXPECT_EQ(parse(print(spec), parsed), "") << "a malformed test program";
   std::string error;
@@ -43,7 +45,7 @@ HostKernel::HostKernel(const RowProgram& program, const std::string& target) {
   main = reinterpret_cast<Main>(dlsym(library, entries.main.c_str()));
   fold = entries.fold.empty() ? nullptr : reinterpret_cast<Fold>(dlsym(library, entries.fold.c_str()));
   EXPECT_NE(main, nullptr);
-  EXPECT_EQ(fold != nullptr, program.accumulates());
+  EXPECT_EQ(fold != nullptr, spec.accumulates());
 }
 
 HostKernel::~HostKernel() {
@@ -53,10 +55,11 @@ HostKernel::~HostKernel() {
     close(file);
 }
 
-void HostKernel::run(Arguments& arguments, int parts) const {
-  ASSERT_NE(main, nullptr);
+namespace {
+
+// Everything but `partials`; answers how many accumulators there are.
+size_t fill(Arguments& arguments, int parts, RowArguments& raw) {
   const RowProgram& program = arguments.program;
-  RowArguments raw;
   std::memset(&raw, 0x5C, sizeof raw); // what is not in use must not matter
   size_t rank = arguments.extents.size();
   raw.rows = arguments.rows();
@@ -79,12 +82,36 @@ void HostKernel::run(Arguments& arguments, int parts) const {
       raw.operand[i].stride[kMaxRowExtents - rank + k] = arguments.strides[i][k];
     accumulators += program.operands[i].isOutput && program.operands[i].kind == OperandKind::Column;
   }
-  std::vector<float> partials(accumulators * parts * program.columns, NAN);
+  return accumulators;
+}
+
+} // namespace
+
+void HostKernel::run(Arguments& arguments, int parts) const {
+  ASSERT_NE(main, nullptr);
+  RowArguments raw;
+  const size_t accumulators = fill(arguments, parts, raw);
+  std::vector<float> partials(accumulators * parts * arguments.program.columns, NAN);
   raw.partials = partials.data();
   for (int part = 0; part < parts; ++part)
     main(&raw, raw.rows * part / parts, raw.rows * (part + 1) / parts, part);
   if (fold)
     fold(&raw);
+}
+
+void HostKernel::runBeside(const std::vector<Arguments*>& arguments, int parts) const {
+  ASSERT_NE(main, nullptr);
+  std::vector<char> bytes;
+  int64_t rows = 0;
+  for (Arguments* each : arguments) {
+    RowArguments raw;
+    fill(*each, 0, raw);
+    rows += raw.rows;
+    const char* begin = reinterpret_cast<const char*>(&raw);
+    bytes.insert(bytes.end(), begin, begin + argumentBytes(each->program.operands.size()));
+  }
+  for (int part = 0; part < parts; ++part)
+    main(reinterpret_cast<const RowArguments*>(bytes.data()), rows * part / parts, rows * (part + 1) / parts, part);
 }
 
 void expectEqualsOracle(const HostKernel& kernel, Arguments& arguments, int parts, double noise) {

@@ -10,11 +10,15 @@ namespace cermet::test {
 
 class HostKernel {
 public:
-  explicit HostKernel(const RowProgram& program, const std::string& target = newestTarget());
+  explicit HostKernel(const RowProgram& program, const std::string& target = newestTarget())
+      : HostKernel(std::vector{program}, target) {}
+  explicit HostKernel(const std::vector<RowProgram>& programs, const std::string& target = newestTarget());
   ~HostKernel();
 
   // All rows, cut into `parts` ranges with a partial row each; then the fold, if there is one.
   void run(Arguments& arguments, int parts = 1) const;
+  // The same of several programs, whose rows are numbered through; none sums over rows.
+  void runBeside(const std::vector<Arguments*>& arguments, int parts = 1) const;
 
   const std::string& image() const { return bytes; }
   static std::string newestTarget();         // of this machine

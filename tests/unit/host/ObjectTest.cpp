@@ -18,7 +18,7 @@ namespace cermet::test {
 namespace {
 
 KernelSpec specOf(const RowProgram& program, const std::string& target) {
-  return {.target = target, .numerics = "traced", .program = program, .schedule = {}};
+  return {.target = target, .numerics = "traced", .programs = {{program, {}}}};
 }
 
 std::string build(const KernelSpec& spec, const std::string& dump = "") {

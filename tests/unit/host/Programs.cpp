@@ -63,6 +63,10 @@ int ProgramBuilder::reduce(Opcode opcode, int value, DType type) {
   return append({.opcode = opcode, .type = type, .space = Space::Row, .inputs = {value, -1, -1}});
 }
 
+int ProgramBuilder::pick(int value, int column, DType type) {
+  return append({.opcode = Opcode::Pick, .type = type, .space = Space::Row, .inputs = {value, column, -1}});
+}
+
 int ProgramBuilder::spread(int value, Space space) {
   return append(
       {.opcode = Opcode::Cast, .type = program.instructions[value].type, .space = space, .inputs = {value, -1, -1}});

@@ -132,6 +132,19 @@ int Generator::instruction(bool onlyExact) {
     result = p.reduce(opcode, value, anyType(ValueClass::Real));
     break;
   }
+  case Opcode::Pick: {
+    int value = anyValue(ValueClass::Real), number = -1;
+    while (spaceOf(value) != Space::Element)
+      value = anyValue(ValueClass::Real);
+    for (int candidate : values)
+      if (classOf(typeOf(candidate)) == ValueClass::Integer && p.program.instructions[candidate].stage == 0 &&
+          (spaceOf(candidate) == Space::Row || spaceOf(candidate) == Space::Uniform))
+        number = candidate;
+    if (number < 0)
+      number = values.emplace_back(p.constant(below(8) - 1, anyType(ValueClass::Integer)));
+    result = p.pick(value, number, anyType(ValueClass::Real));
+    break;
+  }
   default:
     result = numbers(opcode, ValueClass::Real);
   }

@@ -67,6 +67,7 @@ private:
       inputs[k] = at(instruction.inputs[k], row, column);
     Number want = instruction.opcode == Opcode::ColumnIndex ? roundTo(column, instruction.type)
                   : isReduction(instruction.opcode)         ? 0
+                  : instruction.opcode == Opcode::Pick      ? picked(instruction, row)
                                                             : evaluateInstruction(instruction, inputs);
     bool isRight;
     if (isReduction(instruction.opcode)) {
@@ -86,6 +87,12 @@ private:
                     << column << "\n"
                     << print(random.program);
     return isRight;
+  }
+
+  Number picked(const Instruction& instruction, int64_t row) const {
+    const Number column = at(instruction.inputs[1], row, 0);
+    const bool exists = column >= 0 && column < random.program.columns;
+    return exists ? roundTo(at(instruction.inputs[0], row, static_cast<int64_t>(column)), instruction.type) : 0;
   }
 
   Number evaluateInstruction(const Instruction& instruction, const std::array<Number, 3>& inputs) const {

@@ -59,6 +59,32 @@ TEST(Rows, NoneIsNoWorkButClearsSums) {
     EXPECT_EQ(arguments.arrays[5].get(c), 0.0);
 }
 
+// However the rows are cut, also across programs, each has what it has alone.
+TEST(Rows, AreNumberedThroughProgramsSideBySide) {
+  const std::vector<RowProgram> programs = {rmsNorm(40, DType::BF16), siluGlu(64, DType::F32),
+                                            addRmsNorm(24, DType::F16), softmaxSquares(33, DType::F32)};
+  const HostKernel together(programs);
+  std::mt19937 random = freshRandom();
+  using Extents = std::vector<std::vector<int64_t>>;
+  for (const Extents& extents : {Extents{{3, 5}, {7}, {2, 2, 3}, {9}}, {{0}, {7}, {2, 0, 3}, {9}}, {{4}, {0}, {1}, {0}},
+                                 {{0}, {0}, {0}, {0}}})
+    for (int parts : {1, 3, 50}) {
+      std::vector<Arguments> arguments;
+      std::vector<Arguments*> pointers;
+      for (size_t i = 0; i < programs.size(); ++i)
+        arguments.emplace_back(programs[i], extents[i], random);
+      std::vector<Arguments> alone = arguments;
+      for (size_t i = 0; i < programs.size(); ++i) {
+        expectEqualsOracle(HostKernel(programs[i]), alone[i]);
+        pointers.push_back(&arguments[i]);
+      }
+      together.runBeside(pointers, parts);
+      for (size_t i = 0; i < programs.size(); ++i)
+        for (size_t k = 0; k < alone[i].arrays.size(); ++k)
+          EXPECT_TRUE(arguments[i].arrays[k].hasSameNumbers(alone[i].arrays[k])) << programs[i].name << " operand " << k;
+    }
+}
+
 TEST(Rows, MoreThanOnePartialRowFoldsInOrder) {
   RowProgram program = rmsNormBackward(127, DType::F32);
   HostKernel kernel(program);

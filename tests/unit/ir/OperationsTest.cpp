@@ -307,6 +307,17 @@ TEST_F(OperationsTest, Iota) {
   EXPECT_EQ(given.data[299], 299 - 256);
 }
 
+TEST_F(OperationsTest, IotaWithAPeriod) {
+  Array given = evaluate("", "iota 1 {period = 2 : i64} : tensor<2x5xi64>", "tensor<2x5xi64>", {});
+  EXPECT_EQ(given.data, (std::vector<double>{0, 1, 0, 1, 0, 0, 1, 0, 1, 0}));
+}
+
+TEST_F(OperationsTest, Columns) {
+  Array given = evaluate("%x: tensor<2x3xf64>", "columns %x [2, 0, 0, 1] : tensor<2x3xf64> to tensor<2x4xf64>",
+                         "tensor<2x4xf64>", Array{{2, 3}, {1, 2, 3, 4, 5, 6}});
+  EXPECT_EQ(given.data, (std::vector<double>{3, 1, 1, 2, 6, 4, 4, 5}));
+}
+
 // A run with no rows at all.
 TEST_F(OperationsTest, NothingToMove) {
   const std::string type = "tensor<?x2xf64, #cermet.symbols<[\"n\"]>>";

@@ -68,6 +68,9 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   EXPECT_NULL_REFUSED(cermet_differentiate(context, "", 0, &wanted, 1, nullptr), "json");
   EXPECT_EQ(cermet_differentiate(context, "", 0, nullptr, 1, &json), CERMET_INVALID_ARGUMENT);
   EXPECT_EQ(cermet_differentiate(context, "", 0, &wanted, -1, &json), CERMET_INVALID_ARGUMENT);
+  EXPECT_NULL_REFUSED(cermet_kernel_source(nullptr, "", 0, &json), "context");
+  EXPECT_NULL_REFUSED(cermet_kernel_source(context, nullptr, 0, &json), "spec");
+  EXPECT_NULL_REFUSED(cermet_kernel_source(context, "", 0, nullptr), "source");
   EXPECT_NULL_REFUSED(cermet_prepare(nullptr, plan, 0, &executable), "context");
   EXPECT_NULL_REFUSED(cermet_prepare(context, nullptr, 0, &executable), "plan");
   EXPECT_NULL_REFUSED(cermet_prepare(context, plan, 0, nullptr), "executable");

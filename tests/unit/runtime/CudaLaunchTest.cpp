@@ -3,6 +3,7 @@
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/fake_cuda.h"
 #include <chrono>
+#include <cstring>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <thread>
@@ -145,6 +146,76 @@ TEST_F(CudaLaunch, AccumulatorsFoldTheirPartialRows) {
     EXPECT_EQ(fold.block[1], 16u);
     EXPECT_EQ(fold.arguments.partialRows, blocks);
   }
+}
+
+// The programs share one launch: the first blocks are the first's, and vectors are moved where both can.
+TEST_F(CudaLaunch, ProgramsStandSideBySide) {
+  const auto executable = prepare(context, besidePlan("$TARGET", kCubin), "auto");
+  ASSERT_TRUE(executable);
+  struct Case {
+    int64_t first, second; // rows
+    int offset, other;     // of x and u, in bytes
+    const char* entry;
+  };
+  for (const Case& one : {Case{5, 9, 0, 0, "beside_vector"},
+                          {5, 9, 0, 8, "beside_vector"},
+                          {5, 9, 8, 0, "beside_scalar"},
+                          {5, 9, 0, 4, "beside_scalar"},
+                          {0, 9, 4, 0, "beside_vector"},
+                          {5, 0, 0, 4, "beside_vector"},
+                          {0, 0, 0, 0, nullptr}}) {
+    cuda.launches.clear();
+    const TestTensor x(memory + one.offset, {one.first, 1, 8}, {16, 16, 1}), weight(memory + 4096, {8}),
+        u(memory + 1024 + one.other, {one.second, 8}), y(memory + 8192, {one.first, 1, 8}),
+        z(memory + 16384, {one.second, 8});
+    const cermet_tensor tensors[] = {x, weight, u, y, z};
+    ASSERT_TRUE(executable->launch(nullptr, tensors, 5, nullptr, 0).ok());
+    ASSERT_EQ(cuda.launches.size(), one.entry ? 1u : 0u);
+    if (!one.entry)
+      continue;
+    const FakeLaunch& launch = cuda.launches[0];
+    EXPECT_EQ(launch.kernel, one.entry) << one.offset << " " << one.other;
+    EXPECT_EQ(launch.grid[0], (one.first + 1) / 2 + (one.second + 3) / 4);
+    EXPECT_EQ(launch.arguments.rows, one.first);
+    EXPECT_EQ(launch.arguments.partialRows, (one.first + 1) / 2);
+    RowArguments second;
+    std::memcpy(static_cast<void*>(&second), launch.bytes + argumentBytes(3), argumentBytes(3));
+    EXPECT_EQ(second.rows, one.second);
+    EXPECT_EQ(second.partialRows, (one.second + 3) / 4);
+    if (one.first > 0) {
+      EXPECT_EQ(launch.arguments.operand[0].stride[3], one.first > 1 ? 16 : 0);
+      EXPECT_EQ(launch.arguments.operand[2].base, memory + 8192);
+    }
+    if (one.second > 0) {
+      EXPECT_EQ(second.extent[3], one.second);
+      EXPECT_EQ(second.operand[0].base, memory + 1024 + one.other);
+      EXPECT_EQ(second.operand[1].base, memory + 4096);
+      EXPECT_EQ(second.operand[2].base, memory + 16384);
+    }
+  }
+}
+
+// [heads, tokens] of what lies as [tokens, heads]: rows are walked as they lie, and the shared row of a token stays.
+TEST_F(CudaLaunch, RowsAreWalkedInMemoryOrder) {
+  Json plan = scalePlan("$TARGET", kCubin);
+  plan["values"][1]["dims"] = {"b", 8};
+  plan["steps"][0]["operands"][1]["kind"] = "tile";
+  for (int dim : {0, 1})
+    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dim", dim}, {"dtype", "i64"}, {"output", false}});
+  const auto executable = prepare(context, plan, "auto");
+  ASSERT_TRUE(executable);
+  const TestTensor x(memory, {4, 7, 8}, {8, 32, 1}), weight(memory + 4096, {7, 8}),
+      y(memory + 8192, {4, 7, 8}, {8, 32, 1});
+  const cermet_tensor tensors[] = {x, weight, y};
+  ASSERT_TRUE(executable->launch(nullptr, tensors, 3, nullptr, 0).ok());
+  const RowArguments& launched = cuda.launches[0].arguments;
+  EXPECT_EQ(launched.rowRank, 2);
+  EXPECT_EQ(launched.extent[2], 7);
+  EXPECT_EQ(launched.extent[3], 4);
+  const int64_t expected[][2] = {{32, 8}, {8, 0}, {32, 8}, {0, 1}, {1, 0}}; // an index goes with its extent
+  for (int operand = 0; operand < 5; ++operand)
+    for (int k = 0; k < 2; ++k)
+      EXPECT_EQ(launched.operand[operand].stride[2 + k], expected[operand][k]) << operand;
 }
 
 TEST_F(CudaLaunch, NoRowsLaunchNothing) {

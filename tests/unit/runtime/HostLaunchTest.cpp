@@ -2,6 +2,7 @@
 #include "runtime/File.h"
 #include "runtime/HostImage.h"
 #include "tests/unit/runtime/Plans.h"
+#include <array>
 #include <gtest/gtest.h>
 #include <random>
 #include <sys/wait.h>
@@ -63,6 +64,24 @@ TEST_F(HostLaunch, RowsOfAnyStrideAreWalked) {
 }
 
 // The numbers' rows collapse as any do; the table's rows are counted and its stride is part of what vectors need.
+TEST_F(HostLaunch, ProgramsShareTheRows) {
+  const auto executable = prepare(context, besidePlan(), "host");
+  ASSERT_TRUE(executable);
+  const std::vector<float> weight = randomFloats(8), x = randomFloats(6000 * 8), u = randomFloats(5000 * 8);
+  const auto data = [](const std::vector<float>& values) { return const_cast<float*>(values.data()); };
+  for (const auto [a, b, c] : {std::array<int64_t, 3>{3, 2, 5}, {0, 2, 5}, {3, 2, 0}, {0, 0, 0}, {2000, 3, 5000}}) {
+    std::vector<float> y(a * b * 8, -1e30f), z(c * 8, -1e30f);
+    ASSERT_TRUE(launch(*executable, {TestTensor(data(x), {a, b, 8}), TestTensor(data(weight), {8}),
+                                     TestTensor(data(u), {c, 8}), TestTensor(y.data(), {a, b, 8}),
+                                     TestTensor(z.data(), {c, 8})})
+                    .ok());
+    for (size_t i = 0; i < y.size(); ++i)
+      ASSERT_EQ(y[i], x[i] * weight[i % 8]) << i;
+    for (size_t i = 0; i < z.size(); ++i)
+      ASSERT_EQ(z[i], u[i] * weight[i % 8]) << i;
+  }
+}
+
 TEST_F(HostLaunch, RowsAreGathered) {
   const auto executable = prepare(context, gatherPlan(), "host");
   ASSERT_TRUE(executable);

@@ -2,6 +2,7 @@
 #include "runtime/Plan.h"
 #include "runtime/ElementType.h"
 #include "tests/unit/runtime/Plans.h"
+#include <functional>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -20,9 +21,40 @@ TEST(Plan, IsReadWhole) {
   EXPECT_EQ(plan->values[0].dims[1], (Dimension{-1, 1}));
   EXPECT_EQ(plan->values[0].dims[2], (Dimension{8, -1}));
   ASSERT_EQ(plan->steps.size(), 2u);
-  EXPECT_EQ(plan->steps[1].accumulators, 1);
+  EXPECT_EQ(plan->steps[1].programs[0].accumulators, 1);
   EXPECT_EQ(plan->steps[1].foldEntry, "sum_rows_fold");
-  EXPECT_EQ(plan->steps[1].rowRank, 2);
+  EXPECT_EQ(plan->steps[1].programs[0].rowRank, 2);
+}
+
+TEST(Plan, ProgramsSideBySideAreRead) {
+  const Result<Plan> plan = parsePlan(besidePlan().dump());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const PlanStep& step = plan->steps[0];
+  ASSERT_EQ(step.programs.size(), 2u);
+  EXPECT_EQ(step.threads, 64);
+  EXPECT_EQ(step.programs[0].rowRank, 2);
+  EXPECT_EQ(step.programs[1].rowRank, 1);
+  EXPECT_EQ(step.programs[1].rowsPerBlock, 4);
+  EXPECT_EQ(step.programs[1].operands[2].value, 4);
+  EXPECT_EQ(step.programs[1].leading, 1) << "of x and y, the column between them walks no rows";
+}
+
+TEST(Plan, WhatIsWrongWithProgramsSideBySideIsNamed) {
+  const auto refused = [](const std::function<void(Json&)>& change) {
+    Json text = besidePlan();
+    change(text["steps"][0]["programs"]);
+    return parsePlan(text.dump()).status().message();
+  };
+  const auto expect = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  expect(refused([](Json& programs) { programs.erase(1); }), "kernel 'beside' has 1 programs, expected 2 to 4");
+  expect(refused([](Json& programs) { programs = Json::array({programs[0], programs[0], programs[0], programs[0],
+                                                              programs[0]}); }),
+         "kernel 'beside' has 5 programs, expected 2 to 4");
+  expect(refused([](Json& programs) { programs[1]["blocks_per_sm"] = 2; }),
+         "kernel 'beside' has several programs, of which one is persistent or sums over rows");
+  expect(refused([](Json& programs) { programs[1].erase("operands"); }), "'operands' not found");
 }
 
 TEST(Plan, ASharedOperandRepeats) {
@@ -31,8 +63,8 @@ TEST(Plan, ASharedOperandRepeats) {
   text["steps"][0]["operands"][1]["kind"] = "tile";
   const Result<Plan> plan = parsePlan(text.dump());
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_EQ(plan->steps[0].operands[1].axis[0], -1);
-  EXPECT_EQ(plan->steps[0].operands[1].axis[1], 0);
+  EXPECT_EQ(plan->steps[0].programs[0].operands[1].axis[0], -1);
+  EXPECT_EQ(plan->steps[0].programs[0].operands[1].axis[1], 0);
 }
 
 struct Refusal {
@@ -110,7 +142,7 @@ TEST(Plan, ViewsIndicesAndStridesAreRead) {
   EXPECT_TRUE(plan->views[1].repeats);
   EXPECT_EQ(plan->views[2].permutation[0], 1);
   EXPECT_FALSE(plan->views[2].repeats);
-  const std::vector<PlanOperand>& operands = plan->steps[0].operands;
+  const std::vector<PlanOperand>& operands = plan->steps[0].programs[0].operands;
   EXPECT_EQ(operands[0].stepDim, -1);
   EXPECT_EQ(operands[1].stepDim, 0);
   EXPECT_EQ(operands[3].kind, PlanOperandKind::Index);
@@ -172,13 +204,13 @@ TEST(Plan, GatheredRowsAreRead) {
   for (const char* index : {"i64", "i32", "i16", "i8", "u8"}) {
     const Result<Plan> plan = parsePlan(gatherPlan(index).dump());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
-    const PlanStep& step = plan->steps[0];
-    EXPECT_EQ(step.operands[0].kind, PlanOperandKind::Gathered);
-    EXPECT_EQ(step.operands[0].rowsFrom, 1);
-    EXPECT_FALSE(step.operands[0].walksRows());
-    EXPECT_TRUE(step.operands[0].movesVectors());
-    EXPECT_EQ(step.operands[1].rowsFrom, -1);
-    EXPECT_EQ(step.rowRank, 2);
+    const PlanProgram& program = plan->steps[0].programs[0];
+    EXPECT_EQ(program.operands[0].kind, PlanOperandKind::Gathered);
+    EXPECT_EQ(program.operands[0].rowsFrom, 1);
+    EXPECT_FALSE(program.operands[0].walksRows());
+    EXPECT_TRUE(program.operands[0].movesVectors());
+    EXPECT_EQ(program.operands[1].rowsFrom, -1);
+    EXPECT_EQ(program.rowRank, 2);
   }
 }
 
@@ -283,11 +315,11 @@ TEST(Plan, RowsOfAllOperandsBroadcast) {
       continue;
     }
     ASSERT_TRUE(plan.ok()) << one.x << one.other << plan.status().message();
-    const PlanStep& step = plan->steps[0];
-    ASSERT_EQ(step.rowRank, static_cast<int>(one.space.size()));
-    for (int dim = 0; dim < step.rowRank; ++dim) {
-      EXPECT_EQ(step.rowSpace[dim].size, one.space[dim]) << one.x << one.other;
-      EXPECT_EQ(step.operands[1].axis[dim], one.otherAxis[dim]) << one.x << one.other;
+    const PlanProgram& program = plan->steps[0].programs[0];
+    ASSERT_EQ(program.rowRank, static_cast<int>(one.space.size()));
+    for (int dim = 0; dim < program.rowRank; ++dim) {
+      EXPECT_EQ(program.rowSpace[dim].size, one.space[dim]) << one.x << one.other;
+      EXPECT_EQ(program.operands[1].axis[dim], one.otherAxis[dim]) << one.x << one.other;
     }
   }
 }

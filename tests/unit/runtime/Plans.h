@@ -77,6 +77,32 @@ inline Json sumPlan(const std::string& target = "$TARGET", const std::string& sp
   return plan;
 }
 
+// y[a, b, 8] = x[a, b, 8] * weight[8] and z[c, 8] = u[c, 8] * weight[8], side by side in one kernel
+inline Json besidePlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
+  Json plan = scalePlan(target, spec);
+  plan["name"] = "beside";
+  const Json u{{"name", "u"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"c", 8}}};
+  const Json z{{"name", "z"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"c", 8}}};
+  plan["values"] = {plan["values"][0], plan["values"][1], u, plan["values"][2], z};
+  Json& step = plan["steps"][0];
+  Json first = Json::object();
+  for (const char* field :
+       {"skeleton", "columns", "rows_per_block", "vector", "blocks_per_sm", "accumulators", "operands"}) {
+    first[field] = step[field];
+    step.erase(field);
+  }
+  first["operands"][2]["value"] = 3;
+  Json second = first;
+  second["operands"][0]["value"] = 2;
+  second["operands"][2]["value"] = 4;
+  second["rows_per_block"] = 4;
+  second["vector"] = 2;
+  step["name"] = "beside";
+  step["entries"] = {{"vector", "beside_vector"}, {"scalar", "beside_scalar"}, {"fold", ""}};
+  step["programs"] = {first, second};
+  return plan;
+}
+
 // A tensor with its own sizes and strides; dense unless strides are given.
 struct TestTensor {
   TestTensor(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides = {}, int32_t dtype = CERMET_F32)

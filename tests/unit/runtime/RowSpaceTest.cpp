@@ -1,5 +1,6 @@
 // Merging of row extents, against a walk of every row.
 #include "runtime/RowSpace.h"
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <random>
 #include <vector>
@@ -48,6 +49,51 @@ TEST(RowSpace, MergingMovesNoRow) {
   }
   EXPECT_GT(merged, 1000);
   EXPECT_GT(kept, 1000);
+}
+
+// The same rows of every operand together, in the order in which the leading one has them in memory.
+TEST(RowSpace, SortingOnlyReordersRows) {
+  std::mt19937 random(8);
+  int changed = 0;
+  for (int trial = 0; trial < 20000; ++trial) {
+    const int rank = static_cast<int>(random() % 6), operands = static_cast<int>(random() % 4) + 1;
+    const int leading = static_cast<int>(random() % operands);
+    int64_t extent[kMaxRank], before[kMaxRank];
+    RowStrides stride[4], strideBefore[4];
+    for (int dim = 0; dim < rank; ++dim) {
+      before[dim] = extent[dim] = static_cast<int64_t>(random() % 4) + 1;
+      for (int operand = 0; operand < operands; ++operand)
+        strideBefore[operand][dim] = stride[operand][dim] = static_cast<int64_t>(random() % 5) * 8;
+    }
+    const auto rowsOf = [&](const int64_t* extents, RowStrides* strides) {
+      std::vector<std::vector<int64_t>> rows;
+      for (int operand = 0; operand < operands; ++operand) {
+        const std::vector<int64_t> all = offsets(rank, extents, strides[operand]);
+        rows.resize(all.size());
+        for (size_t row = 0; row < all.size(); ++row)
+          rows[row].push_back(all[row]);
+      }
+      std::sort(rows.begin(), rows.end());
+      return rows;
+    };
+    sortRows(rank, extent, operands, stride, leading);
+    for (int dim = 1; dim < rank; ++dim)
+      ASSERT_GE(stride[leading][dim - 1], stride[leading][dim]);
+    ASSERT_EQ(rowsOf(extent, stride), rowsOf(before, strideBefore)) << trial;
+    changed += !std::equal(extent, extent + rank, before);
+  }
+  EXPECT_GT(changed, 1000);
+}
+
+TEST(RowSpace, ATransposedOutputMerges) {
+  int64_t extent[kMaxRank] = {2, 4, 16}; // batch, heads, tokens of what lies as batch, tokens, heads
+  RowStrides stride[3] = {{16 * 4 * 64, 64, 4 * 64}, {16 * 4 * 64, 64, 4 * 64}, {16 * 64, 0, 64}};
+  sortRows(3, extent, 3, stride, 1);
+  EXPECT_EQ(extent[1], 16);
+  EXPECT_EQ(extent[2], 4);
+  EXPECT_EQ(stride[2][2], 0) << "a token's row is shared by the heads beside each other";
+  EXPECT_EQ(collapseRows(3, extent, 3, stride), 2);
+  EXPECT_EQ(extent[0], 2 * 16);
 }
 
 TEST(RowSpace, DenseRowsBecomeOne) {

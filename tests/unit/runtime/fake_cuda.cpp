@@ -135,8 +135,10 @@ int cuLaunchKernel(void* function, unsigned gridX, unsigned gridY, unsigned grid
                     shared,
                     stream,
                     currentContext,
+                    {},
                     {}};
   std::memcpy(static_cast<void*>(&launch.arguments), parameters[0], sizeof(launch.arguments));
+  std::memcpy(launch.bytes, parameters[0], sizeof(launch.bytes));
   state.launches.push_back(std::move(launch));
   return 0;
 }

@@ -13,6 +13,8 @@ struct FakeLaunch {
   void* stream;
   void* context; // that was current
   cermet::RowArguments arguments;
+  // All that may be given; a kernel of several programs has the next one's argument behind the last operand of one.
+  char bytes[cermet::kMaxPrograms * sizeof(cermet::RowArguments)];
 };
 
 struct FakeMemset {

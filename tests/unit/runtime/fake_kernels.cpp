@@ -33,6 +33,18 @@ EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t e
   scale_vector(arguments, begin, end, part);
 }
 
+// Both by the same weight; the second's rows follow the first's, as its argument does.
+EXPORT void beside_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+  const auto* second = reinterpret_cast<const RowArguments*>(reinterpret_cast<const char*>(arguments) +
+                                                             cermet::argumentBytes(3));
+  const int64_t rows = arguments->rows;
+  scale_vector(arguments, begin < rows ? begin : rows, end < rows ? end : rows, part);
+  scale_vector(second, begin > rows ? begin - rows : 0, end > rows ? end - rows : 0, part);
+}
+EXPORT void beside_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+  beside_vector(arguments, begin, end, part);
+}
+
 // y = the rows of x by their numbers, -1 where there is none; negated in the scalar entry, which so shows
 EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t) {
   const cermet::RowOperand& source = arguments->operand[0];

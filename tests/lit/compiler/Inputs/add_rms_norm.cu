@@ -31,35 +31,39 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> x_0[N];
     Vector<bf16, V> residual_1[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_2[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_3;
-    Vector<bf16, V> result1_4;
+    float result0_3[V];
+    float result1_4[V];
+  };
+  struct Element {
+    float x_0;
+    float residual_1;
+    float weight_2;
   };
   struct Row {
     float v5;
     float v7;
     float v9;
     float v10;
-  };
-  struct Element {
-    float x_0;
-    float residual_1;
-    float weight_2;
   };
   struct Offsets {
     i64 x_0;
@@ -87,9 +91,9 @@ struct Program {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.x_0 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[1].base + (offsets.residual_1 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.residual_1[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.residual_1[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -100,25 +104,32 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.residual_1[tileSlot].at[i]), to_float(columns.weight_2[columnSlot].at[i])};
+    return {float_at(tiles.x_0[tileSlot], i), float_at(tiles.residual_1[tileSlot], i), float_at(columns.weight_2[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.residual_1;
       const float v3 = round_to<bf16>(v0 + v1);
       const float v4 = v3 * v3;
-      sums[0] += v4;
+      added[0] += v4;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -137,15 +148,15 @@ struct Program {
     const float v3 = round_to<bf16>(v0 + v1);
     const float v11 = v3 * row.v10;
     const float v12 = round_to<bf16>(v11);
-    const float v13 = round_to<bf16>(v2 * v12);
-    stores.result0_3.at[i] = from_float<bf16>(v13);
-    stores.result1_4.at[i] = from_float<bf16>(v3);
+    const float v13 = v2 * v12;
+    stores.result0_3[i] = v13;
+    stores.result1_4[i] = v3;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, stores.result0_3);
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, stores.result1_4);
+    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, vector_from_floats<bf16>(stores.result0_3));
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, vector_from_floats<bf16>(stores.result1_4));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -189,35 +200,39 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<6> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> x_0[N];
     Vector<bf16, V> residual_1[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_2[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_3;
-    Vector<bf16, V> result1_4;
+    float result0_3[V];
+    float result1_4[V];
+  };
+  struct Element {
+    float x_0;
+    float residual_1;
+    float weight_2;
   };
   struct Row {
     float v5;
     float v7;
     float v9;
     float v10;
-  };
-  struct Element {
-    float x_0;
-    float residual_1;
-    float weight_2;
   };
   struct Offsets {
     i64 x_0;
@@ -246,9 +261,9 @@ struct Program {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.x_0 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[1].base + (offsets.residual_1 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.residual_1[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.residual_1[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -259,25 +274,32 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.residual_1[tileSlot].at[i]), to_float(columns.weight_2[columnSlot].at[i])};
+    return {float_at(tiles.x_0[tileSlot], i), float_at(tiles.residual_1[tileSlot], i), float_at(columns.weight_2[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.residual_1;
       const float v3 = round_to<bf16>(v0 + v1);
       const float v4 = v3 * v3;
-      sums[0] += v4;
+      added[0] += v4;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -296,15 +318,15 @@ struct Program {
     const float v3 = round_to<bf16>(v0 + v1);
     const float v11 = v3 * row.v10;
     const float v12 = round_to<bf16>(v11);
-    const float v13 = round_to<bf16>(v2 * v12);
-    stores.result0_3.at[i] = from_float<bf16>(v13);
-    stores.result1_4.at[i] = from_float<bf16>(v3);
+    const float v13 = v2 * v12;
+    stores.result0_3[i] = v13;
+    stores.result1_4[i] = v3;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, stores.result0_3);
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, stores.result1_4);
+    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, vector_from_floats<bf16>(stores.result0_3));
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, vector_from_floats<bf16>(stores.result1_4));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
     {
@@ -362,24 +384,34 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 512, kThreadsPerRow = 512, kStages = 2;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<7> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> output1_1[N];
     Vector<bf16, V> grad_0_3[N];
     Vector<bf16, V> grad_1_4[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_0[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_5;
+    float result0_5[V];
+  };
+  struct Element {
+    float output1_1;
+    float grad_0_3;
+    float grad_1_4;
+    float weight_0;
   };
   struct Row {
     float v2;
@@ -390,12 +422,6 @@ struct Program {
     float v17;
     float v18;
     float v20;
-  };
-  struct Element {
-    float output1_1;
-    float grad_0_3;
-    float grad_1_4;
-    float weight_0;
   };
   struct Offsets {
     i64 output1_1;
@@ -426,10 +452,10 @@ struct Program {
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[3].base + (offsets.grad_0_3 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[4].base + (offsets.grad_1_4 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.output1_1[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_3[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_1_4[0]), shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.output1_1[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_3[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_1_4[slot]), shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -441,7 +467,7 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.output1_1[tileSlot].at[i]), to_float(tiles.grad_0_3[tileSlot].at[i]), to_float(tiles.grad_1_4[tileSlot].at[i]), to_float(columns.weight_0[columnSlot].at[i])};
+    return {float_at(tiles.output1_1[tileSlot], i), float_at(tiles.grad_0_3[tileSlot], i), float_at(tiles.grad_1_4[tileSlot], i), float_at(columns.weight_0[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
     row.v2 = to_float(load_vector<float, 1>(arguments.operand[2].base, offsets.saved0_2).at[0]);
@@ -449,22 +475,29 @@ struct Program {
     row.v14 = row.v2 * row.v13;
     row.v16 = -0x1p-1f * row.v14;
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.weight_0;
       const float v1 = element.output1_1;
       const float v3 = element.grad_0_3;
       const float v9 = v3 * v0;
       const float v11 = v9 * v1;
-      sums[0] += v11;
+      added[0] += v11;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -489,14 +522,14 @@ struct Program {
     const float v21 = row.v20 * v1;
     const float v22 = v10 + v21;
     const float v23 = v4 + v22;
-    const float v24 = round_to<bf16>(v23);
-    stores.result0_5.at[i] = from_float<bf16>(v24);
+    const float v24 = v23;
+    stores.result0_5[i] = v24;
     accumulators[0][slot] += v8;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[5].base, offsets.result0_5 + column, stores.result0_5);
+    store_vector<bf16, V>(arguments.operand[5].base, offsets.result0_5 + column, vector_from_floats<bf16>(stores.result0_5));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }

@@ -18,24 +18,27 @@ struct Program {
   static constexpr int kColumns = 14336;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> gate_0[N];
     Vector<bf16, V> up_1[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_2;
-  };
-  struct Row {
+    float result0_2[V];
   };
   struct Element {
     float gate_0;
     float up_1;
+  };
+  struct Row {
   };
   struct Offsets {
     i64 gate_0;
@@ -61,9 +64,9 @@ struct Program {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.gate_0 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[1].base + (offsets.up_1 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -74,7 +77,7 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i])};
+    return {float_at(tiles.gate_0[tileSlot], i), float_at(tiles.up_1[tileSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -84,13 +87,13 @@ struct Program {
     const float v0 = element.gate_0;
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
-    const float v3 = round_to<bf16>(v2 * v1);
-    stores.result0_2.at[i] = from_float<bf16>(v3);
+    const float v3 = v2 * v1;
+    stores.result0_2[i] = v3;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -119,24 +122,27 @@ struct Program {
   static constexpr int kColumns = 14336;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> gate_0[N];
     Vector<bf16, V> up_1[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_2;
-  };
-  struct Row {
+    float result0_2[V];
   };
   struct Element {
     float gate_0;
     float up_1;
+  };
+  struct Row {
   };
   struct Offsets {
     i64 gate_0;
@@ -162,9 +168,9 @@ struct Program {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.gate_0 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[1].base + (offsets.up_1 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -175,7 +181,7 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i])};
+    return {float_at(tiles.gate_0[tileSlot], i), float_at(tiles.up_1[tileSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -185,13 +191,13 @@ struct Program {
     const float v0 = element.gate_0;
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
-    const float v3 = round_to<bf16>(v2 * v1);
-    stores.result0_2.at[i] = from_float<bf16>(v3);
+    const float v3 = v2 * v1;
+    stores.result0_2[i] = v3;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -234,27 +240,30 @@ struct Program {
   static constexpr int kColumns = 14336;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? false : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> gate_0[N];
     Vector<bf16, V> up_1[N];
     Vector<bf16, V> grad_0_2[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_3;
-    Vector<bf16, V> result1_4;
-  };
-  struct Row {
+    float result0_3[V];
+    float result1_4[V];
   };
   struct Element {
     float gate_0;
     float up_1;
     float grad_0_2;
+  };
+  struct Row {
   };
   struct Offsets {
     i64 gate_0;
@@ -284,10 +293,10 @@ struct Program {
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[1].base + (offsets.up_1 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[2].base + (offsets.grad_0_2 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_2[0]), shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.gate_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.up_1[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_2[slot]), shared + (0 + V * 2 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -299,7 +308,7 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.gate_0[tileSlot].at[i]), to_float(tiles.up_1[tileSlot].at[i]), to_float(tiles.grad_0_2[tileSlot].at[i])};
+    return {float_at(tiles.gate_0[tileSlot], i), float_at(tiles.up_1[tileSlot], i), float_at(tiles.grad_0_2[tileSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -318,16 +327,16 @@ struct Program {
     const float v10 = 0x1p+0f + v9;
     const float v11 = v6 * v10;
     const float v12 = v4 * v11;
-    const float v13 = round_to<bf16>(v12);
-    const float v14 = round_to<bf16>(v5);
-    stores.result0_3.at[i] = from_float<bf16>(v13);
-    stores.result1_4.at[i] = from_float<bf16>(v14);
+    const float v13 = v12;
+    const float v14 = v5;
+    stores.result0_3[i] = v13;
+    stores.result1_4[i] = v14;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, stores.result0_3);
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, stores.result1_4);
+    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, vector_from_floats<bf16>(stores.result0_3));
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, vector_from_floats<bf16>(stores.result1_4));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }

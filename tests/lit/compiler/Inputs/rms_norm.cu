@@ -26,32 +26,36 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> x_0[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_1[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_2;
+    float result0_2[V];
+  };
+  struct Element {
+    float x_0;
+    float weight_1;
   };
   struct Row {
     float v3;
     float v5;
     float v7;
     float v8;
-  };
-  struct Element {
-    float x_0;
-    float weight_1;
   };
   struct Offsets {
     i64 x_0;
@@ -75,8 +79,8 @@ struct Program {
   static DEVICE void copy_tiles(char* shared, const Arguments& arguments, const Offsets& offsets, int column) {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.x_0 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -86,23 +90,30 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.x_0[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
+    return {float_at(tiles.x_0[tileSlot], i), float_at(columns.weight_1[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v2 = v0 * v0;
-      sums[0] += v2;
+      added[0] += v2;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -119,13 +130,13 @@ struct Program {
     const float v1 = element.weight_1;
     const float v9 = v0 * row.v8;
     const float v10 = round_to<bf16>(v9);
-    const float v11 = round_to<bf16>(v1 * v10);
-    stores.result0_2.at[i] = from_float<bf16>(v11);
+    const float v11 = v1 * v10;
+    stores.result0_2[i] = v11;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -164,32 +175,36 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 128, kThreadsPerRow = 128, kStages = 0;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<4> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> x_0[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_1[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_2;
+    float result0_2[V];
+  };
+  struct Element {
+    float x_0;
+    float weight_1;
   };
   struct Row {
     float v3;
     float v5;
     float v7;
     float v8;
-  };
-  struct Element {
-    float x_0;
-    float weight_1;
   };
   struct Offsets {
     i64 x_0;
@@ -214,8 +229,8 @@ struct Program {
   static DEVICE void copy_tiles(char* shared, const Arguments& arguments, const Offsets& offsets, int column) {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.x_0 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -225,23 +240,30 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.x_0[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
+    return {float_at(tiles.x_0[tileSlot], i), float_at(columns.weight_1[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v2 = v0 * v0;
-      sums[0] += v2;
+      added[0] += v2;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -258,13 +280,13 @@ struct Program {
     const float v1 = element.weight_1;
     const float v9 = v0 * row.v8;
     const float v10 = round_to<bf16>(v9);
-    const float v11 = round_to<bf16>(v1 * v10);
-    stores.result0_2.at[i] = from_float<bf16>(v11);
+    const float v11 = v1 * v10;
+    stores.result0_2[i] = v11;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
     {
@@ -319,23 +341,32 @@ struct Program {
   static constexpr int kColumns = 4096;
   static constexpr int kThreads = 256, kThreadsPerRow = 256, kStages = 2;
   template <int V> static constexpr bool kCached = V == 8 ? true : false;
+  template <int V> static constexpr int kHeld = V == 8 ? 0 : 0;
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
-  static constexpr bool kCompensated = false;
+  static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
+    static constexpr bool kRuns = false;
   };
   typedef RowArguments<6> Arguments;
   template <int V, int N> struct Tiles {
+    static constexpr int kVector = V;
     Vector<bf16, V> x_0[N];
     Vector<bf16, V> grad_0_3[N];
   };
   template <int V, int N> struct Columns {
+    static constexpr int kVector = V;
     Vector<bf16, V> weight_1[N];
   };
   template <int V> struct Stores {
-    Vector<bf16, V> result0_4;
+    float result0_4[V];
+  };
+  struct Element {
+    float x_0;
+    float grad_0_3;
+    float weight_1;
   };
   struct Row {
     float v2;
@@ -346,11 +377,6 @@ struct Program {
     float v16;
     float v17;
     float v19;
-  };
-  struct Element {
-    float x_0;
-    float grad_0_3;
-    float weight_1;
   };
   struct Offsets {
     i64 x_0;
@@ -378,9 +404,9 @@ struct Program {
     copy_async<V * 2>(shared + (0) * kThreads + thread_index() * (V * 2), arguments.operand[0].base + (offsets.x_0 + column) * 2);
     copy_async<V * 2>(shared + (0 + V * 2) * kThreads + thread_index() * (V * 2), arguments.operand[3].base + (offsets.grad_0_3 + column) * 2);
   }
-  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, const char* shared) {
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[0]), shared + (0) * kThreads + thread_index() * (V * 2));
-    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_3[0]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
+  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.x_0[slot]), shared + (0) * kThreads + thread_index() * (V * 2));
+    move_vector<bf16, V>(reinterpret_cast<char*>(&tiles.grad_0_3[slot]), shared + (0 + V * 2) * kThreads + thread_index() * (V * 2));
   }
   template <int V, int N> static DEVICE void keep_tiles(Tiles<V, N>& tiles) {
 #pragma unroll
@@ -391,7 +417,7 @@ struct Program {
   }
   template <class Tiles, class Columns>
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
-    return {to_float(tiles.x_0[tileSlot].at[i]), to_float(tiles.grad_0_3[tileSlot].at[i]), to_float(columns.weight_1[columnSlot].at[i])};
+    return {float_at(tiles.x_0[tileSlot], i), float_at(tiles.grad_0_3[tileSlot], i), float_at(columns.weight_1[columnSlot], i)};
   }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
     row.v2 = to_float(load_vector<float, 1>(arguments.operand[2].base, offsets.saved0_2).at[0]);
@@ -399,22 +425,29 @@ struct Program {
     row.v13 = row.v2 * row.v12;
     row.v15 = -0x1p-1f * row.v13;
   }
-  template <int S, int Count> static DEVICE void begin(float (&sums)[Count]) {
+  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
   }
   template <int S, int Count, class Kept>
   static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],
-                            Kept& kept, int keptSlot) {
+                            float (&added)[Count], Kept& kept, int keptSlot) {
     if constexpr (S == 0) {
       const float v0 = element.x_0;
       const float v1 = element.weight_1;
       const float v3 = element.grad_0_3;
       const float v8 = v3 * v1;
       const float v10 = v8 * v0;
-      sums[0] += v10;
+      added[0] += v10;
     }
   }
-  template <int S> static DEVICE float combine(int n, float a, float b) {
-    return a + b;
+  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+    if constexpr (S == 0) {
+      sums[0] += added[0];
+    }
+  }
+  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {
+    if constexpr (S == 0) {
+      a[0] += b[0];
+    }
   }
   template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {
     if constexpr (S == 0) {
@@ -437,14 +470,14 @@ struct Program {
     const float v9 = v8 * row.v2;
     const float v20 = row.v19 * v0;
     const float v21 = v9 + v20;
-    const float v22 = round_to<bf16>(v21);
-    stores.result0_4.at[i] = from_float<bf16>(v22);
+    const float v22 = v21;
+    stores.result0_4[i] = v22;
     accumulators[0][slot] += v7;
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result0_4 + column, stores.result0_4);
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result0_4 + column, vector_from_floats<bf16>(stores.result0_4));
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }

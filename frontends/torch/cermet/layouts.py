@@ -1,0 +1,165 @@
+"""Memory orders of what kernels write: which permutation of its dimensions a tensor is dense in.
+
+An order lists the dimensions from outermost to innermost in memory; None stands for row-major. Kernels need the last
+dimension innermost. Sizes and strides may be symbolic: they are compared as written and guard nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Order = tuple[int, ...] | None
+
+
+def written(size: Any) -> str:
+    """A size or stride as text, the same for the same number or symbolic expression."""
+    return str(size) if isinstance(size, int) else str(size.node.expr)
+
+
+def _numbers(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
+
+
+def _dense(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The permutation, the last dimension innermost, that the tensor is dense in, or None. A dimension of size 1 goes
+    where its stride says, or where it stands."""
+    sizes, strides = [written(size) for size in value.shape], [written(stride) for stride in value.stride()]
+    rest = list(range(value.dim()))
+    inner: list[int] = []
+    expected: Any = 1
+    while rest:
+        fitting = [axis for axis in rest if strides[axis] == written(expected)]
+        ones = [axis for axis in fitting if sizes[axis] == "1"]
+        if not inner:
+            if rest[-1] not in fitting and sizes[-1] != "1":
+                return None
+            axis = rest[-1]
+        elif fitting:
+            axis = (ones or fitting)[-1]
+        elif all(sizes[axis] == "1" for axis in rest):
+            axis = rest[-1]
+        else:
+            return None
+        inner.append(axis)
+        rest.remove(axis)
+        expected = expected * value.shape[axis]
+    return tuple(reversed(inner))
+
+
+def _row_major(order: tuple[int, ...], value: torch.Tensor) -> bool:
+    """Whether an order moves nothing but dimensions of size 1."""
+    moved = [axis for axis in order if written(value.shape[axis]) != "1"]
+    return moved == sorted(moved)
+
+
+def order_of(value: torch.Tensor) -> Order:
+    """The order that gives a tensor's own strides; None also where there is no such order."""
+    if value.dim() < 3 or (_numbers(value) and value.is_contiguous()):
+        return None  # two dimensions of which the last is innermost are row-major
+    order = _dense(value)
+    return None if order is None or _row_major(order, value) else order
+
+
+def order_like(value: torch.Tensor) -> Order:
+    """The order of the strides' sizes, for a tensor made to be read beside `value`; None where elements repeat or the
+    last dimension is not innermost."""
+    if value.dim() < 3 or (_numbers(value) and value.is_contiguous()):
+        return None
+    order = _dense(value)
+    if order is None:
+        strides = [_hint(stride) for stride in value.stride()]
+        several = [axis for axis in range(value.dim()) if written(value.shape[axis]) != "1"]
+        if any(not strides[axis] for axis in several) or any(stride is None for stride in strides):
+            return None
+        order = tuple(sorted(range(value.dim()), key=lambda axis: -strides[axis]))  # stable: equal ones stay
+        if order[-1] != value.dim() - 1:
+            return None
+    return None if _row_major(order, value) else order
+
+
+def _hint(stride: Any) -> int | None:
+    """A stride's number where it was traced."""
+    if isinstance(stride, int):
+        return stride
+    return int(stride.node.hint) if stride.node.has_hint() else None
+
+
+def strides(sizes: Sequence[Any], order: Order) -> list[Any]:
+    """The strides of a dense tensor."""
+    made: list[Any] = [1] * len(sizes)
+    expected: Any = 1
+    for axis in reversed(order or range(len(sizes))):
+        made[axis] = expected
+        size = sizes[axis]
+        expected = expected * (max(size, 1) if isinstance(size, int) else size)
+    return made
+
+
+def suffix(orders: Sequence[Order]) -> str:
+    """What tells a graph text with these output orders from the text alone; "" where all are row-major."""
+    named = [f"{index}:{','.join(map(str, order))}" for index, order in enumerate(orders) if order is not None]
+    return "".join(f"\norder {name}" for name in named)
+
+
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # sizes for symbols: no two products of them are equal
+
+
+def writable(plan: dict[str, Any], orders: Sequence[Order]) -> list[bool]:
+    """For each output of a plan (docs/plan-format.md), whether a launch can write it in its order: the plan's views of
+    it must have strides, which a reshape across permuted dimensions has not."""
+    sizes: dict[str, int] = {}
+    primes = itertools.cycle(_PRIMES)
+    for dim in (dim for value in plan["values"] for dim in value["dims"] if isinstance(dim, str)):
+        if dim not in sizes:
+            sizes[dim] = next(primes)
+    outputs = [index for index, value in enumerate(plan["values"]) if value["kind"] == "output"]
+    known: dict[int, tuple[int, list[int], list[int]]] = {}  # value -> its output, sizes, strides
+    answer = [True] * len(outputs)
+    for place, index in enumerate(outputs):
+        if orders[place] is not None:
+            shape = [sizes.get(dim, dim) for dim in plan["values"][index]["dims"]]
+            known[index] = place, shape, strides(shape, orders[place])
+    for index, value in enumerate(plan["values"]):
+        if value["kind"] != "view" or value["of"] not in known or value["view"] == "broadcast":
+            continue  # nothing is written through a broadcast
+        place, base, steps = known[value["of"]]
+        shape = [sizes.get(dim, dim) for dim in value["dims"]]
+        seen: list[int] | None = steps
+        if value["view"] == "transpose":
+            seen = [steps[axis] for axis in value["permutation"]]
+        elif value["view"] == "reshape":
+            seen = _reshaped(base, steps, shape)
+        if seen is None:
+            answer[place] = False
+        else:
+            known[index] = place, shape, seen
+    return answer
+
+
+def _reshaped(sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> list[int] | None:
+    """The strides of the same elements in another shape; None where only a copy has it."""
+    if math.prod(sizes) != math.prod(shape):  # a symbol that stands for several others
+        return None
+    runs: list[tuple[int, int]] = []  # neighbouring dimensions that memory holds as one: their size and last stride
+    for size, step in zip(sizes, steps):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * step:
+            runs[-1] = (runs[-1][0] * size, step)
+        else:
+            runs.append((size, step))
+    made = []
+    left, step = 1, 1
+    for size in reversed(shape):
+        if left == 1 and size != 1:
+            left, step = runs.pop()
+        if left % size:
+            return None
+        made.append(step)
+        left, step = left // size, step * size
+    return made[::-1]

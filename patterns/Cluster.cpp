@@ -1,0 +1,245 @@
+#include "patterns/Cluster.h"
+#include "ir/Ops.h"
+#include "ir/Text.h"
+#include "mlir/IR/IRMapping.h"
+#include "patterns/Dataflow.h"
+#include "patterns/Names.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+
+namespace cermet {
+namespace {
+
+StringAttr nodeOf(Operation* op) {
+  return StringAttr::get(op->getContext(), ir::nodeName(op->getLoc()));
+}
+
+// It computes nothing: others may have it again.
+bool isEntry(Operation* op) {
+  return isa<ir::ConstantOp, ir::BroadcastOp, ir::ReshapeOp, ir::SliceOp, ir::TransposeOp, ir::CastOp, ir::IotaOp>(op);
+}
+
+llvm::SmallVector<Operation*> inBlockOrder(llvm::SetVector<Operation*>& ops) {
+  llvm::SmallVector<Operation*> order(ops.begin(), ops.end());
+  llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+  return order;
+}
+
+} // namespace
+
+NodeValues::NodeValues(func::FuncOp function) {
+  for (Operation& op : function.getBody().front())
+    last[nodeOf(&op)] = &op;
+}
+
+bool NodeValues::isNodes(Value value) const {
+  Operation* op = value.getDefiningOp();
+  if (!op)
+    return true;
+  StringAttr node = nodeOf(op);
+  return node.empty() || op->getNumResults() > 1 || last.lookup(node) == op;
+}
+
+std::string complete(Cluster& cluster, const NodeValues& nodes) {
+  for (size_t i = 0; i < cluster.ops.size(); ++i)
+    for (Value operand : cluster.ops[i]->getOperands())
+      if (Operation* op = operand.getDefiningOp(); op && (isa<ir::ConstantOp>(op) || !nodes.isNodes(operand)))
+        cluster.ops.insert(op);
+  llvm::SmallVector<Operation*> order = inBlockOrder(cluster.ops);
+  cluster.ops.clear();
+  cluster.ops.insert(order.begin(), order.end());
+
+  llvm::SmallSetVector<Value, 8> operands;
+  llvm::SmallPtrSet<Operation*, 16> entries; // of operands alone
+  cluster.results.clear();
+  for (Operation* op : order) {
+    bool fromOperands = true;
+    for (Value operand : op->getOperands()) {
+      Operation* source = operand.getDefiningOp();
+      if (!source || !cluster.ops.contains(source))
+        operands.insert(operand);
+      else
+        fromOperands &= entries.contains(source);
+    }
+    if (fromOperands && isEntry(op)) {
+      entries.insert(op);
+      continue;
+    }
+    for (Value value : op->getResults()) {
+      bool isRead = false;
+      for (Operation* user : value.getUsers()) {
+        if (writes(user, value))
+          return writtenText(value, user);
+        isRead |= !cluster.ops.contains(user);
+      }
+      if (isRead && !nodes.isNodes(value))
+        return fmt::format("`{}` is read outside, and is a step of its node only", nameOf(value));
+      if (isRead)
+        cluster.results.push_back(value);
+    }
+  }
+  cluster.operands.assign(operands.begin(), operands.end());
+  for (Value operand : cluster.operands)
+    if (!isa<RankedTensorType>(operand.getType()))
+      return fmt::format("operand `{}` is no tensor of a type that kernels have", nameOf(operand));
+  if (cluster.results.empty())
+    return "nothing reads it";
+  if (cluster.operands.empty())
+    return "it reads nothing";
+  return hasPlace(cluster) ? "" : "one of its results is read before the last of its operands exists";
+}
+
+bool hasPlace(const Cluster& cluster) {
+  Operation* last = nullptr;
+  for (Value operand : cluster.operands)
+    if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
+      last = op;
+  if (!last)
+    return true;
+  for (Value result : cluster.results)
+    for (Operation* user : result.getUsers())
+      if (!cluster.ops.contains(user) && (user == last || user->isBeforeInBlock(last)))
+        return false;
+  for (Value operand : cluster.operands)
+    for (Operation* user : operand.getUsers())
+      if (writes(user, operand) && (user == last || user->isBeforeInBlock(last)))
+        return false;
+  return true;
+}
+
+namespace {
+
+// Which dimensions of a cluster's values are one and the same, and which of those are rows: any number will do. An
+// operation depends on the size of a last dimension, and of what reshapes, slices and concats change.
+class RowNames {
+public:
+  explicit RowNames(const Cluster& cluster) {
+    for (Operation* op : cluster.ops) {
+      for (Value value : op->getResults())
+        keepLast(value);
+      for (Value operand : op->getOperands()) {
+        keepLast(operand);
+        for (Value result : op->getResults())
+          relate(op, operand, result);
+      }
+      if (auto iota = dyn_cast<ir::IotaOp>(op))
+        fix({iota, iota.getDim()});
+    }
+  }
+
+  Type operator()(Value value) {
+    auto tensor = cast<RankedTensorType>(value.getType());
+    ir::Dimensions shape = ir::dimensions(tensor);
+    for (auto [index, dimension] : llvm::enumerate(shape)) {
+      const int root = rootOf({value, index});
+      if (!dimension.isSymbol() && (dimension.isOne() || fixed[root]))
+        continue;
+      auto known = names.try_emplace(root, fmt::format("r{}", names.size())).first;
+      dimension = {ShapedType::kDynamic, StringAttr::get(value.getContext(), known->second)};
+    }
+    return ir::tensorType(shape, tensor.getElementType());
+  }
+
+private:
+  using Place = std::pair<Value, unsigned>; // a dimension of a value
+
+  static ir::Dimensions shapeOf(Value value) { return ir::dimensions(cast<RankedTensorType>(value.getType())); }
+
+  int rootOf(Place place) {
+    auto [known, isNew] = numbers.try_emplace(place, parents.size());
+    if (isNew) {
+      parents.push_back(known->second);
+      fixed.push_back(false);
+    }
+    int number = known->second;
+    while (parents[number] != number)
+      number = parents[number] = parents[parents[number]];
+    return number;
+  }
+  void fix(Place place) { fixed[rootOf(place)] = true; }
+  void join(Place a, Place b) {
+    const int first = rootOf(a), second = rootOf(b);
+    parents[second] = first;
+    fixed[first] = fixed[first] || fixed[second];
+  }
+
+  void keepLast(Value value) {
+    if (const size_t rank = shapeOf(value).size())
+      fix({value, unsigned(rank - 1)});
+  }
+
+  void relate(Operation* op, Value operand, Value result) {
+    const ir::Dimensions from = shapeOf(operand), to = shapeOf(result);
+    if (auto transpose = dyn_cast<ir::TransposeOp>(op)) {
+      for (auto [index, before] : llvm::enumerate(transpose.getPermutation()))
+        join({operand, unsigned(before)}, {result, unsigned(index)});
+      return;
+    }
+    size_t front = 0, back = 0; // dimensions that stay, counted from either end
+    const size_t least = std::min(from.size(), to.size());
+    if (isa<ir::ReshapeOp>(op)) {
+      while (back < least && from[from.size() - 1 - back] == to[to.size() - 1 - back])
+        ++back;
+      while (front + back < least && from[front] == to[front])
+        ++front;
+    } else {
+      back = least;
+    }
+    auto meet = [&](size_t a, size_t b) {
+      if (from[a] == to[b])
+        join({operand, unsigned(a)}, {result, unsigned(b)});
+      else if (isa<ir::SliceOp, ir::ConcatOp, ir::MatmulOp>(op)) {
+        fix({operand, unsigned(a)});
+        fix({result, unsigned(b)});
+      }
+    };
+    for (size_t i = 0; i < front; ++i)
+      meet(i, i);
+    for (size_t i = 0; i < back; ++i)
+      meet(from.size() - 1 - i, to.size() - 1 - i);
+    if (!isa<ir::ReshapeOp>(op))
+      return;
+    for (size_t i = front; i + back < from.size(); ++i)
+      fix({operand, unsigned(i)});
+    for (size_t i = front; i + back < to.size(); ++i)
+      fix({result, unsigned(i)});
+  }
+
+  llvm::DenseMap<Place, int> numbers;
+  std::vector<int> parents;
+  std::vector<bool> fixed;
+  std::map<int, std::string> names;
+};
+
+} // namespace
+
+std::string outline(const Cluster& cluster) {
+  MLIRContext* context = cluster.ops.front()->getContext();
+  auto unknown = UnknownLoc::get(context);
+  OwningOpRef<ModuleOp> graph = ir::createGraph(*context);
+  RowNames named(cluster);
+  OpBuilder builder = OpBuilder::atBlockEnd(graph->getBody());
+  llvm::SmallVector<Type> inputs, outputs;
+  for (Value operand : cluster.operands)
+    inputs.push_back(named(operand));
+  for (Value result : cluster.results)
+    outputs.push_back(named(result));
+  auto function = func::FuncOp::create(builder, unknown, cluster.pattern, builder.getFunctionType(inputs, outputs));
+  Block* body = builder.createBlock(&function.getBody());
+  IRMapping mapping;
+  for (auto [index, operand] : llvm::enumerate(cluster.operands))
+    mapping.map(operand, body->addArgument(inputs[index], NameLoc::get(builder.getStringAttr("a" + Twine(index)))));
+  for (Operation* op : cluster.ops) {
+    Operation* copy = builder.clone(*op, mapping);
+    for (auto [result, original] : llvm::zip_equal(copy->getResults(), op->getResults()))
+      result.setType(named(original));
+  }
+  llvm::SmallVector<Value> results;
+  for (Value result : cluster.results)
+    results.push_back(mapping.lookup(result));
+  func::ReturnOp::create(builder, unknown, results);
+  return ir::printGraph(*graph, /*withLocations=*/false);
+}
+
+} // namespace cermet

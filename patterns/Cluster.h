@@ -1,0 +1,44 @@
+// Operations of a graph that become one region though no single operation of the dialect has their meaning: a rotary
+// embedding of queries and keys, a loss. They keep their own operations; the region's text holds them one by one.
+#pragma once
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/ADT/SetVector.h"
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace cermet {
+
+struct Cluster {
+  std::string pattern;               // "rope"
+  std::map<std::string, int> counts; // of what it holds, by the names that reports use
+  llvm::SetVector<mlir::Operation*> ops;
+
+  // What `complete` finds, in block order.
+  llvm::SmallVector<mlir::Value> operands, results;
+};
+
+// Values by which a frontend can name things: of the operations that one node of its graph became, the last one's.
+class NodeValues {
+public:
+  explicit NodeValues(mlir::func::FuncOp function);
+  bool isNodes(mlir::Value value) const;
+
+private:
+  llvm::DenseMap<mlir::StringAttr, mlir::Operation*> last;
+};
+
+// Adds what belongs to the cluster's nodes and the constants that it reads, and fills operands and results. What else it
+// reads is an operand; what others read is a result, unless it is a view, cast or broadcast of operands, which stays
+// where it is for them. Answers why it cannot be replaced, or "".
+std::string complete(Cluster& cluster, const NodeValues& nodes);
+
+// Whether one place in the block has every operand before it and every reader of a result behind it.
+bool hasPlace(const Cluster& cluster);
+
+// The text of one function named after the pattern. Row dimensions are symbols where no operation depends on them;
+// locations and names of the graph are left out, so that equal clusters have equal text.
+std::string outline(const Cluster& cluster);
+
+} // namespace cermet

@@ -1,0 +1,195 @@
+#include "patterns/CrossEntropy.h"
+#include "ir/Ops.h"
+#include "patterns/Dataflow.h"
+#include "patterns/Names.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace cermet::ir;
+
+namespace cermet {
+namespace {
+
+constexpr size_t kMostOperations = 256;
+
+RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+// The core: the logarithm of the sum over a row of exponentials, and what they are of.
+struct LogSum {
+  LogOp log;
+  Value logits; // [..., columns], before the largest is subtracted
+  int64_t columns;
+  llvm::SmallVector<Operation*> ops;
+};
+
+Value behindReshapes(Value value, llvm::SmallVectorImpl<Operation*>& ops) {
+  while (auto reshape = value.getDefiningOp<ReshapeOp>()) {
+    ops.push_back(reshape);
+    value = reshape.getOperand();
+  }
+  return value;
+}
+
+std::optional<LogSum> logSumAt(LogOp log) {
+  LogSum found{log, {}, 0, {log}};
+  auto sum = behindReshapes(log.getOperand(), found.ops).getDefiningOp<ReduceSumOp>();
+  auto exponential = sum ? sum.getOperand().getDefiningOp<ExpOp>() : ExpOp();
+  auto difference = exponential ? exponential.getOperand().getDefiningOp<SubOp>() : SubOp();
+  auto broadcast = difference ? difference.getRhs().getDefiningOp<BroadcastOp>() : BroadcastOp();
+  auto largest = broadcast ? broadcast.getOperand().getDefiningOp<ReduceMaxOp>() : ReduceMaxOp();
+  if (!largest || !sameValue(largest.getOperand(), difference.getLhs()))
+    return std::nullopt;
+  RankedTensorType type = typeOf(difference);
+  if (type.isDynamicDim(type.getRank() - 1))
+    return std::nullopt;
+  found.logits = difference.getLhs();
+  found.columns = type.getShape().back();
+  found.ops.append({sum, exponential, difference, broadcast, largest});
+  return found;
+}
+
+bool isSmall(Operation* op) {
+  return isElementwise(op) ||
+         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp>(op);
+}
+
+class Growth {
+public:
+  Growth(const LogSum& core, const NodeValues& nodes) : columns(core.columns), nodes(nodes) {
+    cluster.pattern = "cross_entropy";
+    cluster.counts["cross_entropy"] = 1;
+    cluster.ops.insert(core.ops.begin(), core.ops.end());
+  }
+
+  // Everything up to one number; "" or why it is none that can be replaced.
+  std::string run() {
+    grow(/*intoNumbers=*/true);
+    std::string reason = judge();
+    if (reason.empty())
+      return reason;
+    // Without what follows the loss: that may need what comes too late.
+    llvm::SetVector<Operation*> all = std::move(cluster.ops);
+    cluster.ops.clear();
+    for (Operation* op : all)
+      if (!afterLoss.contains(op))
+        cluster.ops.insert(op);
+    return afterLoss.empty() ? reason : judge();
+  }
+
+  bool picksLabels() const {
+    return llvm::any_of(cluster.ops, [&](Operation* op) {
+      auto compare = dyn_cast<CompareOp>(op);
+      return compare && isWide(compare.getLhs()) &&
+             llvm::any_of(compare->getOperands(), [](Value value) { return countsColumns(value); });
+    });
+  }
+
+  Cluster cluster;
+
+private:
+  bool isWide(Value value) const {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return type && type.getRank() > 0 && type.getShape().back() == columns;
+  }
+  static bool isNumber(Value value) {
+    auto type = dyn_cast<RankedTensorType>(value.getType());
+    return type && llvm::all_of(dimensions(type), [](const Dimension& dimension) { return dimension.isOne(); });
+  }
+  static bool countsColumns(Value value) {
+    while (isa_and_nonnull<BroadcastOp, CastOp>(value.getDefiningOp()))
+      value = value.getDefiningOp()->getOperand(0);
+    auto iota = value.getDefiningOp<IotaOp>();
+    return iota && iota.getDim() + 1 == uint64_t(typeOf(iota).getRank());
+  }
+
+  bool isInside(Operation* op) const { return op && cluster.ops.contains(op); }
+
+  void grow(bool intoNumbers) {
+    for (bool more = true; more && cluster.ops.size() < kMostOperations;) {
+      more = false;
+      for (size_t i = 0; i < cluster.ops.size(); ++i) {
+        Operation* op = cluster.ops[i];
+        for (Value operand : op->getOperands())
+          more |= addBefore(operand.getDefiningOp());
+        for (Value result : op->getResults())
+          for (Operation* user : result.getUsers())
+            more |= addBehind(user, intoNumbers);
+      }
+    }
+  }
+
+  // What only the cluster reads.
+  bool addBefore(Operation* op) {
+    if (!op || isInside(op) || !isSmall(op) || !llvm::all_of(op->getUsers(), [&](Operation* user) {
+          return isInside(user);
+        }))
+      return false;
+    return cluster.ops.insert(op);
+  }
+
+  // What goes on from rows to a number, and from there with numbers.
+  bool addBehind(Operation* user, bool intoNumbers) {
+    if (isInside(user) || !isSmall(user) || user->getNumResults() != 1)
+      return false;
+    const bool fromNumber = llvm::all_of(user->getOperands(), [](Value value) { return isNumber(value); });
+    if (fromNumber && !isPartOfNode(user)) {
+      if (!intoNumbers || !isNumber(user->getResult(0)))
+        return false;
+      afterLoss.insert(user);
+    }
+    return cluster.ops.insert(user);
+  }
+
+  // Of a node that the cluster has begun: all of it, or nothing.
+  bool isPartOfNode(Operation* op) const {
+    return hasName(op) && llvm::any_of(cluster.ops, [&](Operation* other) {
+             return hasName(other) && !afterLoss.contains(other) && nameOf(other) == nameOf(op);
+           });
+  }
+
+  std::string judge() {
+    if (std::string reason = complete(cluster, nodes); !reason.empty())
+      return reason;
+    for (Value result : cluster.results)
+      if (isWide(result))
+        return fmt::format("`{}`, of the logits' shape, is read outside", nameOf(result));
+    // The loss stands first: the float number.
+    auto loss = llvm::find_if(cluster.results, [](Value value) {
+      return isNumber(value) && isa<FloatType>(typeOf(value).getElementType());
+    });
+    if (loss != cluster.results.end())
+      std::rotate(cluster.results.begin(), loss, loss + 1);
+    return "";
+  }
+
+  int64_t columns;
+  const NodeValues& nodes;
+  llvm::DenseSet<Operation*> afterLoss;
+};
+
+} // namespace
+
+std::vector<Cluster> findCrossEntropies(func::FuncOp function, const NodeValues& nodes, std::vector<NearMiss>& misses) {
+  std::vector<Cluster> clusters;
+  llvm::DenseSet<Operation*> taken;
+  for (LogOp log : function.getOps<LogOp>()) {
+    std::optional<LogSum> core = taken.contains(log) ? std::nullopt : logSumAt(log);
+    if (!core)
+      continue;
+    Growth growth(*core, nodes);
+    const std::string reason = growth.run();
+    if (!growth.picksLabels())
+      continue;
+    if (!reason.empty()) {
+      misses.push_back({"cross_entropy", nameOf(log.getOperation()), reason, log->getLoc()});
+      continue;
+    }
+    taken.insert(growth.cluster.ops.begin(), growth.cluster.ops.end());
+    clusters.push_back(std::move(growth.cluster));
+  }
+  return clusters;
+}
+
+} // namespace cermet

@@ -1,0 +1,362 @@
+#include "patterns/Rope.h"
+#include "ir/Ops.h"
+#include "ir/RowViews.h"
+#include "patterns/Dataflow.h"
+#include "patterns/Names.h"
+#include <fmt/format.h>
+
+using namespace mlir;
+using namespace cermet::ir;
+
+namespace cermet {
+namespace {
+
+constexpr int64_t kMostColumns = 512; // of a head
+constexpr size_t kMostOperations = 64;
+constexpr size_t kMostTogether = 2; // queries and keys
+
+RankedTensorType typeOf(Value value) {
+  return cast<RankedTensorType>(value.getType());
+}
+
+// What one column of a value is: a sum of columns of x, each times a coefficient (null: 1).
+struct Term {
+  int64_t sign, column;
+  Value coefficient;
+};
+using Sum = llvm::SmallVector<Term, 2>;
+
+struct Rotation {
+  Value x, result;
+  llvm::SetVector<Operation*> ops;        // from x to the result
+  llvm::SmallVector<Value, 2> coefficients; // of x itself, of x rotated
+};
+
+bool isTurning(Operation* op) {
+  return isa<SliceOp, ReshapeOp, TransposeOp, ConcatOp, NegOp, CastOp, MulOp, AddOp, SubOp>(op);
+}
+
+class Search {
+public:
+  explicit Search(Value x) : x(x), rows(typeOf(x).getRank() - 1) {
+    cone.insert(x);
+    llvm::SmallVector<Value> pending{x};
+    while (!pending.empty() && ops.size() < kMostOperations)
+      for (Operation* user : pending.pop_back_val().getUsers())
+        if (isTurning(user) && ops.insert(user)) {
+          cone.insert(user->getResult(0));
+          pending.push_back(user->getResult(0));
+        }
+  }
+
+  // The first rotation of x, and what is still one behind it.
+  std::optional<Rotation> run() {
+    llvm::SmallVector<Operation*> order(ops.begin(), ops.end());
+    llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+    std::optional<Rotation> found;
+    for (Operation* op : order) {
+      if (found && !(found->result.hasOneUse() && *found->result.user_begin() == op))
+        continue;
+      if (std::optional<Rotation> rotation = rotationAt(op->getResult(0)))
+        found = rotation;
+    }
+    return found;
+  }
+
+private:
+  // Null where a column is no such sum.
+  std::optional<Sum> sumAt(Value value, int64_t column) {
+    if (value == x)
+      return Sum{{1, column, {}}};
+    Operation* op = value.getDefiningOp();
+    if (!op || !cone.contains(value))
+      return std::nullopt;
+    visited.insert(op);
+    if (std::optional<RowElement> source = sourceElement(op, rows, column))
+      return sumAt(source->value, source->at);
+    if (isa<NegOp, CastOp>(op)) {
+      std::optional<Sum> sum = sumAt(op->getOperand(0), column);
+      if (sum && isa<NegOp>(op))
+        for (Term& term : *sum)
+          term.sign = -term.sign;
+      return sum;
+    }
+    if (isa<MulOp>(op)) {
+      const bool first = cone.contains(op->getOperand(0));
+      if (first == cone.contains(op->getOperand(1)))
+        return std::nullopt;
+      std::optional<Sum> sum = sumAt(op->getOperand(first ? 0 : 1), column);
+      if (!sum || sum->size() != 1 || sum->front().coefficient)
+        return std::nullopt;
+      sum->front().coefficient = op->getOperand(first ? 1 : 0);
+      return sum;
+    }
+    if (!isa<AddOp, SubOp>(op))
+      return std::nullopt;
+    std::optional<Sum> left = sumAt(op->getOperand(0), column), right = sumAt(op->getOperand(1), column);
+    if (!left || !right || left->size() + right->size() > 2)
+      return std::nullopt;
+    for (Term term : *right) {
+      term.sign *= isa<SubOp>(op) ? -1 : 1;
+      left->push_back(term);
+    }
+    return left;
+  }
+
+  std::optional<Rotation> rotationAt(Value value) {
+    RankedTensorType type = typeOf(value);
+    if (type.getRank() != int64_t(rows) + 1 || type.isDynamicDim(rows) || type.getShape().back() > kMostColumns ||
+        !isa<FloatType>(type.getElementType()))
+      return std::nullopt;
+    const int64_t columns = type.getShape().back();
+    visited.clear();
+    std::vector<Sum> sums;
+    for (int64_t column = 0; column < columns; ++column) {
+      std::optional<Sum> sum = sumAt(value, column);
+      if (!sum)
+        return std::nullopt;
+      sums.push_back(std::move(*sum));
+    }
+    Rotation rotation{x, value, {}, {}};
+    if (!rotates(sums, rotation.coefficients))
+      return std::nullopt;
+    rotation.ops = visited;
+    return rotation;
+  }
+
+  static bool isSame(Value a, Value b) { return a && b && sameValue(a, b); }
+
+  // Which columns turn, [first, end), and whether each meets its partner there once, with opposite signs.
+  static bool rotates(llvm::MutableArrayRef<Sum> sums, llvm::SmallVector<Value, 2>& coefficients) {
+    int64_t first = 0, end = sums.size();
+    auto turns = [&](int64_t column) { return sums[column].size() == 2; };
+    while (first < end && !turns(first))
+      ++first;
+    while (end > first && !turns(end - 1))
+      --end;
+    const int64_t turning = end - first;
+    if (turning < 2 || turning % 2 != 0)
+      return false;
+    for (int64_t column = 0; column < int64_t(sums.size()); ++column)
+      if (const Sum& sum = sums[column]; column < first || column >= end)
+        if (sum.size() != 1 || sum[0].coefficient || sum[0].sign != 1)
+          return false;
+    const int64_t shift = std::min(sums[first][0].column, sums[first][1].column) - first; // where x has the columns
+    for (int64_t half : {turning / 2, int64_t(1)}) {
+      auto partner = [&](int64_t column) {
+        const int64_t at = column - first;
+        return first + (half == 1 ? at ^ 1 : (at + half) % turning);
+      };
+      bool holds = true;
+      for (int64_t column = first; holds && column < end; ++column) {
+        Sum& sum = sums[column];
+        holds = turns(column);
+        if (holds && sum[0].column != column + shift)
+          std::swap(sum[0], sum[1]);
+        holds = holds && sum[0].column == column + shift && sum[1].column == partner(column) + shift;
+      }
+      for (int64_t column = first; holds && column < end; ++column) {
+        const Sum &sum = sums[column], &other = sums[partner(column)];
+        holds = sum[0].sign == 1 && sum[1].sign == -other[1].sign &&
+                isSame(sum[0].coefficient, sums[first][0].coefficient) &&
+                isSame(sum[1].coefficient, sums[first][1].coefficient);
+      }
+      if (!holds)
+        continue;
+      coefficients = {sums[first][0].coefficient, sums[first][1].coefficient};
+      return true;
+    }
+    return false;
+  }
+
+  Value x;
+  size_t rows;
+  llvm::SmallSetVector<Operation*, 16> ops;
+  llvm::DenseSet<Value> cone;
+  llvm::SetVector<Operation*> visited;
+};
+
+// Whose columns a concat brings together: what its parts are slices of.
+llvm::SmallSetVector<Value, 4> slicedFor(ConcatOp concat) {
+  const size_t rank = typeOf(concat).getRank();
+  llvm::SmallSetVector<Value, 4> sources;
+  llvm::SmallSetVector<Value, 16> pending;
+  pending.insert(concat.getOperands().begin(), concat.getOperands().end());
+  for (size_t i = 0; i < pending.size() && i < kMostOperations; ++i) {
+    Operation* op = pending[i].getDefiningOp();
+    if (!op || !isTurning(op))
+      continue;
+    if (auto slice = dyn_cast<SliceOp>(op)) {
+      Value source = slice.getOperand();
+      // A split of the last dimension: the row as it was.
+      while (auto reshape = source.getDefiningOp<ReshapeOp>()) {
+        auto from = dimensions(typeOf(reshape.getOperand())), to = dimensions(typeOf(reshape));
+        if (from.empty() || to.size() <= from.size() ||
+            ArrayRef(from).drop_back() != ArrayRef(to).take_front(from.size() - 1))
+          break;
+        source = reshape.getOperand();
+      }
+      if (typeOf(source).getRank() <= int64_t(rank))
+        sources.insert(source);
+      pending.insert(source);
+      continue;
+    }
+    pending.insert(op->operand_begin(), op->operand_end());
+  }
+  return sources;
+}
+
+// What the values that turn by equal tables have in common.
+bool sameTables(const Rotation& a, const Rotation& b) {
+  return llvm::all_of(llvm::zip_equal(a.coefficients, b.coefficients), [](auto pair) {
+    auto stripped = [](Value value) {
+      while (isa_and_nonnull<BroadcastOp, CastOp>(value.getDefiningOp()))
+        value = value.getDefiningOp()->getOperand(0);
+      return value;
+    };
+    return sameValue(stripped(std::get<0>(pair)), stripped(std::get<1>(pair)));
+  });
+}
+
+// The norm that `value` is the result of, by way of transposes and reshapes of rows; `path` is all of them.
+Operation* normBefore(Value value, llvm::SetVector<Operation*>& path) {
+  const auto columns = dimensions(typeOf(value)).back();
+  while (Operation* op = value.getDefiningOp()) {
+    auto transpose = dyn_cast<TransposeOp>(op);
+    const bool keeps = transpose && transpose.getPermutation().back() + 1 == int64_t(transpose.getPermutation().size());
+    path.insert(op);
+    if (isa<RmsNormOp>(op))
+      return dimensions(typeOf(value)).back() == columns ? op : nullptr;
+    if (!keeps && !keepsRows(op))
+      return nullptr;
+    value = op->getOperand(0);
+  }
+  return nullptr;
+}
+
+Cluster clusterOf(const Rotation& rotation) {
+  Cluster cluster{"rope", {{"rope", 1}}, rotation.ops, {}, {}};
+  // A cast that only this reads is part of it.
+  if (auto cast = rotation.x.getDefiningOp<CastOp>())
+    if (llvm::all_of(cast->getUsers(), [&](Operation* user) { return rotation.ops.contains(user); }))
+      cluster.ops.insert(cast);
+  return cluster;
+}
+
+// With the norm before it, if the whole can be replaced.
+bool addNorm(Cluster& cluster, Value x, const NodeValues& nodes) {
+  if (auto cast = x.getDefiningOp<CastOp>(); cast && cluster.ops.contains(cast))
+    x = cast.getOperand();
+  llvm::SetVector<Operation*> path;
+  if (!normBefore(x, path))
+    return false;
+  Cluster whole = cluster;
+  whole.ops.insert(path.begin(), path.end());
+  for (Operation* op : path)
+    if (!llvm::all_of(op->getUsers(), [&](Operation* user) { return whole.ops.contains(user); }))
+      return false;
+  whole.pattern = "qk_norm_rope";
+  whole.counts["qk_norm_rope"] += 1;
+  if (!complete(whole, nodes).empty())
+    return false;
+  cluster = std::move(whole);
+  return true;
+}
+
+// The rotation that a concat is part of.
+std::optional<Rotation> rotationOf(ConcatOp concat) {
+  if (concat.getDim() + 1 != uint64_t(typeOf(concat).getRank()))
+    return std::nullopt;
+  const auto sources = slicedFor(concat);
+  for (Value source : llvm::reverse(sources)) { // the widest first
+    std::optional<Rotation> found = Search(source).run();
+    if (found && found->ops.contains(concat))
+      return found;
+  }
+  return std::nullopt;
+}
+
+} // namespace
+
+bool endsRope(Operation* op) {
+  // A concat lies at most a product, casts and reshapes before it.
+  for (Value value : op->getOperands())
+    for (Operation* before = value.getDefiningOp(); before && isTurning(before);
+         before = before->getOperand(0).getDefiningOp()) {
+      if (auto concat = dyn_cast<ConcatOp>(before)) {
+        std::optional<Rotation> found = rotationOf(concat);
+        return found && found->result == op->getResult(0);
+      }
+      if (isa<MulOp>(before) && before->getOperand(1).getDefiningOp<ConcatOp>())
+        if (std::optional<Rotation> found = rotationOf(before->getOperand(1).getDefiningOp<ConcatOp>()))
+          return found->result == op->getResult(0);
+    }
+  return false;
+}
+
+std::vector<Cluster> findRopes(func::FuncOp function, const NodeValues& nodes, std::vector<NearMiss>& misses) {
+  std::vector<Rotation> rotations;
+  llvm::DenseSet<Operation*> taken;
+  for (ConcatOp concat : function.getOps<ConcatOp>()) {
+    if (taken.contains(concat))
+      continue;
+    if (std::optional<Rotation> found = rotationOf(concat)) {
+      taken.insert(found->ops.begin(), found->ops.end());
+      rotations.push_back(std::move(*found));
+    }
+  }
+
+  std::vector<Cluster> clusters;
+  std::vector<bool> done(rotations.size());
+  for (size_t i = 0; i < rotations.size(); ++i) {
+    if (done[i])
+      continue;
+    Cluster cluster = clusterOf(rotations[i]);
+    std::string reason = complete(cluster, nodes);
+    if (reason.empty())
+      for (Value result : cluster.results)
+        if (result != rotations[i].result)
+          reason = fmt::format("inner value `{}` is read elsewhere", nameOf(result));
+    if (!reason.empty()) {
+      Operation* last = rotations[i].result.getDefiningOp();
+      misses.push_back({"rope", nameOf(last), reason, last->getLoc()});
+      continue;
+    }
+    addNorm(cluster, rotations[i].x, nodes);
+    size_t together = 1;
+    for (size_t k = i + 1; k < rotations.size() && together < kMostTogether; ++k) {
+      if (done[k] || !sameTables(rotations[i], rotations[k]))
+        continue;
+      Cluster other = clusterOf(rotations[k]);
+      if (!complete(other, nodes).empty() || other.results.size() != 1)
+        continue;
+      addNorm(other, rotations[k].x, nodes);
+      Cluster both = cluster;
+      both.ops.insert(other.ops.begin(), other.ops.end());
+      both.counts["qk_norm_rope"] += other.counts["qk_norm_rope"];
+      both.pattern = both.counts["qk_norm_rope"] ? "qk_norm_rope" : "rope";
+      if (!complete(both, nodes).empty())
+        continue;
+      cluster = std::move(both);
+      done[k] = true;
+      ++together;
+    }
+    clusters.push_back(std::move(cluster));
+  }
+  return clusters;
+}
+
+bool isQueryOrKey(Value value, const std::vector<Cluster>& ropes) {
+  for (Operation* user : value.getUsers()) {
+    if (llvm::any_of(ropes, [&](const Cluster& rope) { return rope.ops.contains(user); }))
+      return true;
+    auto call = dyn_cast<OpaqueOp>(user);
+    if (call && call.getTarget().contains("scaled_dot_product_attention"))
+      return llvm::is_contained(call.getOperands().take_front(2), value);
+    if (isa<ReshapeOp, TransposeOp, BroadcastOp, CastOp>(user) && isQueryOrKey(user->getResult(0), ropes))
+      return true;
+  }
+  return false;
+}
+
+} // namespace cermet

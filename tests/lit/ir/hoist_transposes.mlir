@@ -1,0 +1,33 @@
+// Transposes of what is computed become transposes of what is read.
+// RUN: cermet-opt %s -cermet-hoist-transposes | FileCheck %s
+
+!x = tensor<2x3x5x8xf32>
+!r = tensor<2x3x5x1xf32>
+!y = tensor<2x5x3x8xf32>
+
+// CHECK-LABEL: func.func @norm(
+// CHECK: %[[X:.*]] = cermet.transpose %arg0 [0, 2, 1, 3]
+// CHECK-NOT: transpose
+// CHECK: cermet.reduce_sum {{.*}} : tensor<2x5x3x8xf32> to tensor<2x5x3x1xf32>
+// CHECK: cermet.broadcast %arg1 : tensor<8xf32> to tensor<2x5x3x8xf32>
+// CHECK: return %{{.*}} : tensor<2x5x3x8xf32>
+func.func @norm(%x: !x, %w: tensor<8xf32>) -> !y {
+  %square = cermet.mul %x, %x : !x
+  %sum = cermet.reduce_sum %square : !x to !r
+  %scale = cermet.broadcast %sum : !r to !x
+  %scaled = cermet.mul %x, %scale : !x
+  %weight = cermet.broadcast %w : tensor<8xf32> to !x
+  %result = cermet.mul %scaled, %weight : !x
+  %turned = cermet.transpose %result [0, 2, 1, 3] : !x to !y
+  return %turned : !y
+}
+
+// The columns move: it stays.
+// CHECK-LABEL: func.func @columns(
+// CHECK: cermet.exp
+// CHECK: cermet.transpose
+func.func @columns(%x: tensor<4x8xf32>) -> tensor<8x4xf32> {
+  %e = cermet.exp %x : tensor<4x8xf32>
+  %turned = cermet.transpose %e [1, 0] : tensor<4x8xf32> to tensor<8x4xf32>
+  return %turned : tensor<8x4xf32>
+}
