@@ -310,9 +310,9 @@ private:
     int operand = addOperand(ir::argumentName(function, from), isColumn ? OperandKind::Column : OperandKind::Tile,
                              dtype, false, from);
     for (int i = 0; i < operand; ++i)
-      if (const Operand& other = program.operands[i];
-          positions[i] == from && other.kind == program.operands[operand].kind && !other.map.isMapped() &&
-          map->width == program.columns)
+      if (const Operand& other = program.operands[i]; positions[i] == from &&
+                                                      other.kind == program.operands[operand].kind &&
+                                                      !other.map.isMapped() && map->width == program.columns)
         program.operands[operand].of = i;
     program.operands[operand].map = std::move(*map);
     values[result] = emit(Opcode::Load, dtype, isColumn ? Space::Column : Space::Element, {}, operand);

@@ -150,10 +150,30 @@ def section_step(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/step.py", "--check"], seconds)
 
 
+def section_fusions(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/fusions.py"], seconds)
+
+
+def section_cross_entropy(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/cross_entropy.py"], seconds)
+
+
+def section_op_call(seconds: float) -> dict:
+    if nvrtc():
+        os.environ["CERMET_NVRTC"] = nvrtc().decode()
+    return benchmark([sys.executable, "bench/op_call.py"], seconds)
+
+
+def section_curves(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/loss_curves.py"], seconds)
+
+
 # name -> (what runs it, seconds that it may take)
 SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
             "launch": (section_launch, 60), "warm": (section_warm, 60), "kernels": (section_kernels, 120),
-            "graphs": (section_graphs, 120), "step": (section_step, 300)}
+            "graphs": (section_graphs, 120), "fusions": (section_fusions, 200),
+            "cross_entropy": (section_cross_entropy, 120), "op_call": (section_op_call, 90), "curves": (section_curves, 150),
+            "step": (section_step, 300)}
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 # unpacks it, installs its wheels into a folder of their own, runs the sections asked for and writes one JSON.
 #
 #   bash tests/gpu/check.sh                    every section
-#   bash tests/gpu/check.sh tests kernels      some of: tests python sanitizer launch warm kernels graphs step
+#   bash tests/gpu/check.sh tests kernels      some of: tests python sanitizer launch warm kernels graphs fusions
+#                                              cross_entropy op_call curves step
 #
 # Environment: OUT (results, default ./gpu-out), CERMET_BUNDLE (the bundle, default .gpu/cermet-gpu.tar.xz), PYTHON.
 set -euo pipefail

@@ -49,8 +49,11 @@ struct Tensors {
   std::vector<std::unique_ptr<char[]>> memory; // of exactly its extent
 
   Tensors(int64_t columns, cermet_dtype dtype)
-      : dtypes{dtype, CERMET_I64, CERMET_F32, CERMET_F32, dtype},
-        shapes{{kRows, columns}, {kRows, 1}, {kRows, 1}, {kRows, 1}, {kRows, columns}} {
+      : dtypes{dtype, CERMET_I64, CERMET_F32, CERMET_F32, dtype}, shapes{{kRows, columns},
+                                                                         {kRows, 1},
+                                                                         {kRows, 1},
+                                                                         {kRows, 1},
+                                                                         {kRows, columns}} {
     for (size_t i = 0; i < dtypes.size(); ++i) {
       strides.push_back({shapes[i][1], 1});
       memory.emplace_back(new char[elements(i) * elementBytes(dtypes[i])]);
@@ -150,7 +153,8 @@ void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool is
     std::mt19937_64 random(options.seed);
     Tensors tensors(columns, dtype);
     fill(tensors, random);
-    const std::string what = fmt::format("{} columns, {} entry, seed {}", columns, scalar ? "scalar" : "vector", options.seed);
+    const std::string what =
+        fmt::format("{} columns, {} entry, seed {}", columns, scalar ? "scalar" : "vector", options.seed);
     ASSERT_EQ(run(plan, kernels, tensors.arguments(), options), "") << what;
     expectRight(text, tensors, what);
   }
@@ -179,7 +183,8 @@ TEST_P(CrossEntropy, SoftcapAndSmoothedLabels) {
 // none of it.
 INSTANTIATE_TEST_SUITE_P(Widths, CrossEntropy,
                          testing::Values(Case{7, "f32", CERMET_F32, false}, Case{1000, "bf16", CERMET_BF16, false},
-                                         Case{1200, "bf16", CERMET_BF16, false}, Case{9000, "f16", CERMET_F16, true}, Case{12004, "bf16", CERMET_BF16, false},
+                                         Case{1200, "bf16", CERMET_BF16, false}, Case{9000, "f16", CERMET_F16, true},
+                                         Case{12004, "bf16", CERMET_BF16, false},
                                          Case{16392, "bf16", CERMET_BF16, true}, Case{20004, "f32", CERMET_F32, true},
                                          Case{17001, "bf16", CERMET_BF16, true}, Case{60004, "f16", CERMET_F16, true},
                                          Case{120008, "bf16", CERMET_BF16, true}),
