@@ -7,8 +7,7 @@ namespace cermet {
 
 class ProgramText {
 public:
-  explicit ProgramText(const ScheduledProgram& spec)
-      : spec(spec), program(spec.program), values(spec.program, !keeps()) {
+  explicit ProgramText(const ScheduledProgram& spec) : spec(spec), program(spec.program), values(spec.program, !keeps()) {
     chooseKept();
   }
 

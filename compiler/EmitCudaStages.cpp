@@ -63,8 +63,8 @@ void ProgramText::elements() {
     const DType dtype = program.operands[i].dtype;
     if (isLocal(i)) {
       line(localValue(i));
-      members += fmt::format("{}local_{}({}, {}, i)", members.empty() ? "" : ", ", field(i),
-                             isTile ? "tiles" : "columns", isTile ? "tileSlot" : "columnSlot");
+      members += fmt::format("{}local_{}({}, {}, i)", members.empty() ? "" : ", ", field(i), isTile ? "tiles" : "columns",
+                             isTile ? "tileSlot" : "columnSlot");
       continue;
     }
     members += (members.empty() ? "" : ", ") + (classOf(dtype) == ValueClass::Real
@@ -184,11 +184,10 @@ void ProgramText::reductions() {
         addStage += fmt::format("      sums[{0}] += added[{0}];\n", n);
         rescaleStage += fmt::format("      sums[{0}] *= {1}(row.v{2} - sums[{3}]);\n      row.v{2} = sums[{3}];\n", n,
                                     exponential, below, m);
-        combine +=
-            fmt::format("      const float largest{1} = maximum(a[{1}], b[{1}]);\n      a[{0}] = product(a[{0}], "
-                        "{2}(a[{1}] - largest{1})) + product(b[{0}], {2}(b[{1}] - largest{1}));\n      a[{1}] = "
-                        "largest{1};\n",
-                        n, m, exponential);
+        combine += fmt::format("      const float largest{1} = maximum(a[{1}], b[{1}]);\n      a[{0}] = product(a[{0}], "
+                               "{2}(a[{1}] - largest{1})) + product(b[{0}], {2}(b[{1}] - largest{1}));\n      a[{1}] = "
+                               "largest{1};\n",
+                               n, m, exponential);
         total = fmt::format("running_sum(sums[{}])", n);
       } else if (reduction.opcode == Opcode::ReduceSum) {
         reduce += fmt::format("      added[{}] += {};\n", n, value);
@@ -232,8 +231,7 @@ void ProgramText::reductions() {
        "const Row& row, float (&sums)[Count],\n                            float (&added)[Count], Kept& kept, int "
        "keptSlot) {");
   out += reduce;
-  line(
-      "  }\n  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {");
+  line("  }\n  template <int S, int Count>\n  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {");
   out += add;
   line("  }\n  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {");
   out += combine;

@@ -269,7 +269,8 @@ bool ProgramValues::isRoundedByStores(int index) const {
     return false;
   for (const Instruction& user : program.instructions)
     if (std::ranges::find(user.inputs, index) != std::end(user.inputs) &&
-        (user.opcode != Opcode::Store || user.space != Space::Element || user.type != program.instructions[index].type))
+        (user.opcode != Opcode::Store || user.space != Space::Element ||
+         user.type != program.instructions[index].type))
       return false;
   return true;
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kMostMoved = 0.8;           // of the bytes that the operations one by one move
 constexpr int64_t kLeastSaved = 16 * 1024;   // bytes: less is not worth a kernel to compile
-constexpr int64_t kSymbolicSize = 256;       // what a symbolic dimension counts as
+constexpr int64_t kSymbolicSize = 1;         // what a symbolic dimension counts as: only a frontend knows it
 
 int64_t bytesOf(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -153,7 +153,7 @@ std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Clust
   SmallCopy copy(function, taken);
   std::vector<Cluster> clusters;
   for (const Group& group : groupOperations(copy.function())) {
-    if (!group.isKernel)
+    if (!group.isKernel || group.lowered.appendsColumn)
       continue;
     Cluster cluster;
     bool isWhole = true;

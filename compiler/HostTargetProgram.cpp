@@ -53,8 +53,7 @@ private:
   Value moved(size_t operand, Value from, Value offset);
   Place place(int operand) const {
     const Operand& which = program.operands[operand];
-    return {base[operand], which.dtype, distance[operand], exists[operand],
-            which.map.isMapped() ? &which.map : nullptr};
+    return {base[operand], which.dtype, distance[operand], exists[operand], which.map.isMapped() ? &which.map : nullptr};
   }
   void gather(const Values& source);
 
@@ -183,7 +182,8 @@ Value HostProgram::valueAt(int index, Value column, Values& known) {
 
 Value HostProgram::pick(const Instruction& instruction) {
   Value number = scalars[instruction.inputs[1]];
-  Value exists = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
+  Value exists =
+      arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
   Value column = arith::SelectOp::create(builder, exists, number, columns.index(0));
   Values known(program.instructions.size());
   Value value = valueAt(instruction.inputs[0], column, known);

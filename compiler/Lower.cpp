@@ -310,18 +310,22 @@ private:
     int operand = addOperand(ir::argumentName(function, from), isColumn ? OperandKind::Column : OperandKind::Tile,
                              dtype, false, from);
     for (int i = 0; i < operand; ++i)
-      if (const Operand& other = program.operands[i]; positions[i] == from &&
-                                                      other.kind == program.operands[operand].kind &&
-                                                      !other.map.isMapped() && map->width == program.columns)
+      if (const Operand& other = program.operands[i];
+          positions[i] == from && other.kind == program.operands[operand].kind && !other.map.isMapped() &&
+          map->width == program.columns)
         program.operands[operand].of = i;
     program.operands[operand].map = std::move(*map);
     values[result] = emit(Opcode::Load, dtype, isColumn ? Space::Column : Space::Element, {}, operand);
     return "";
   }
 
-  // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0).
+  // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0), or its
+  // negation.
   std::optional<int> pick(int summed, DType type) {
     const auto& all = program.instructions;
+    bool isNegated = false;
+    for (; all[summed].opcode == Opcode::Neg && all[summed].type == type; isNegated = !isNegated)
+      summed = all[summed].inputs[0];
     const Instruction selection = all[summed];
     if (selection.opcode != Opcode::Select || classOf(type) != ValueClass::Real)
       return std::nullopt;
@@ -329,7 +333,8 @@ private:
     if (condition.opcode != Opcode::Equal && condition.opcode != Opcode::NotEqual)
       return std::nullopt;
     const bool isSwapped = condition.opcode == Opcode::NotEqual;
-    const int value = selection.inputs[isSwapped ? 2 : 1], other = selection.inputs[isSwapped ? 1 : 2];
+    int value = selection.inputs[isSwapped ? 2 : 1];
+    const int other = selection.inputs[isSwapped ? 1 : 2];
     if (all[other].opcode != Opcode::Constant || all[other].constant != 0 || all[value].type != type)
       return std::nullopt;
     for (int side : {0, 1}) {
@@ -337,8 +342,11 @@ private:
       const int number = condition.inputs[1 - side];
       const bool isOneEach =
           all[number].stage == 0 && (all[number].space == Space::Row || all[number].space == Space::Uniform);
-      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach)
+      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach) {
+        if (isNegated)
+          value = emit(Opcode::Neg, type, all[value].space, {value});
         return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number});
+      }
     }
     return std::nullopt;
   }

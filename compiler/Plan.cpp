@@ -86,17 +86,23 @@ private:
         places.try_emplace(result.get(), outputs.back());
     }
     for (mlir::OpOperand& result : terminator()->getOpOperands())
-      declareNumber(result);
+      declareReshaped(result);
   }
 
-  // A number that is computed in another shape, as sums over rows are, is stored where it is returned.
-  void declareNumber(mlir::OpOperand& result) {
+  // What is computed in other rows, or is a number that sums over rows left in another shape, is stored where it is
+  // returned.
+  void declareReshaped(mlir::OpOperand& result) {
     auto reshape = result.get().getDefiningOp<ir::ReshapeOp>();
     Value computed = reshape ? reshape.getOperand() : Value();
     Operation* op = computed ? computed.getDefiningOp() : nullptr;
-    const bool isNumber = llvm::all_of(llvm::cast<mlir::RankedTensorType>(result.get().getType()).getShape(),
-                                       [](int64_t size) { return size == 1; });
-    if (!op || isView(op) || isRepeated(op) || !isNumber || places.contains(computed) || places.contains(result.get()))
+    if (!op || isView(op) || isRepeated(op) || places.contains(computed) || places.contains(result.get()))
+      return;
+    const auto shape = llvm::cast<mlir::RankedTensorType>(result.get().getType()).getShape();
+    const auto from = llvm::cast<mlir::RankedTensorType>(computed.getType()).getShape();
+    const bool isNumber = llvm::all_of(shape, [](int64_t size) { return size == 1; });
+    const bool keepsColumns = !shape.empty() && !from.empty() && shape.back() == from.back() &&
+                              !mlir::ShapedType::isDynamic(shape.back());
+    if (!isNumber && !keepsColumns)
       return;
     const int output = outputs[result.getOperandNumber()];
     places[result.get()] = output;
@@ -279,7 +285,10 @@ void decompose(mlir::func::FuncOp function) {
   ir::decomposeFused(function, isKernelOperation);
   ir::simplify(function);
   ir::hoistTransposes(function);
-  ir::readColumnsInPlace(function);
+  ir::readColumnsInPlace(function, [](Value stored, llvm::ArrayRef<int64_t> columns) {
+    const int64_t width = llvm::cast<mlir::RankedTensorType>(stored.getType()).getShape().back();
+    return hasUnitStride(stored) && columnMapOf(columns.vec(), width).has_value();
+  });
   ir::simplify(function);
   ir::sinkReshapes(function);
   ir::simplify(function);

@@ -24,7 +24,8 @@ RankedTensorType typeOf(Value value) {
 // One concat, over rows of `rank` leading dimensions and `columns` columns.
 class Rearrangement {
 public:
-  Rearrangement(OpBuilder& builder, Value root) : builder(builder), root(root), f(builder, root.getLoc()) {
+  Rearrangement(OpBuilder& builder, Value root, CanReadColumns canRead)
+      : builder(builder), root(root), canRead(canRead), f(builder, root.getLoc()) {
     Dimensions shape = dimensions(typeOf(root));
     columns = shape.back().size;
     shape.pop_back();
@@ -202,6 +203,8 @@ private:
       ++reads[value];
     if (size == columns && llvm::equal(full, llvm::seq<int64_t>(0, columns)))
       return value;
+    if (canRead && !canRead(value, full))
+      return {};
     shape.back().size = columns;
     return ColumnsOp::create(builder, root.getLoc(), tensorType(shape, typeOf(value).getElementType()), value, full);
   }
@@ -230,6 +233,7 @@ private:
 
   OpBuilder& builder;
   Value root;
+  CanReadColumns canRead;
   Formula f;
   Dimensions rows;
   int64_t columns = 0;
@@ -258,7 +262,7 @@ Value rootOf(ConcatOp concat) {
 
 } // namespace
 
-void readColumnsInPlace(func::FuncOp function) {
+void readColumnsInPlace(func::FuncOp function, CanReadColumns canRead) {
   Block& block = function.getBody().front();
   // The last first: a concat inside of another is part of its rearrangement.
   auto concats = llvm::to_vector(block.getOps<ConcatOp>());
@@ -269,7 +273,7 @@ void readColumnsInPlace(func::FuncOp function) {
     Operation* before = root.getDefiningOp();
     OpBuilder builder(before->getContext());
     builder.setInsertionPointAfter(before);
-    if (Value made = Rearrangement(builder, root).run())
+    if (Value made = Rearrangement(builder, root, canRead).run())
       root.replaceAllUsesWith(made);
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
       if (&op != concat && isOpTriviallyDead(&op) && !isa<ConcatOp>(op))

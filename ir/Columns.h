@@ -12,7 +12,9 @@ namespace cermet::ir {
 //
 // and so does every other spelling: halves, pairs, some columns only, sine and cosine of half a row. Every part is
 // computed for every column, so this is for short rows such as an attention head's; others stay as they are, and so does
-// what cannot be read like that. Changes no bit. For small operations; folding afterwards removes what is equal.
-void readColumnsInPlace(mlir::func::FuncOp function);
+// what cannot be read like that: `canRead` says whether a kernel can read a stored value's columns in that order (by
+// default any). Changes no bit. For small operations; folding afterwards removes what is equal.
+using CanReadColumns = llvm::function_ref<bool(mlir::Value, llvm::ArrayRef<int64_t>)>;
+void readColumnsInPlace(mlir::func::FuncOp function, CanReadColumns canRead = {});
 
 } // namespace cermet::ir

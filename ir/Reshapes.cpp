@@ -30,7 +30,7 @@ bool isStored(Value value) {
     auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
     return function && !function.getArgAttr(argument.getArgNumber(), "cermet.strides");
   }
-  return isa<MatmulOp>(value.getDefiningOp());
+  return isa_and_nonnull<MatmulOp>(value.getDefiningOp());
 }
 
 bool keepsColumns(RankedTensorType from, RankedTensorType to) {
@@ -54,6 +54,8 @@ public:
 
   void run() {
     Block& block = function.getBody().front();
+    for (ReshapeOp reshape : llvm::to_vector(block.getOps<ReshapeOp>()))
+      viewStored(reshape);
     for (Operation& op : llvm::make_early_inc_range(block.without_terminator())) {
       builder.setInsertionPoint(&op);
       if (isElementwise(&op))
@@ -77,6 +79,24 @@ private:
   static Value sourceOf(Value value) {
     auto reshape = value.getDefiningOp<ReshapeOp>();
     return reshape && isComputed(reshape.getOperand()) ? reshape.getOperand() : Value();
+  }
+
+  // reshape(cast(a)) of what is stored becomes cast(reshape(a)): a view.
+  void viewStored(ReshapeOp reshape) {
+    SmallVector<CastOp> casts;
+    Value source = reshape.getOperand();
+    for (auto cast = source.getDefiningOp<CastOp>(); cast && cast->hasOneUse(); cast = source.getDefiningOp<CastOp>()) {
+      casts.push_back(cast);
+      source = cast.getOperand();
+    }
+    if (casts.empty() || !isStored(source))
+      return;
+    builder.setInsertionPoint(reshape);
+    RankedTensorType shape = typeOf(reshape);
+    Value value = reshaped(source, withElement(shape, typeOf(source).getElementType()), reshape.getLoc());
+    for (CastOp cast : llvm::reverse(casts))
+      value = CastOp::create(builder, cast.getLoc(), withElement(shape, typeOf(cast).getElementType()), value);
+    reshape.getResult().replaceAllUsesWith(value);
   }
 
   void elementwise(Operation* op) {

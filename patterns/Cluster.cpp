@@ -83,6 +83,18 @@ std::string complete(Cluster& cluster, const NodeValues& nodes) {
   for (Value operand : cluster.operands)
     if (!isa<RankedTensorType>(operand.getType()))
       return fmt::format("operand `{}` is no tensor of a type that kernels have", nameOf(operand));
+  llvm::DenseSet<StringAttr> sizes; // a launch learns them from what it is given
+  for (Value operand : cluster.operands)
+    for (const ir::Dimension& dimension : ir::dimensions(cast<RankedTensorType>(operand.getType())))
+      if (dimension.symbol)
+        sizes.insert(dimension.symbol);
+  for (Operation* op : order)
+    for (Value value : op->getResults())
+      if (auto type = dyn_cast<RankedTensorType>(value.getType()))
+        for (const ir::Dimension& dimension : ir::dimensions(type))
+          if (dimension.symbol && !sizes.contains(dimension.symbol))
+            return fmt::format("`{}` has the size {}, which none of its operands has", nameOf(value),
+                               dimension.symbol.str());
   if (cluster.results.empty())
     return "nothing reads it";
   if (cluster.operands.empty())

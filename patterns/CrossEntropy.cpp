@@ -124,9 +124,19 @@ private:
   bool addBefore(Operation* op) {
     if (!op || isInside(op) || !isSmall(op) || !llvm::all_of(op->getUsers(), [&](Operation* user) {
           return isInside(user);
-        }))
+        }) || changesSizes(op))
       return false;
     return cluster.ops.insert(op);
+  }
+
+  // A product of symbolic sizes is one that only a frontend knows.
+  static bool changesSizes(Operation* op) {
+    if (!isa<ReshapeOp>(op))
+      return false;
+    auto from = dimensions(typeOf(op->getOperand(0))), to = dimensions(typeOf(op->getResult(0)));
+    return llvm::any_of(to, [&](const Dimension& dimension) {
+      return dimension.isSymbol() && !llvm::is_contained(from, dimension);
+    });
   }
 
   // What goes on from rows to a number, and from there with numbers.

@@ -268,12 +268,17 @@ std::optional<Rotation> rotationOf(ConcatOp concat) {
   if (concat.getDim() + 1 != uint64_t(typeOf(concat).getRank()))
     return std::nullopt;
   const auto sources = slicedFor(concat);
+  std::optional<Rotation> other; // of a wider tensor, such as queries, keys and values in one
   for (Value source : llvm::reverse(sources)) { // the widest first
     std::optional<Rotation> found = Search(source).run();
-    if (found && found->ops.contains(concat))
+    if (!found || !found->ops.contains(concat))
+      continue;
+    if (dimensions(typeOf(source)).back() == dimensions(typeOf(found->result)).back())
       return found;
+    if (!other)
+      other = std::move(found);
   }
-  return std::nullopt;
+  return other;
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // The skeleton of long rows: a block owns a row and walks over it once for every stage, since registers do not hold it.
-// Shared memory holds as much of it as there is room for, the first kHeld<V> vectors of each thread; the last stage
-// that reads them asks for the next row's in their place. What is not held is read again, several vectors at a time:
-// the second time it comes from the L2 cache.
+// Shared memory holds as much of it as there is room for, the first kHeld<V> vectors of each thread; the last stage that
+// reads them asks for the next row's in their place. What is not held is read again, several vectors at a time: the
+// second time it comes from the L2 cache.
 //
 // A program P is what row.cuh says. A thread reads only what it has copied itself, so held tiles need no barrier.
 
@@ -51,8 +51,8 @@ DEVICE void copy_group(char* held, int group, const typename P::Arguments& argum
   }
 }
 
-// Calls body(inputs, first step, group or -1) for groups of the thread's vectors, in order. Waits: the copies of the
-// row may be under way.
+// Calls body(inputs, first step, group or -1) for groups of the thread's vectors, in order. Waits: the copies of the row
+// may be under way.
 template <class P, int V, bool Waits, int Group, class Body>
 DEVICE void walk_held(char* held, const typename P::Arguments& arguments, const Body& body) {
   typedef LongRow<P, V> Shape;

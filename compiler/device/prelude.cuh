@@ -18,8 +18,7 @@ typedef unsigned long long u64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 
-//===--- The kernel's one argument: the layout of runtime/RowArguments.h, cut after the last operand
-//----------------===//
+//===--- The kernel's one argument: the layout of runtime/RowArguments.h, cut after the last operand ----------------===//
 
 struct RowOperand {
   char* base;
@@ -36,8 +35,7 @@ template <int Operands> struct RowArguments {
   RowOperand operand[Operands];
 };
 
-//===--- Narrow floats
-//----------------------------------------------------------------------------------------------===//
+//===--- Narrow floats ----------------------------------------------------------------------------------------------===//
 
 struct bf16 {
   u16 bits;
@@ -57,12 +55,8 @@ DEVICE float float_from_e4m3(u32 bits);
 DEVICE u32 e4m3_from_float(float value);
 DEVICE u32 e5m2_from_float(float value);
 
-DEVICE float to_float(float value) {
-  return value;
-}
-DEVICE float to_float(bf16 value) {
-  return __uint_as_float(u32(value.bits) << 16);
-}
+DEVICE float to_float(float value) { return value; }
+DEVICE float to_float(bf16 value) { return __uint_as_float(u32(value.bits) << 16); }
 DEVICE float to_float(f16 value) {
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
@@ -78,16 +72,12 @@ DEVICE float to_float(f8e4m3 value) {
 #endif
 }
 // The upper half of an f16.
-DEVICE float to_float(f8e5m2 value) {
-  return to_float(f16{u16(value.bits << 8)});
-}
+DEVICE float to_float(f8e5m2 value) { return to_float(f16{u16(value.bits << 8)}); }
 
 // Round to nearest, ties to even. The conversions of two values are used for one: they run at the rate of arithmetic,
 // those of one value at a quarter of it.
 template <class T> DEVICE T from_float(float value);
-template <> DEVICE float from_float<float>(float value) {
-  return value;
-}
+template <> DEVICE float from_float<float>(float value) { return value; }
 template <> DEVICE bf16 from_float<bf16>(float value) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(0.0f), "f"(value));
@@ -117,36 +107,39 @@ template <> DEVICE f8e5m2 from_float<f8e5m2>(float value) {
 #endif
 }
 
-template <class T> DEVICE float round_to(float value) {
-  return to_float(from_float<T>(value));
-}
+template <class T> DEVICE float round_to(float value) { return to_float(from_float<T>(value)); }
 template <> DEVICE float round_to<bf16>(float value) {
   u32 pair; // with the value in the upper half it is the float already
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(value), "f"(0.0f));
   return __uint_as_float(pair);
 }
 
-DEVICE float float_from_bits(u32 bits) {
-  return __uint_as_float(bits);
-}
-DEVICE u32 bits_from_float(float value) {
-  return __float_as_uint(value);
-}
-DEVICE float truncate_to_float(i64 value) {
-  return __ll2float_rz(value);
-}
+DEVICE float float_from_bits(u32 bits) { return __uint_as_float(bits); }
+DEVICE u32 bits_from_float(float value) { return __float_as_uint(value); }
+DEVICE float truncate_to_float(i64 value) { return __ll2float_rz(value); }
 
-//===--- Vectors
-//----------------------------------------------------------------------------------------------------===//
+//===--- Vectors ----------------------------------------------------------------------------------------------------===//
 
-template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector { T at[Count]; };
+template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector {
+  T at[Count];
+};
 
 template <int Bytes> struct Word;
-template <> struct Word<1> { typedef unsigned char type; };
-template <> struct Word<2> { typedef u16 type; };
-template <> struct Word<4> { typedef u32 type; };
-template <> struct Word<8> { typedef uint2 type; };
-template <> struct Word<16> { typedef uint4 type; };
+template <> struct Word<1> {
+  typedef unsigned char type;
+};
+template <> struct Word<2> {
+  typedef u16 type;
+};
+template <> struct Word<4> {
+  typedef u32 type;
+};
+template <> struct Word<8> {
+  typedef uint2 type;
+};
+template <> struct Word<16> {
+  typedef uint4 type;
+};
 
 template <class T, int Count> DEVICE void move_vector(char* target, const char* source) {
   constexpr int kBytes = Count * sizeof(T);
@@ -218,27 +211,14 @@ template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>& value) {
   }
 }
 
-//===--- Threads, shared memory, asynchronous copies
-//------------------------------------------------------------------===//
+//===--- Threads, shared memory, asynchronous copies ------------------------------------------------------------------===//
 
-DEVICE int thread_index() {
-  return threadIdx.y * blockDim.x + threadIdx.x;
-}
-DEVICE i64 block_index() {
-  return blockIdx.x;
-}
-DEVICE int block_row() {
-  return blockIdx.y;
-}
-DEVICE i64 block_count() {
-  return gridDim.x;
-}
-DEVICE void barrier() {
-  __syncthreads();
-}
-DEVICE float shuffle_xor(float value, int mask) {
-  return __shfl_xor_sync(0xffffffffu, value, mask);
-}
+DEVICE int thread_index() { return threadIdx.y * blockDim.x + threadIdx.x; }
+DEVICE i64 block_index() { return blockIdx.x; }
+DEVICE int block_row() { return blockIdx.y; }
+DEVICE i64 block_count() { return gridDim.x; }
+DEVICE void barrier() { __syncthreads(); }
+DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
 DEVICE char* shared_memory() {
   extern __shared__ uint4 bytes[];
@@ -257,25 +237,16 @@ template <int Bytes> DEVICE void copy_async(char* shared, const char* global) {
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(target), "l"(global + i), "n"(kPiece) : "memory");
   }
 }
-DEVICE void commit_async() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
+DEVICE void commit_async() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most Pending of the calling thread's committed groups are still under way.
-template <int Pending> DEVICE void wait_async() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
-}
+template <int Pending> DEVICE void wait_async() { asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory"); }
 
-//===--- Arithmetic
-//-------------------------------------------------------------------------------------------------===//
+//===--- Arithmetic -------------------------------------------------------------------------------------------------===//
 
 // `exact` is within an ulp or two of f32; `fast` has a relative error near 1e-6, invisible once a result is rounded to
 // sixteen bits.
-DEVICE float exact_exp(float x) {
-  return expf(x);
-}
-DEVICE float fast_exp(float x) {
-  return __expf(x);
-}
+DEVICE float exact_exp(float x) { return expf(x); }
+DEVICE float fast_exp(float x) { return __expf(x); }
 // 0 below the smallest normal number, which spares three instructions.
 DEVICE float fast_exp_normal(float x) {
   float result;
@@ -283,56 +254,26 @@ DEVICE float fast_exp_normal(float x) {
   return result;
 }
 // Never a part of a fused multiply-add: two threads that add the same products in another order agree.
-DEVICE float product(float x, float y) {
-  return __fmul_rn(x, y);
-}
-DEVICE float exact_sigmoid(float x) {
-  return 1.0f / (1.0f + expf(-x));
-}
-DEVICE float fast_sigmoid(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-DEVICE float exact_silu(float x) {
-  return x / (1.0f + expf(-x));
-}
-DEVICE float fast_silu(float x) {
-  return x * fast_sigmoid(x);
-}
-DEVICE float exact_divide(float x, float y) {
-  return x / y;
-}
+DEVICE float product(float x, float y) { return __fmul_rn(x, y); }
+DEVICE float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+DEVICE float fast_sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+DEVICE float exact_silu(float x) { return x / (1.0f + expf(-x)); }
+DEVICE float fast_silu(float x) { return x * fast_sigmoid(x); }
+DEVICE float exact_divide(float x, float y) { return x / y; }
 DEVICE float fast_divide(float x, float y) {
   float result;
   asm("div.full.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
   return result;
 }
-DEVICE float inverse_sqrt(float x) {
-  return rsqrtf(x);
-}
-DEVICE float square_root(float x) {
-  return __fsqrt_rn(x);
-}
-DEVICE float logarithm(float x) {
-  return logf(x);
-}
-DEVICE float power(float x, float y) {
-  return powf(x, y);
-}
-DEVICE float hyperbolic_tangent(float x) {
-  return tanhf(x);
-}
-DEVICE float error_function(float x) {
-  return erff(x);
-}
-DEVICE float normal_cdf(float x) {
-  return normcdff(x);
-}
-DEVICE float absolute(float x) {
-  return fabsf(x);
-}
-DEVICE float remainder_of(float x, float y) {
-  return fmodf(x, y);
-}
+DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
+DEVICE float square_root(float x) { return __fsqrt_rn(x); }
+DEVICE float logarithm(float x) { return logf(x); }
+DEVICE float power(float x, float y) { return powf(x, y); }
+DEVICE float hyperbolic_tangent(float x) { return tanhf(x); }
+DEVICE float error_function(float x) { return erff(x); }
+DEVICE float normal_cdf(float x) { return normcdff(x); }
+DEVICE float absolute(float x) { return fabsf(x); }
+DEVICE float remainder_of(float x, float y) { return fmodf(x, y); }
 // NaN if one is NaN.
 DEVICE float maximum(float x, float y) {
   float result;

@@ -1,5 +1,5 @@
-// The row skeleton: a group of threads owns a row. It covers one thread-group per warp or less (many short rows a
-// block) up to a whole block per row, one row per group or persistent groups that walk over rows, and sums over rows
+// The row skeleton: a group of threads owns a row. It covers one thread-group per warp or less (many short rows a block)
+// up to a whole block per row, one row per group or persistent groups that walk over rows, and sums over rows
 // (column accumulators) that `fold_kernel` finishes in a fixed order.
 //
 // A program P is straight-line code and constants:
@@ -7,19 +7,21 @@
 //   kKept                         how many expensive values a thread keeps for a later stage
 //   kStoresTiles                  whether there are tile outputs
 //   kCompensated                  whether accumulators carry what their additions lose, in as many again behind them
-//   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every
-//   stage Arguments, Offsets            the kernel's argument; where the row's operands begin Tiles<V, N>, Columns<V,
-//   N>    a thread's packed inputs, N vectors of V elements each Row                           per-row values: loads,
-//   finished reductions and what follows from them Element                       one element's inputs, in f32
+//   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
+//   Arguments, Offsets            the kernel's argument; where the row's operands begin
+//   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
+//   Row                           per-row values: loads, finished reductions and what follows from them
+//   Element                       one element's inputs, in f32
 //   Reductions<S>                 kCount, of stage S; kRuns: whether there are running maxima and sums among them
 //   begin<S>(row, sums)           what the reductions that end stage S start from, where that is not 0
 //   raise<S>(element, row, sums)  raises the running maxima to the element, before any element is summed
 //   rescale<S>(row, sums)         shrinks the running sums to maxima that were raised
-//   reduce<S>(element, row, sums, added)  adds the element's share to them; what is summed to `added`, which may be
-//   `sums` add<S>(sums, added)           adds what was summed apart combine<S>(a, b)              adds another thread's
-//   shares, b, to a keep_tiles(tiles)             keep_packed on each of them finish<S>(row, sums)          per-row
-//   arithmetic after them emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and
-//   accumulator contributions
+//   reduce<S>(element, row, sums, added)  adds the element's share to them, what is summed to `added`; that may be `sums`
+//   add<S>(sums, added)           adds what was summed apart
+//   combine<S>(a, b)              adds another thread's shares, b, to a
+//   keep_tiles(tiles)             keep_packed on each of them
+//   finish<S>(row, sums)          per-row arithmetic after them
+//   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
 //
 // Threads of a group own the same columns in every row, so staged copies and accumulators need no barrier: the only one
 // per reduction is the reduction's own.
@@ -36,8 +38,8 @@ template <class P, int V> struct RowShape {
   static constexpr int kStageBytes = kStaged ? kSteps * P::kThreads * P::template TileBytes<V>::kAll : 0;
 };
 
-// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones. A
-// sum that became infinite has lost nothing: it stays infinite, as eager's does.
+// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones. A sum
+// that became infinite has lost nothing: it stays infinite, as eager's does.
 DEVICE void add_compensated(float& sum, float& lost, float value) {
   const float wanted = value - lost, grown = sum + wanted;
   const float error = (grown - sum) - wanted;

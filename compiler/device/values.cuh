@@ -1,5 +1,5 @@
-// Values by class: reals are computed in f32, integers in 64 bits, booleans as such. What is packed in memory becomes
-// one of these when it is read, and is rounded or wrapped to its type again when it is stored.
+// Values by class: reals are computed in f32, integers in 64 bits, booleans as such. What is packed in memory becomes one
+// of these when it is read, and is rounded or wrapped to its type again when it is stored.
 
 typedef int i32;
 typedef short i16;
@@ -9,36 +9,18 @@ struct i1 {
   u8 byte; // true unless 0
 };
 
-DEVICE i64 to_integer(i64 value) {
-  return value;
-}
-DEVICE i64 to_integer(i32 value) {
-  return value;
-}
-DEVICE i64 to_integer(i16 value) {
-  return value;
-}
-DEVICE i64 to_integer(i8 value) {
-  return value;
-}
-DEVICE i64 to_integer(u8 value) {
-  return value;
-}
-DEVICE bool to_bool(i1 value) {
-  return value.byte != 0;
-}
+DEVICE i64 to_integer(i64 value) { return value; }
+DEVICE i64 to_integer(i32 value) { return value; }
+DEVICE i64 to_integer(i16 value) { return value; }
+DEVICE i64 to_integer(i8 value) { return value; }
+DEVICE i64 to_integer(u8 value) { return value; }
+DEVICE bool to_bool(i1 value) { return value.byte != 0; }
 
-template <class T> DEVICE T from_integer(i64 value) {
-  return T(value);
-}
-template <class T> DEVICE T from_bool(bool value) {
-  return {u8(value ? 1 : 0)};
-}
+template <class T> DEVICE T from_integer(i64 value) { return T(value); }
+template <class T> DEVICE T from_bool(bool value) { return {u8(value ? 1 : 0)}; }
 
 // Wraps to a narrower integer type.
-template <class T> DEVICE i64 wrap_to(i64 value) {
-  return i64(T(value));
-}
+template <class T> DEVICE i64 wrap_to(i64 value) { return i64(T(value)); }
 
 // Toward zero; NaN and infinities give 0, what 64 bits do not hold wraps.
 DEVICE i64 real_to_integer(float value) {
@@ -50,8 +32,7 @@ DEVICE i64 real_to_integer(float value) {
   return i64(value < 0 ? u64(0) - size : size);
 }
 
-// An integer as an f32 that rounds to sixteen bits as the integer itself would: where it is not exact its last bit is
-// set.
+// An integer as an f32 that rounds to sixteen bits as the integer itself would: where it is not exact its last bit is set.
 DEVICE float integer_to_sticky(i64 value) {
   const float truncated = truncate_to_float(value);
   return i64(truncated) == value ? truncated : float_from_bits(bits_from_float(truncated) | 1u);
@@ -65,52 +46,29 @@ template <class T, int Count> DEVICE Vector<T, Count> load_strided(const char* b
     result.at[i] = load_vector<T, 1>(base, offset + (column + i) * step).at[0];
   return result;
 }
-//===--- Functions of reals
-//-----------------------------------------------------------------------------------------===//
+//===--- Functions of reals -----------------------------------------------------------------------------------------===//
 
 // As the prelude says: `exact` is within a few ulp of f32, `fast` is enough for a result of sixteen bits.
-DEVICE float relu(float x) {
-  return maximum(x, 0.0f);
-}
-DEVICE float exact_gelu(float x) {
-  return x * normal_cdf(x);
-}
-DEVICE float fast_gelu(float x) {
-  return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
-}
+DEVICE float relu(float x) { return maximum(x, 0.0f); }
+DEVICE float exact_gelu(float x) { return x * normal_cdf(x); }
+DEVICE float fast_gelu(float x) { return 0.5f * x * (1.0f + error_function(x * 0.70710678f)); }
 // x / 2 (1 + tanh(u)) = x sigmoid(2 u), which loses nothing where tanh(u) is near -1.
-DEVICE float gelu_argument(float x) {
-  return 1.5957691f * x * (1.0f + 0.044715f * x * x);
-}
-DEVICE float exact_gelu_tanh(float x) {
-  return x * exact_sigmoid(gelu_argument(x));
-}
-DEVICE float fast_gelu_tanh(float x) {
-  return x * fast_sigmoid(gelu_argument(x));
-}
+DEVICE float gelu_argument(float x) { return 1.5957691f * x * (1.0f + 0.044715f * x * x); }
+DEVICE float exact_gelu_tanh(float x) { return x * exact_sigmoid(gelu_argument(x)); }
+DEVICE float fast_gelu_tanh(float x) { return x * fast_sigmoid(gelu_argument(x)); }
 
-//===--- Columns by number
-//------------------------------------------------------------------------------------------===//
+//===--- Columns by number ------------------------------------------------------------------------------------------===//
 
 // Compares with every column's number as `number` does: one that no column has becomes the nearest that none has.
 template <int Columns> DEVICE int nearest_column(i64 number) {
   return number < 0 ? -1 : number < Columns ? int(number) : Columns;
 }
-template <int Columns> DEVICE bool is_column(i64 number) {
-  return u64(number) < u64(Columns);
-}
+template <int Columns> DEVICE bool is_column(i64 number) { return u64(number) < u64(Columns); }
 
-//===--- A running maximum and the sum of exponentials below it
-//-----------------------------------------------------===//
+//===--- A running maximum and the sum of exponentials below it -----------------------------------------------------===//
 
-// Where such a maximum starts: finite, so that a row's infinities among finite values are no matter of order. A sum is
-// 0 only where nothing was above it: where a row is -inf all over.
-DEVICE float lowest_float() {
-  return float_from_bits(0xff7fffffu);
-}
-DEVICE float running_maximum(float maximum, float sum) {
-  return sum == 0.0f ? float_from_bits(0xff800000u) : maximum;
-}
-DEVICE float running_sum(float sum) {
-  return sum == 0.0f ? float_from_bits(0x7fc00000u) : sum;
-}
+// Where such a maximum starts: finite, so that a row's infinities among finite values are no matter of order. A sum is 0
+// only where nothing was above it: where a row is -inf all over.
+DEVICE float lowest_float() { return float_from_bits(0xff7fffffu); }
+DEVICE float running_maximum(float maximum, float sum) { return sum == 0.0f ? float_from_bits(0xff800000u) : maximum; }
+DEVICE float running_sum(float sum) { return sum == 0.0f ? float_from_bits(0x7fc00000u) : sum; }

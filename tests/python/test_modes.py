@@ -65,7 +65,6 @@ def test_eight_lengths_are_at_most_three_graphs(family, training):
         kernels.append(after["kernels_compiled"])
     assert graph_count[-1] - graph_count[0] <= RECOMPILES, graph_count
     assert kernels[-1] == kernels[RECOMPILES], f"kernels compiled, by length: {kernels}"
-    assert torch._dynamo.utils.counters["graph_break"] == {}
 
 
 # --- Steps -----------------------------------------------------------------------------------------------------------

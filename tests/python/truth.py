@@ -75,4 +75,5 @@ def assert_as_good_as_eager(ours: dict[str, list[float]], eager: dict[str, list[
     for name, errors in ours.items():
         ratios = [mine / theirs if theirs else 1.0 + (mine > 0) for mine, theirs in zip(errors, eager[name])]
         median = statistics.median(ratios)
-        assert median <= 1.05, f"{name}: median error {median:.3f} x eager's of {len(ratios)} seeds, expected at most 1.05 x"
+        found = f"median error {median:.3f} x eager's of {len(ratios)} seeds"
+        assert median <= 1.05, f"{name}: {found}, expected at most 1.05 x"

@@ -59,8 +59,8 @@ TEST(Engine, PlainGraphsBecomeFewKernels) {
   EXPECT_GE(graphs, 10);
 }
 
-// Five tiles of such rows are summed by a kernel of their own: every stage of a softmax would read all of them again.
-// Of one tile several kernels would read no less. Beside it stands a kernel that can be no part of it.
+// Five tiles of such rows are summed by a kernel of their own: every stage of a softmax would read them all again. Of
+// one tile several kernels would read no less. Beside it stands a kernel that can be no part of it.
 TEST(Engine, LongRowsAreJoinedWhereThatMovesNoMore) {
   const auto softmax = [&](int64_t columns, bool isSum) {
     const std::string t = fmt::format("tensor<?x{}xf32, #cermet.symbols<[\"r0\"]>>", columns);

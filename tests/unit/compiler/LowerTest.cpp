@@ -233,8 +233,9 @@ TEST_F(LowerTest, ASumOfOneColumnIsAPick) {
                      "\n    %c = cermet.iota 1 : " + c + "\n    %m = cermet.broadcast %n : " + n + " to " + c +
                      "\n    %h = cermet.compare \"" + predicate + "\", %m, %c : " + c + " to " + b +
                      "\n    %o = cermet.constant " + other + " : " + f + "\n    %s = cermet.select %h, " +
-                     (isEqual ? "%e, %o" : "%o, %e") + " : " + b + ", " + f + "\n    %r = cermet.reduce_sum %s : " + f +
-                     " to " + r + "\n    return %r : " + r + "\n");
+                     (isEqual ? "%e, %o" : "%o, %e") + " : " + b + ", " + f + "\n    %v = cermet.neg %s : " + f +
+                     "\n    %r = cermet.reduce_sum " + (isEqual ? "%s" : "%v") + " : " + f + " to " + r +
+                     "\n    return %r : " + r + "\n");
   };
   for (const char* predicate : {"eq", "ne"}) {
     auto module = parsed(text(predicate, "i64", "0.0"));
@@ -242,8 +243,12 @@ TEST_F(LowerTest, ASumOfOneColumnIsAPick) {
     ASSERT_EQ(lower(*module, lowered), "");
     EXPECT_EQ(print(lowered.program), "program f 5\nin x tile bf16\nin n row i64\nout result0 row f32\n"
                                       "%0 = load x : bf16 element 0\n%1 = load n : i64 row 0\n"
-                                      "%2 = exp %0 : f32 element 0\n%3 = pick %2 %1 : f32 row 0\n"
-                                      "%4 = store %3 result0 : f32 row 0\n");
+                                      "%2 = exp %0 : f32 element 0\n" +
+                                          std::string(predicate == std::string("eq")
+                                                          ? "%3 = pick %2 %1 : f32 row 0\n"
+                                                            "%4 = store %3 result0 : f32 row 0\n"
+                                                          : "%3 = neg %2 : f32 element 0\n%4 = pick %3 %1 : f32 row 0\n"
+                                                            "%5 = store %4 result0 : f32 row 0\n"));
     compare(*module, {{64, 5}, {64, 1}}, random);
   }
   for (const auto& [type, other] : {std::pair{"i64", "1.0"}, {"i8", "0.0"}}) {

@@ -121,7 +121,8 @@ struct Program {
       added[0] += v4;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }
@@ -291,7 +292,8 @@ struct Program {
       added[0] += v4;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }
@@ -489,7 +491,8 @@ struct Program {
       added[0] += v11;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }

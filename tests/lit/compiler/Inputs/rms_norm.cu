@@ -105,7 +105,8 @@ struct Program {
       added[0] += v2;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }
@@ -255,7 +256,8 @@ struct Program {
       added[0] += v2;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }
@@ -439,7 +441,8 @@ struct Program {
       added[0] += v10;
     }
   }
-  template <int S, int Count> static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
+  template <int S, int Count>
+  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {
     if constexpr (S == 0) {
       sums[0] += added[0];
     }
