@@ -21,7 +21,7 @@ RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
 
-// One concat, over rows of `rank` leading dimensions and `columns` columns.
+// One concat's rows, [rows..., columns].
 class Rearrangement {
 public:
   Rearrangement(OpBuilder& builder, Value root, CanReadColumns canRead)

@@ -41,6 +41,25 @@ bool NodeValues::isNodes(Value value) const {
   return node.empty() || op->getNumResults() > 1 || last.lookup(node) == op;
 }
 
+// Whether one place in the block has every operand before it and every reader of a result behind it.
+static bool hasPlace(const Cluster& cluster) {
+  Operation* last = nullptr;
+  for (Value operand : cluster.operands)
+    if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
+      last = op;
+  if (!last)
+    return true;
+  for (Value result : cluster.results)
+    for (Operation* user : result.getUsers())
+      if (!cluster.ops.contains(user) && (user == last || user->isBeforeInBlock(last)))
+        return false;
+  for (Value operand : cluster.operands)
+    for (Operation* user : operand.getUsers())
+      if (writes(user, operand) && (user == last || user->isBeforeInBlock(last)))
+        return false;
+  return true;
+}
+
 std::string complete(Cluster& cluster, const NodeValues& nodes) {
   for (size_t i = 0; i < cluster.ops.size(); ++i)
     for (Value operand : cluster.ops[i]->getOperands())
@@ -100,24 +119,6 @@ std::string complete(Cluster& cluster, const NodeValues& nodes) {
   if (cluster.operands.empty())
     return "it reads nothing";
   return hasPlace(cluster) ? "" : "one of its results is read before the last of its operands exists";
-}
-
-bool hasPlace(const Cluster& cluster) {
-  Operation* last = nullptr;
-  for (Value operand : cluster.operands)
-    if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
-      last = op;
-  if (!last)
-    return true;
-  for (Value result : cluster.results)
-    for (Operation* user : result.getUsers())
-      if (!cluster.ops.contains(user) && (user == last || user->isBeforeInBlock(last)))
-        return false;
-  for (Value operand : cluster.operands)
-    for (Operation* user : operand.getUsers())
-      if (writes(user, operand) && (user == last || user->isBeforeInBlock(last)))
-        return false;
-  return true;
 }
 
 namespace {

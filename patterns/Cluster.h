@@ -34,9 +34,6 @@ private:
 // where it is for them. Answers why it cannot be replaced, or "".
 std::string complete(Cluster& cluster, const NodeValues& nodes);
 
-// Whether one place in the block has every operand before it and every reader of a result behind it.
-bool hasPlace(const Cluster& cluster);
-
 // The text of one function named after the pattern. Row dimensions are symbols where no operation depends on them;
 // locations and names of the graph are left out, so that equal clusters have equal text.
 std::string outline(const Cluster& cluster);

@@ -65,7 +65,7 @@ public:
 
   // Everything up to one number; "" or why it is none that can be replaced.
   std::string run() {
-    grow(/*intoNumbers=*/true);
+    grow();
     std::string reason = judge();
     if (reason.empty())
       return reason;
@@ -106,7 +106,7 @@ private:
 
   bool isInside(Operation* op) const { return op && cluster.ops.contains(op); }
 
-  void grow(bool intoNumbers) {
+  void grow() {
     for (bool more = true; more && cluster.ops.size() < kMostOperations;) {
       more = false;
       for (size_t i = 0; i < cluster.ops.size(); ++i) {
@@ -115,7 +115,7 @@ private:
           more |= addBefore(operand.getDefiningOp());
         for (Value result : op->getResults())
           for (Operation* user : result.getUsers())
-            more |= addBehind(user, intoNumbers);
+            more |= addBehind(user);
       }
     }
   }
@@ -140,12 +140,12 @@ private:
   }
 
   // What goes on from rows to a number, and from there with numbers.
-  bool addBehind(Operation* user, bool intoNumbers) {
+  bool addBehind(Operation* user) {
     if (isInside(user) || !isSmall(user) || user->getNumResults() != 1)
       return false;
     const bool fromNumber = llvm::all_of(user->getOperands(), [](Value value) { return isNumber(value); });
     if (fromNumber && !isPartOfNode(user)) {
-      if (!intoNumbers || !isNumber(user->getResult(0)))
+      if (!isNumber(user->getResult(0)))
         return false;
       afterLoss.insert(user);
     }

@@ -208,8 +208,8 @@ std::vector<Tensor> run(const Executable& executable, std::vector<Tensor>& input
     tensors[count + i] = describe(outputs.back(), int32_t(output.sizes.size()), output.dtype);
   }
   cermet_status status = runOnce(executable, tensors.data(), device);
-  // A reshape in the graph has no strides for every layout of its input. Nothing was launched then.
-  if (status == CERMET_UNSUPPORTED && makeDense(executable, inputs, tensors.data()))
+  // A reshape in the graph has no strides for every layout of its input. An input that is written cannot be read again.
+  if (status == CERMET_UNSUPPORTED && reused < 0 && makeDense(executable, inputs, tensors.data()))
     status = runOnce(executable, tensors.data(), device);
   if (status != CERMET_OK)
     fail(executable, cermet_error_message());
