@@ -141,7 +141,8 @@ class DeviceTimer:
         self.buffer.bitwise_not_()
 
     def measure(self, prepare: Callable[[], None], segments: list[Callable]) -> list[dict]:
-        """For each segment the median microseconds over the repeats and the names of its kernels. In a repeat `prepare`
+        """For each segment the median microseconds over the repeats, the names of its kernels and how long each of them
+        took the last time. In a repeat `prepare`
         runs untimed, then each segment in order, given what the one before it returned."""
         def once():
             prepare()
@@ -176,7 +177,8 @@ class DeviceTimer:
             mine = spans[index::period]
             times = [sum(duration for duration, _ in span) / 1e3 for span in mine]
             answer.append({"us": statistics.median(times), "us_min": min(times), "us_max": max(times),
-                           "kernels": [name[:120] for _, name in mine[-1]]})
+                           "kernels": [name[:120] for _, name in mine[-1]],
+                           "last_us": [duration / 1e3 for duration, _ in mine[-1]]})
         return answer
 
 

@@ -60,6 +60,12 @@ int ColumnMap::vectorWithin(int vector) const {
   return vector;
 }
 
+bool ColumnMap::isWithin(int64_t span) const {
+  return std::ranges::all_of(pieces, [&](const Piece& piece) {
+    return piece.step != Step::Half && piece.begin % span == 0 && piece.shift % span == 0;
+  });
+}
+
 std::string ColumnMap::text() const {
   if (!isMapped())
     return "";

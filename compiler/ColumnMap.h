@@ -32,6 +32,8 @@ struct ColumnMap {
   int64_t at(int64_t column) const;
   // The largest power of two up to `vector` of whose columns, from a multiple of it on, one access has all.
   int vectorWithin(int vector) const;
+  // Whether, where a thread has the columns of one place in each `span` of them, it has those that are read for them too.
+  bool isWithin(int64_t span) const;
   // "" where it is not mapped, else what follows an operand's type: " columns 128 0:64 64:-64", " columns 64 0:half:0".
   std::string text() const;
 };

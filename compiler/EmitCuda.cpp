@@ -29,6 +29,7 @@ void ProgramText::constants() {
   line(fmt::format("  static constexpr bool kCompensated = {}, kStoresTiles = {};", compensated(),
                    !operands(OperandKind::Tile, true).empty()));
   line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
+  line(fmt::format("  static constexpr bool kPairs = {}, kAhead = {};", pairs(), asksAhead()));
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     if (stage == 0)
       line("  template <int S, class = void> struct Reductions;");
@@ -69,7 +70,17 @@ void ProgramText::storage() {
     line(fmt::format("    {} {};", valueType(program.operands[i].dtype), field(i)));
   if (readsColumnIndex())
     line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
-  line("  };\n  struct Row {");
+  line("  };");
+  if (pairs()) {
+    line("  struct ElementPair {");
+    for (int i : packedInputs())
+      line(isPairOperand(i) ? fmt::format("    Pair<{}> {};", deviceTypeOf(i), field(i))
+                            : fmt::format("    {} {}[2];", valueType(program.operands[i].dtype), field(i)));
+    if (readsColumnIndex())
+      line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
+    line("  };");
+  }
+  line("  struct Row {");
   for (size_t i = 0; i < program.instructions.size(); ++i)
     if (values.inRow(i) && program.instructions[i].opcode != Opcode::Constant &&
         program.instructions[i].opcode != Opcode::Store)
@@ -104,29 +115,44 @@ bool ProgramText::isLocal(int operand) const {
   if (input.of < 0 || schedule.skeleton != Skeleton::Row || schedule.vectorsPerThread == 0 || schedule.stages != 0 ||
       program.columns != span * schedule.vectorsPerThread || schedule.vector % 2 != 0)
     return false;
-  return std::all_of(input.map.pieces.begin(), input.map.pieces.end(), [&](const ColumnMap::Piece& piece) {
-    return piece.step != ColumnMap::Step::Half && piece.begin % span == 0 && piece.shift % span == 0;
-  });
+  return input.map.isWithin(span);
 }
 
-std::string ProgramText::localValue(int operand) const {
+// What a thread has of a mapped input among its vectors of the tensor: `read` of the pack's member, the slot and whether
+// neighbours change places.
+std::string ProgramText::localRead(int operand, const std::function<std::string(const std::string&, bool)>& read) const {
   const Schedule& schedule = spec.schedule;
   const Operand& input = program.operands[operand];
   const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
-  const auto read = [&](const std::string& packed, const std::string& at) {
-    return classOf(input.dtype) == ValueClass::Real ? fmt::format("float_at({}, {})", packed, at)
-                                                    : ProgramValues::fromMemory(input.dtype, packed + ".at[" + at + "]");
-  };
   std::string value;
   for (const ColumnMap::Piece& piece : input.map.pieces) {
     const std::string own = read(fmt::format("packed.{}[slot + ({})]", field(input.of), piece.shift / span),
-                                 piece.step == ColumnMap::Step::Pairs ? "i ^ 1" : "i");
+                                 piece.step == ColumnMap::Step::Pairs);
     value = value.empty() ? own : fmt::format("slot >= {} ? {} : {}", piece.begin / span, own, value);
   }
-  return fmt::format("  template <class Packed> static DEVICE {0} local_{1}(const Packed& packed, int slot, int i) {{\n"
-                     "    if constexpr (Packed::kVector == {2})\n      return {3};\n    else\n      return {4};\n  }}",
-                     valueType(input.dtype), field(operand), schedule.vector, value,
-                     read(fmt::format("packed.{}[slot]", field(operand)), "i"));
+  return fmt::format("    if constexpr (Packed::kVector == {})\n      return {};\n    else\n      return {};\n",
+                     schedule.vector, value, read(fmt::format("packed.{}[slot]", field(operand)), false));
+}
+
+std::string ProgramText::localValue(int operand) const {
+  const DType dtype = program.operands[operand].dtype;
+  const auto read = [dtype](const std::string& packed, bool swaps) -> std::string {
+    const char* at = swaps ? "i ^ 1" : "i";
+    return classOf(dtype) == ValueClass::Real ? fmt::format("float_at({}, {})", packed, at)
+                                              : ProgramValues::fromMemory(dtype, fmt::format("{}.at[{}]", packed, at));
+  };
+  return fmt::format(
+      "  template <class Packed> static DEVICE {} local_{}(const Packed& packed, int slot, int i) {{\n{}  }}",
+      valueType(dtype), field(operand), localRead(operand, read));
+}
+
+std::string ProgramText::localPair(int operand) const {
+  const auto read = [](const std::string& packed, bool swaps) {
+    return swaps ? fmt::format("swapped(pair_at({}, i))", packed) : fmt::format("pair_at({}, i)", packed);
+  };
+  return fmt::format(
+      "  template <class Packed> static DEVICE Pair<{}> local_pair_{}(const Packed& packed, int slot, int i) {{\n{}  }}",
+      deviceTypeOf(operand), field(operand), localRead(operand, read));
 }
 
 // The input's column that stands for the program's `column`.
@@ -222,6 +248,8 @@ std::string ProgramText::text(const std::string& structName) {
   loads();
   staging();
   elements();
+  if (pairs())
+    elementPairs();
   arithmetic();
   stores();
   line("};\n");
@@ -279,7 +307,7 @@ std::string emitAlone(const KernelSpec& spec) {
 std::string emitBeside(const KernelSpec& spec) {
   const KernelEntries entries = kernelEntries(spec);
   const int count = static_cast<int>(spec.programs.size());
-  std::string text, members, branches, parameters, vectors, ones;
+  std::string text, members, branches, parameters, vectors, ones, folds;
   int resident = spec.programs[0].schedule.residentBlocks;
   for (int i = 0; i < count; ++i) {
     const ScheduledProgram& each = spec.programs[i];
@@ -292,6 +320,10 @@ std::string emitBeside(const KernelSpec& spec) {
     branches += fmt::format("  if (blocks.next(arguments.program{0}.partialRows))\n"
                             "    return {1}<Program{0}, V{0}>(arguments.program{0}, blocks);\n",
                             i, skeletonOf(each));
+    folds += fmt::format("  if (block < fold_blocks<Program{0}>())\n"
+                         "    return fold_kernel<Program{0}>(arguments.program{0}, block);\n"
+                         "  block -= fold_blocks<Program{0}>();\n",
+                         i);
     parameters += fmt::format("{}int V{}", i ? ", " : "", i);
     vectors += fmt::format("{}{}", i ? ", " : "", each.schedule.vector);
     ones += i ? ", 1" : "1";
@@ -304,6 +336,10 @@ std::string emitBeside(const KernelSpec& spec) {
   text += fmt::format("KERNEL({}, {}, {}, Arguments, programs<{}>)\n", threads, resident, entries.vector, vectors);
   if (entries.scalar != entries.vector)
     text += fmt::format("KERNEL({}, 1, {}, Arguments, programs<{}>)\n", threads, entries.scalar, ones);
+  if (!entries.fold.empty())
+    text += fmt::format("\nDEVICE void folds(const Arguments& arguments) {{\n  i64 block = block_index();\n{}}}\n\n"
+                        "KERNEL({}, 1, {}, Arguments, folds)\n",
+                        folds, kFoldColumns * kFoldSlices, entries.fold);
   return text;
 }
 

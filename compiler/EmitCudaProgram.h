@@ -2,12 +2,13 @@
 #pragma once
 #include "compiler/EmitCudaValues.h"
 #include <algorithm>
+#include <functional>
 
 namespace cermet {
 
 class ProgramText {
 public:
-  explicit ProgramText(const ScheduledProgram& spec) : spec(spec), program(spec.program), values(spec.program, !keeps()) {
+  explicit ProgramText(const ScheduledProgram& spec) : spec(spec), program(spec.program), values(spec.program, !keeps(), spec.schedule.vector) {
     chooseKept();
   }
 
@@ -50,8 +51,21 @@ private:
   bool runsIn(int stage) const {
     return std::ranges::any_of(reductionsOf(stage), [&](int it) { return values.isRunningMaximum(it); });
   }
+  // Whether the last stage takes two elements at once.
+  bool pairs() const;
+  bool isPairOperand(int operand) const {
+    const DType dtype = program.operands[operand].dtype;
+    return dtype == DType::BF16 || dtype == DType::F16;
+  }
+  // Whether persistent groups that cannot stage rows in shared memory keep the next one in registers.
+  bool asksAhead() const {
+    const auto isMapped = [](const Operand& operand) { return operand.map.isMapped(); };
+    return program.accumulates() && spec.schedule.stages == 0 && std::ranges::any_of(program.operands, isMapped);
+  }
   // Whether a tile's elements are rounded when a vector of them is stored.
-  bool isRealTile(int operand) const { return classOf(program.operands[operand].dtype) == ValueClass::Real; }
+  bool isRealTile(int operand) const {
+    return classOf(program.operands[operand].dtype) == ValueClass::Real && !(pairs() && isPairOperand(operand));
+  }
   bool hasOffset(const Operand& operand) const {
     return operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar;
   }
@@ -75,7 +89,9 @@ private:
   // Whether a thread of the vector entry has the columns of a mapped input among those that it keeps of the tensor: in
   // another of its vectors, or in another place of the same one.
   bool isLocal(int operand) const;
+  std::string localRead(int operand, const std::function<std::string(const std::string&, bool)>& read) const;
   std::string localValue(int operand) const; // the function that gives an element of it
+  std::string localPair(int operand) const;  // the same of two neighbours
   // Column outputs in the order of their operands; an accumulator is numbered by that.
   int accumulatorOf(int operand) const {
     const std::vector<int> columns = operands(OperandKind::Column, true);
@@ -100,6 +116,7 @@ private:
   void loads();
   void staging();
   void elements();
+  void elementPairs();
   std::string rowValues(int level) const;
   std::string rowValue(int instruction) const;
   std::string pickedLoads(int number) const;
@@ -107,6 +124,8 @@ private:
   void arithmetic();
   void reductions();
   void stores();
+  std::string elementStores(const ProgramValues& values, int lane) const;
+  void emitPair();
 
   const ScheduledProgram& spec;
   const RowProgram& program;

@@ -78,6 +78,43 @@ void ProgramText::elements() {
   line(fmt::format("    return {{{}}};\n  }}", members));
 }
 
+// A program gains where its last stage computes as PyTorch does, with a rounding to sixteen bits after each operation.
+bool ProgramText::pairs() const {
+  if (spec.schedule.vector % 2 != 0)
+    return false;
+  const Needed needed = neededBy(values.stageCount() - 1);
+  for (size_t i = 0; i < needed.size(); ++i)
+    if (needed[i] && values.isPairArithmetic(int(i)))
+      return true;
+  return false;
+}
+
+void ProgramText::elementPairs() {
+  std::string members;
+  for (int i : packedInputs()) {
+    const std::string pack = values.isTile(i) ? "tiles" : "columns", slot = values.isTile(i) ? "tileSlot" : "columnSlot";
+    const std::string packed = fmt::format("{}.{}[{}]", pack, field(i), slot);
+    const DType dtype = program.operands[i].dtype;
+    const auto lane = [&](const char* at) {
+      return isLocal(i) ? fmt::format("local_{}({}, {}, {})", field(i), pack, slot, at)
+             : classOf(dtype) == ValueClass::Real
+                 ? fmt::format("float_at({}, {})", packed, at)
+                 : ProgramValues::fromMemory(dtype, fmt::format("{}.at[{}]", packed, at));
+    };
+    if (isPairOperand(i) && isLocal(i))
+      line(localPair(i));
+    members += (members.empty() ? "" : ", ") +
+               (!isPairOperand(i) ? fmt::format("{{{}, {}}}", lane("i"), lane("i + 1"))
+                : isLocal(i)      ? fmt::format("local_pair_{}({}, {}, i)", field(i), pack, slot)
+                                  : fmt::format("pair_at({}, i)", packed));
+  }
+  if (readsColumnIndex())
+    members += members.empty() ? "column, i" : ", column, i";
+  line("  template <class Tiles, class Columns>\n  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, "
+       "const Columns& columns, int columnSlot, int column, int i) {");
+  line(fmt::format("    return {{{}}};\n  }}", members));
+}
+
 // Per-row arithmetic of one level: what becomes known once the reductions before it are.
 std::string ProgramText::rowValues(int level) const {
   const std::vector<int> numbers = pickedColumns();
@@ -240,30 +277,67 @@ void ProgramText::reductions() {
   line("  }");
 }
 
+// What the last stage does with its values; of the element at `lane` behind the first where two are taken at once.
+std::string ProgramText::elementStores(const ProgramValues& values, int lane) const {
+  const std::string behind = lane > 0 ? fmt::format(" + {}", lane) : "";
+  std::string result;
+  for (const Instruction& instruction : program.instructions) {
+    const int value = instruction.inputs[0];
+    if (instruction.opcode == Opcode::AccumulateRows) {
+      const int accumulator = accumulatorOf(instruction.operand);
+      result += compensated()
+                    ? fmt::format("    add_compensated(accumulators[{0}][slot{2}], accumulators[kAccumulators + "
+                                  "{0}][slot{2}], {1});\n",
+                                  accumulator, values.use(value), behind)
+                    : fmt::format("    accumulators[{}][slot{}] += {};\n", accumulator, behind, values.use(value));
+    } else if (instruction.opcode == Opcode::Store &&
+               program.operands[instruction.operand].kind == OperandKind::Tile) {
+      const std::string name = field(instruction.operand);
+      if (isRealTile(instruction.operand))
+        result += fmt::format("    stores.{}[i{}] = {};\n", name, behind, values.use(value));
+      else if (lane < 0 || !isPairOperand(instruction.operand))
+        result += fmt::format("    stores.{}.at[i{}] = {};\n", name, behind,
+                              ProgramValues::toMemory(program.operands[instruction.operand].dtype, values.use(value)));
+    }
+  }
+  return result;
+}
+
+void ProgramText::emitPair() {
+  const int last = values.stageCount() - 1;
+  line("  template <class Stores, int Sums, int Slots, class Kept>\n  static DEVICE void emit_pair(const ElementPair& "
+       "element, const Row& row, Stores& stores,\n                               float "
+       "(&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {");
+  out += values.pairStatements(neededBy(last), "    ", keeping, last);
+  for (const Instruction& instruction : program.instructions)
+    if (instruction.opcode == Opcode::Store && program.operands[instruction.operand].kind == OperandKind::Tile &&
+        isPairOperand(instruction.operand)) {
+      const int value = instruction.inputs[0];
+      const DType dtype = program.operands[instruction.operand].dtype;
+      const bool isStored = values.isPair(value) && program.instructions[value].type == dtype;
+      line(fmt::format("    set_pair(stores.{}, i, {});", field(instruction.operand),
+                       isStored ? fmt::format("v{}", value)
+                                : fmt::format("pair_of<{}>({}, {})", deviceType(dtype), values.ofLane(0).use(value),
+                                              values.ofLane(1).use(value))));
+    }
+  for (int lane : {0, 1})
+    out += elementStores(values.ofLane(lane), lane);
+  line("  }");
+}
+
 void ProgramText::stores() {
-  std::string tileStores, rowStores, folds;
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const Instruction& instruction = program.instructions[i];
+  std::string rowStores, folds;
+  for (const Instruction& instruction : program.instructions) {
     if (instruction.opcode != Opcode::Store && instruction.opcode != Opcode::AccumulateRows)
       continue;
     const Operand& operand = program.operands[instruction.operand];
     const int value = instruction.inputs[0];
     if (instruction.opcode == Opcode::AccumulateRows) {
-      const int accumulator = accumulatorOf(instruction.operand);
-      tileStores += compensated()
-                        ? fmt::format("    add_compensated(accumulators[{0}][slot], accumulators[kAccumulators + "
-                                      "{0}][slot], {1});\n",
-                                      accumulator, values.use(value))
-                        : fmt::format("    accumulators[{}][slot] += {};\n", accumulator, values.use(value));
       folds += fmt::format("    if (accumulator == {})\n      store_vector<{}, 1>(arguments.operand[{}].base, column, "
                            "{{from_float<{}>(value)}});\n",
-                           accumulator, deviceType(operand.dtype), instruction.operand, deviceType(operand.dtype));
-    } else if (operand.kind == OperandKind::Tile) {
-      tileStores += isRealTile(instruction.operand)
-                        ? fmt::format("    stores.{}[i] = {};\n", field(instruction.operand), values.use(value))
-                        : fmt::format("    stores.{}.at[i] = {};\n", field(instruction.operand),
-                                      ProgramValues::toMemory(operand.dtype, values.use(value)));
-    } else {
+                           accumulatorOf(instruction.operand), deviceType(operand.dtype), instruction.operand,
+                           deviceType(operand.dtype));
+    } else if (operand.kind != OperandKind::Tile) {
       Needed local(program.instructions.size());
       values.need(value, local);
       rowStores += fmt::format("    {{\n{}      store_vector<{}, 1>(arguments.operand[{}].base, offsets.{}, "
@@ -276,8 +350,10 @@ void ProgramText::stores() {
        "element, const Row& row, Stores& stores, float (&accumulators)[Sums][Slots],\n                          int i, "
        "int slot, const Kept& kept, int keptSlot) {");
   const int last = values.stageCount() - 1;
-  out += values.statements(neededBy(last), "    ", keeping, last) + tileStores;
+  out += values.statements(neededBy(last), "    ", keeping, last) + elementStores(values, -1);
   line("  }");
+  if (pairs())
+    emitPair();
   line(
       "  template <int V>\n  static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const "
       "Offsets& offsets,\n                                 int column) {");

@@ -41,8 +41,8 @@ const char* valueType(DType type) {
   return names[static_cast<int>(classOf(type))];
 }
 
-ProgramValues::ProgramValues(const RowProgram& program, bool runs)
-    : program(program), levels(program.instructions.size()) {
+ProgramValues::ProgramValues(const RowProgram& program, bool runs, int vector)
+    : program(program), vector(vector), levels(program.instructions.size()) {
   for (size_t i = 0; i < program.operands.size(); ++i)
     fast &= !isTile(i) || program.operands[i].dtype != DType::F32;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
@@ -97,7 +97,11 @@ std::string ProgramValues::use(int index) const {
   const Instruction& instruction = program.instructions[index];
   if (instruction.opcode == Opcode::Constant)
     return constantText(instruction);
-  return inRow(index) ? fmt::format("row.v{}", index) : fmt::format("v{}", index);
+  if (inRow(index))
+    return fmt::format("row.v{}", index);
+  if (lane < 0 || isVectorWide(instruction))
+    return fmt::format("v{}", index);
+  return isPair(index) ? fmt::format("{}(v{})", lane == 0 ? "low" : "high", index) : fmt::format("v{}[{}]", index, lane);
 }
 
 std::string ProgramValues::fromMemory(DType type, const std::string& packed) {
@@ -123,6 +127,22 @@ std::string ProgramValues::conversion(DType from, DType to, const std::string& v
   return to == DType::F32 ? fmt::format("float({})", value) : fmt::format("integer_to_sticky({})", value);
 }
 
+// Whether a vector's columns all compare alike with a number: none of them is beyond the first.
+bool ProgramValues::isVectorWide(const Instruction& comparison) const {
+  if (comparison.opcode != Opcode::Less && comparison.opcode != Opcode::LessEqual)
+    return false;
+  const Instruction* sides[] = {&program.instructions[comparison.inputs[0]], &program.instructions[comparison.inputs[1]]};
+  const bool isLeft = sides[0]->opcode == Opcode::ColumnIndex;
+  const Instruction &index = *sides[isLeft ? 0 : 1], &number = *sides[isLeft ? 1 : 0];
+  if (index.opcode != Opcode::ColumnIndex || index.constant != 0 || index.type != DType::I64 ||
+      number.opcode != Opcode::Constant || classOf(number.type) != ValueClass::Integer)
+    return false;
+  // What divides the columns is the first number of the right part.
+  const bool isOfRight = isLeft != (comparison.opcode == Opcode::LessEqual);
+  const double first = number.constant + (isOfRight ? 0 : 1);
+  return std::abs(first) < 0x1p31 && static_cast<int64_t>(first) % vector == 0;
+}
+
 // The column's number beside one that all columns have: in 32 bits. Empty where it is another comparison.
 std::string ProgramValues::columnComparison(const Instruction& instruction, const char* sign) const {
   for (int side : {0, 1}) {
@@ -131,10 +151,15 @@ std::string ProgramValues::columnComparison(const Instruction& instruction, cons
     if (index.opcode != Opcode::ColumnIndex || index.constant != 0 || index.type != DType::I64 ||
         (number.space != Space::Row && number.space != Space::Uniform))
       continue;
-    // Beside the lane, so that what is left is the same for a vector.
-    const std::string lane =
-        fmt::format("nearest_column<kColumns>({}) - element.first", use(instruction.inputs[1 - side]));
-    return side == 0 ? fmt::format("element.lane {} {}", sign, lane) : fmt::format("{} {} element.lane", lane, sign);
+    std::string column = "element.first", other;
+    if (isVectorWide(instruction)) {
+      other = fmt::format("{}", static_cast<int64_t>(number.constant));
+    } else {
+      // Beside the lane, so that what is left is the same for a vector.
+      column = lane > 0 ? fmt::format("element.lane + {}", lane) : "element.lane";
+      other = fmt::format("nearest_column<kColumns>({}) - element.first", use(instruction.inputs[1 - side]));
+    }
+    return side == 0 ? fmt::format("{} {} {}", column, sign, other) : fmt::format("{} {} {}", other, sign, column);
   }
   return "";
 }
@@ -160,12 +185,15 @@ std::string ProgramValues::expression(int index) const {
   };
   switch (instruction.opcode) {
   case Opcode::Load:
-    return fmt::format("element.{}", field(instruction.operand));
+    return lane < 0 ? fmt::format("element.{}", field(instruction.operand))
+                    : fmt::format("element.{}[{}]", field(instruction.operand), lane);
   case Opcode::Constant:
     return use(index);
-  case Opcode::ColumnIndex:
-    return instruction.constant == 0 ? "i64(element.column())"
-                                     : fmt::format("i64(element.column() % {})", int64_t(instruction.constant));
+  case Opcode::ColumnIndex: {
+    const std::string column = lane > 0 ? fmt::format("(element.column() + {})", lane) : "element.column()";
+    return instruction.constant == 0 ? fmt::format("i64({})", column)
+                                     : fmt::format("i64({} % {})", column, int64_t(instruction.constant));
+  }
   case Opcode::Cast:
     return conversion(program.instructions[instruction.inputs[0]].type, instruction.type, a());
   case Opcode::Add:

@@ -14,8 +14,9 @@ class ProgramValues {
 public:
   using Needed = std::vector<bool>; // by instruction
 
-  // `runs`: whether a maximum and the sum of exponentials below it are found in one pass.
-  ProgramValues(const RowProgram& program, bool runs);
+  // `runs`: whether a maximum and the sum of exponentials below it are found in one pass. `vector`: how many elements a
+  // vector has, or 1.
+  ProgramValues(const RowProgram& program, bool runs, int vector);
 
   // How many reductions lie before an instruction on its longest path.
   int level(size_t instruction) const { return levels[instruction]; }
@@ -59,6 +60,19 @@ public:
   };
   std::string statements(const Needed& needed, const char* indent) const;
   std::string statements(const Needed& needed, const char* indent, const Keeping& keeping, int stage) const;
+  // The same of two neighbouring elements at once, each value in the form that `pairType` says; in the scope of their
+  // names `element` holds pairs too.
+  std::string pairStatements(const Needed& needed, const char* indent, const Keeping& keeping, int stage) const;
+  // A float of sixteen bits: two are a word, which arithmetic takes as it is.
+  bool isPair(int instruction) const;
+  // Whether two of them are added or multiplied in one instruction.
+  bool isPairArithmetic(int instruction) const;
+  // The value of one of the two elements, in f32, as an integer or a boolean.
+  ProgramValues ofLane(int lane) const {
+    ProgramValues result = *this;
+    result.lane = lane;
+    return result;
+  }
   // Whether computing it again costs more than a register.
   bool isExpensive(int instruction) const;
 
@@ -71,10 +85,15 @@ private:
   std::string conversion(DType from, DType to, const std::string& value) const;
   bool isExact(const Instruction& instruction) const;
   bool isRoundedByStores(int instruction) const;
+  bool isVectorWide(const Instruction& comparison) const;
   std::string columnComparison(const Instruction& instruction, const char* sign) const;
+  std::string pairExpression(int instruction) const;
+  std::string pairDeclaration(int instruction) const;
   int maximumBelow(const Instruction& sum) const;
 
   const RowProgram& program;
+  int vector;
+  int lane = -1;    // of two elements, while these are written
   bool fast = true; // whether no tile is of f32, so that a fast function's error is lost in their rounding
   std::vector<int> levels;
   std::vector<Running> pairs;

@@ -26,10 +26,8 @@ constexpr Setting kSettings[] = {{"threads", &Schedule::threads},
 std::string check(const Schedule& schedule) {
   if (schedule.threads < 1 || schedule.threads > 1024 || schedule.threads % 32 != 0)
     return fmt::format("threads is {}, expected a multiple of 32 up to 1024", schedule.threads);
-  int perRow = schedule.threadsPerRow;
-  bool power = perRow >= 1 && (perRow & (perRow - 1)) == 0;
-  if (perRow > schedule.threads || (perRow != schedule.threads && !power) || perRow < 1)
-    return fmt::format("threads_per_row is {}, expected a power of two up to threads ({}) or threads itself", perRow,
+  if (schedule.threadsPerRow < 1 || schedule.threads % schedule.threadsPerRow != 0)
+    return fmt::format("threads_per_row is {}, expected a divisor of threads ({})", schedule.threadsPerRow,
                        schedule.threads);
   if (schedule.vector < 1 || schedule.vector > 16 || (schedule.vector & (schedule.vector - 1)) != 0)
     return fmt::format("vector is {}, expected 1, 2, 4, 8 or 16", schedule.vector);
@@ -44,8 +42,9 @@ std::string checkBeside(const std::vector<ScheduledProgram>& programs) {
     if (each.schedule.threads != programs[0].schedule.threads)
       return fmt::format("threads are {} beside {}, expected equal ones", each.schedule.threads,
                          programs[0].schedule.threads);
-    if (programs.size() > 1 && !mayStandBeside(each))
-      return fmt::format("program {} is persistent or sums over rows, expected to be alone", each.program.name);
+    if (programs.size() > 1 && !mayStandBeside(each, programs[0]))
+      return fmt::format("program {} is persistent or sums over rows, expected to be alone or beside such as are both",
+                         each.program.name);
   }
   return "";
 }
@@ -71,6 +70,11 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
     return failed(reason);
   if (std::string reason = parse(std::string(lines.remainder()), result.program); !reason.empty())
     return "kernel spec: " + reason;
+  const int perRow = result.schedule.threadsPerRow;
+  if (result.program.reduces() && perRow != result.schedule.threads && (perRow & (perRow - 1)) != 0)
+    return fmt::format("kernel spec: threads_per_row is {} of a program that reduces, expected a power of two or "
+                       "threads ({}) itself",
+                       perRow, result.schedule.threads);
   return "";
 }
 
@@ -80,8 +84,10 @@ const char* name(Skeleton skeleton) {
   return skeleton == Skeleton::Flat ? "flat" : "row";
 }
 
-bool mayStandBeside(const ScheduledProgram& each) {
-  return !each.program.accumulates() && each.schedule.blocksPerSm == 0;
+bool mayStandBeside(const ScheduledProgram& each, const ScheduledProgram& first) {
+  return each.schedule.threads == first.schedule.threads && each.schedule.blocksPerSm == first.schedule.blocksPerSm &&
+         each.program.accumulates() == first.program.accumulates() &&
+         each.program.accumulates() == (each.schedule.blocksPerSm > 0);
 }
 
 // Equal names stand once.

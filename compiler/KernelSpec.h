@@ -32,8 +32,8 @@ struct ScheduledProgram {
 struct KernelSpec {
   std::string target; // "sm_90", "host:x86-64-v3"
   std::string numerics = "traced";
-  // Side by side in one launch, each over rows of its own; up to kMaxPrograms. Several have equal `threads`, and none
-  // is persistent or sums over rows.
+  // Side by side in one launch, each over rows of its own; up to kMaxPrograms. Several are alike in
+  // mayStandBeside.
   std::vector<ScheduledProgram> programs;
 
   std::string name() const; // a C identifier
@@ -41,8 +41,9 @@ struct KernelSpec {
   int sharedBytes() const; // of a block of any of them
 };
 
-// Whether the program may stand beside others.
-bool mayStandBeside(const ScheduledProgram&);
+// Whether the program may stand beside the first of a kernel: both have as many threads, and both are persistent and sum
+// over rows or neither does.
+bool mayStandBeside(const ScheduledProgram& each, const ScheduledProgram& first);
 
 const char* name(Skeleton);
 // The text of one program is `schedule` and its lines; several follow one another.

@@ -11,6 +11,7 @@
 #include "ir/Ops.h"
 #include "ir/Reshapes.h"
 #include "ir/Text.h"
+#include "ir/Shape.h"
 #include "ir/Transposes.h"
 #include "patterns/Raise.h"
 #include "llvm/ADT/DenseMap.h"
@@ -86,7 +87,26 @@ private:
         places.try_emplace(result.get(), outputs.back());
     }
     for (mlir::OpOperand& result : terminator()->getOpOperands())
-      declareReshaped(result);
+      if (!declareTransposed(result))
+        declareReshaped(result);
+  }
+
+  // What is computed in another order of rows is stored where it is returned.
+  bool declareTransposed(mlir::OpOperand& result) {
+    auto transpose = result.get().getDefiningOp<ir::TransposeOp>();
+    Value computed = transpose ? transpose.getOperand() : Value();
+    Operation* op = computed ? computed.getDefiningOp() : nullptr;
+    if (!op || isView(op) || isRepeated(op) || places.contains(computed) || places.contains(result.get()))
+      return false;
+    llvm::ArrayRef<int64_t> permutation = transpose.getPermutation();
+    if (permutation.back() + 1 != int64_t(permutation.size()))
+      return false;
+    const int output = outputs[result.getOperandNumber()];
+    places[result.get()] = output;
+    const auto back = ir::inverse(permutation);
+    places[computed] = values.addView(output, computed.getType(),
+                                      {{"view", "transpose"}, {"permutation", std::vector<int64_t>(back.begin(), back.end())}});
+    return true;
   }
 
   // What is computed in other rows, or is a number that sums over rows left in another shape, is stored where it is

@@ -35,8 +35,7 @@ bool PlanSteps::mayJoin(const Step& first, const Step& second) {
     return false;
   const ScheduledProgram& like = first.programs[0].scheduled;
   auto fits = [&](const Program& each) {
-    return mayStandBeside(each.scheduled) && each.scheduled.schedule.threads == like.schedule.threads &&
-           each.scheduled.program.reduces() == like.program.reduces();
+    return mayStandBeside(each.scheduled, like) && each.scheduled.program.reduces() == like.program.reduces();
   };
   return llvm::all_of(first.programs, fits) && llvm::all_of(second.programs, fits);
 }

@@ -1,6 +1,7 @@
 #include "compiler/Schedule.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace cermet {
 namespace {
@@ -46,7 +47,7 @@ constexpr double kMostIdle = 0.15;       // of a row's threads in its last vecto
 constexpr int kMostFittedElements = 24;  // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMostWarpRegisters = 48;   // of a thread for packed and kept values of a row that a warp has alone
 constexpr int kMostHeadColumns = 512;    // of an attention head
-constexpr int kMostHeadThreads = 8, kMostHeadBlocks = 8, kHeadBlocksPerSm = 4;
+constexpr int kMostHeadThreads = 8, kMostHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;      // of a thread
 constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
 
@@ -173,22 +174,33 @@ void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, co
   }
 }
 
-// An attention head's row, read in another order of columns. Its rows rarely collapse, so where one begins is computed
-// with divisions: few threads with two vectors or more each share them.
+// An attention head's row, read in another order of columns. Its rows rarely collapse, so each begins at an index of
+// several dimensions: few threads with two vectors or more share it. Best are as many as leave both halves of a pair to
+// one thread, which then reads the row once; any number of them where nothing is reduced.
 void fitHead(const RowProgram& program, Schedule& schedule) {
-  const int64_t vectors = program.columns / schedule.vector;
+  const int vectors = static_cast<int>(program.columns / schedule.vector);
+  const auto isLocal = [&](int threads) {
+    return std::ranges::all_of(program.operands, [&](const Operand& operand) {
+      return operand.of < 0 || operand.map.isWithin(int64_t(threads) * schedule.vector);
+    });
+  };
   int threadsPerRow = kMostHeadThreads;
   while (threadsPerRow > 1 && (vectors % threadsPerRow != 0 || 2 * threadsPerRow > vectors))
     threadsPerRow /= 2;
-  schedule.threads = 128;
+  if (!isLocal(threadsPerRow) && !program.reduces() && vectors % 2 == 0 && vectors / 2 <= kMostHeadThreads &&
+      isLocal(vectors / 2))
+    threadsPerRow = vectors / 2;
   schedule.threadsPerRow = threadsPerRow;
+  schedule.threads = std::lcm(threadsPerRow, 32);
+  schedule.threads *= std::max(128 / schedule.threads, 1);
   if (program.accumulates()) {
     schedule.residentBlocks = schedule.blocksPerSm = kHeadBlocksPerSm;
     return;
   }
   const int64_t elements = program.columns / threadsPerRow;
   const int64_t needed = (elements * keptBytes(program, true) / 4 + kOtherRegisters + 7) / 8 * 8;
-  schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMostHeadBlocks);
+  schedule.residentBlocks =
+      std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMostHeadThreadsPerSm / schedule.threads);
 }
 
 } // namespace

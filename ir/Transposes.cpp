@@ -1,6 +1,7 @@
 #include "ir/Transposes.h"
 #include "ir/Formula.h"
 #include "ir/Ops.h"
+#include "ir/Shape.h"
 
 using namespace mlir;
 
@@ -33,6 +34,16 @@ public:
     if (++steps > kMostSteps)
       return {};
     return made[value] = compute(value);
+  }
+
+  // What is returned of the values that were moved past is not computed a second time: it is transposed back.
+  void giveBack(Operation* terminator) {
+    for (OpOperand& result : terminator->getOpOperands()) {
+      Value moved = made.lookup(result.get());
+      Operation* op = moved ? moved.getDefiningOp() : nullptr;
+      if (op && isPassed(op) && !isa<ConstantOp, BroadcastOp>(op))
+        result.set(f.transpose(moved, inverse(permutation)));
+    }
   }
 
 private:
@@ -96,8 +107,11 @@ void hoistTransposes(func::FuncOp function) {
     if (!isPassed(op) || !op->hasOneUse() || permutation.back() + 1 != int64_t(permutation.size()))
       continue;
     OpBuilder builder(transpose);
-    if (Value made = Hoisting(builder, transpose).of(transpose.getOperand()))
+    Hoisting hoisting(builder, transpose);
+    if (Value made = hoisting.of(transpose.getOperand())) {
       transpose.getResult().replaceAllUsesWith(made);
+      hoisting.giveBack(block.getTerminator());
+    }
   }
   for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
     if (isOpTriviallyDead(&op))

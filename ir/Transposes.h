@@ -7,7 +7,7 @@ namespace cermet::ir {
 
 // transpose(op(a, b)) becomes op(transpose(a), transpose(b)), for transposes that keep the last dimension in its place
 // and operations that work element by element or along rows. Changes no bit. For small operations; folding afterwards
-// removes what cancels.
+// removes what cancels. What of op's inputs the function returns is transposed back.
 void hoistTransposes(mlir::func::FuncOp function);
 
 } // namespace cermet::ir

@@ -83,17 +83,20 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
     const PlanStep& step = plan_->steps[index];
     if (step.programs.empty() || step.programs[0].accumulators == 0)
       continue;
-    const PlanProgram& program = step.programs[0];
-    const int64_t rows = rowsOf(program, frame.symbols);
-    if (rows < 0) [[unlikely]]
-      return tooManyRows(*plan_, step);
-    const int64_t blocks =
-        device_ ? blocksOf(program, step.threads, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
-    uint64_t size;
-    if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(program.accumulators * program.columns),
-                               &size)) [[unlikely]]
-      return tooManyRows(*plan_, step);
-    partials = std::max(partials, size);
+    uint64_t all = 0;
+    for (const PlanProgram& program : step.programs) {
+      const int64_t rows = rowsOf(program, frame.symbols);
+      if (rows < 0) [[unlikely]]
+        return tooManyRows(*plan_, step);
+      const int64_t blocks =
+          device_ ? blocksOf(program, step.threads, rows, 1, kernels_[index].largestGrid) : hostPartialRows(rows);
+      uint64_t size;
+      if (__builtin_mul_overflow(uint64_t(blocks) * sizeof(float), uint64_t(program.accumulators * program.columns),
+                                 &size) ||
+          __builtin_add_overflow(all, size, &all)) [[unlikely]]
+        return tooManyRows(*plan_, step);
+    }
+    partials = std::max(partials, all);
   }
   frame.partials = reinterpret_cast<float*>(frame.workspace + used);
   *bytes = used + alignUp(partials);
@@ -168,6 +171,7 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
     if (rows < 0) [[unlikely]]
       return tooManyRows(*plan_, step);
     arguments[index].rows = rows;
+    arguments[index].partials = program.accumulators > 0 ? frame.partials : nullptr;
     if (rows == 0)
       CERMET_RETURN_IF_ERROR(zeroColumnOutputs(program, stream, frame));
     else
@@ -209,7 +213,6 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
                  plan_->name, step.name, rank, kMaxRowExtents);
 
   arguments.rowRank = rank;
-  arguments.partials = program.accumulators ? frame.partials : nullptr;
   const int unused = kMaxRowExtents - rank;
   for (int position = 0; position < kMaxRowExtents; ++position)
     arguments.extent[position] = position < unused ? 1 : extent[position - unused];
@@ -237,17 +240,25 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
       misaligned |=
           reinterpret_cast<uintptr_t>(argument.base) & uint64_t(program.vector * uses_[operand.value].denseBytes - 1);
   }
+  setDivisors(arguments, operands);
   return {};
 }
 
 Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream,
                               RowArguments* arguments) const {
-  int64_t blocks = 0;
+  int64_t blocks = 0, foldBlocks = 0;
+  int accumulators = 0;
+  float* partials = arguments[0].partials; // of all programs, one after the other
   for (size_t index = 0; index < step.programs.size(); ++index) {
     const PlanProgram& program = step.programs[index];
     const int64_t rows = arguments[index].rows;
     const int64_t own = blocksOf(program, step.threads, rows, vector ? program.vector : 1, kernel.largestGrid);
     arguments[index].partialRows = own;
+    arguments[index].partials = partials;
+    if (program.accumulators > 0)
+      partials += own * program.accumulators * program.columns;
+    foldBlocks += ceilDivide(program.columns, kFoldColumns);
+    accumulators = std::max(accumulators, program.accumulators);
     if (__builtin_add_overflow(blocks, own, &blocks) || blocks > kLargestGridX) [[unlikely]]
       return error(CERMET_UNSUPPORTED, "{}: kernel '{}' over {} rows needs {} blocks, a grid has at most {}",
                    plan_->name, step.name, rows, own, kLargestGridX);
@@ -263,10 +274,8 @@ Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool v
       "cuLaunchKernel"));
   if (!kernel.fold)
     return {};
-  const PlanProgram& program = step.programs[0];
-  return device_->driver().check(driver.cuLaunchKernel(kernel.fold,
-                                                       static_cast<unsigned>(ceilDivide(program.columns, kFoldColumns)),
-                                                       static_cast<unsigned>(program.accumulators), 1, kFoldColumns,
+  return device_->driver().check(driver.cuLaunchKernel(kernel.fold, static_cast<unsigned>(foldBlocks),
+                                                       static_cast<unsigned>(accumulators), 1, kFoldColumns,
                                                        kFoldSlices, 1, 0, onStream, parameters, nullptr),
                                  "cuLaunchKernel (fold)");
 }

@@ -272,8 +272,11 @@ Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
       return wrong("kernel '{}' has {} programs, expected 2 to {}", step.name, programs.size(), kMaxPrograms);
     for (const json& program : programs) {
       CERMET_RETURN_IF_ERROR(parseProgram(program, plan, step.name, step.programs.emplace_back()));
-      if (step.programs.back().accumulators > 0 || step.programs.back().blocksPerSm > 0)
-        return wrong("kernel '{}' has several programs, of which one is persistent or sums over rows", step.name);
+      const PlanProgram &first = step.programs.front(), &last = step.programs.back();
+      const bool sums = last.accumulators > 0;
+      if (sums != (first.accumulators > 0) || sums != (last.blocksPerSm > 0) || last.blocksPerSm != first.blocksPerSm)
+        return wrong("kernel '{}' has several programs, of which one is persistent or sums over rows as others do not",
+                     step.name);
     }
   }
   if (step.vectorEntry.empty() || step.scalarEntry.empty() ||

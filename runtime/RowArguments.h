@@ -23,12 +23,20 @@ struct RowOperand {
   int64_t step;                   // in elements, from one column to the next; read where the operand is strided
 };
 
+// number / extent = number * multiplier >> shift, of numbers below 2^31.
+struct RowDivisor {
+  uint32_t multiplier, shift;
+};
+
 struct RowArguments {
   int64_t rows;                   // product of the extents
   // Blocks that run the program; rows of `partials` that they write (one each) and `fold` sums. On the host the latter.
   int64_t partialRows;
   int64_t rowRank;                // extents in use after the launcher merged what collapses: 1 to 4
   int64_t extent[kMaxRowExtents]; // outermost first; the last `rowRank` are used, i.e. extent[4 - rowRank .. 3]
+  // Of the last two extents, where at most three are used, `rows` < 2^31 and strides fit 32 bits: rows are numbered in 32
+  // bits then. Else the multipliers are 0.
+  RowDivisor divisor[2];
   float* partials;                // [accumulators][partialRows][columns], in workspace; null without AccumulateRows
   RowOperand operand[kMaxOperands];
 };

@@ -2,6 +2,8 @@
 // faster.
 #pragma once
 #include "runtime/Plan.h"
+#include "runtime/RowArguments.h"
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -43,6 +45,27 @@ inline int collapseRows(int rank, int64_t* extent, int operands, RowStrides* str
   for (int operand = 0; operand < operands; ++operand)
     stride[operand][0] = 0;
   return 1;
+}
+
+
+// Granlund and Montgomery, Division by Invariant Integers using Multiplication: of 31 bits one word is enough.
+inline RowDivisor divisorOf(uint64_t extent) {
+  const uint32_t shift = uint32_t(std::bit_width(extent - 1)); // the least power of two that is not below the extent
+  return {uint32_t(((uint64_t(1) << (31 + shift)) + extent - 1) / extent), 31 + shift};
+}
+
+// Fills in the divisors; rows, rank, extents and strides are there.
+inline void setDivisors(RowArguments& arguments, int operands) {
+  arguments.divisor[0] = arguments.divisor[1] = {0, 0};
+  if (arguments.rowRank < 2 || arguments.rowRank == kMaxRowExtents || arguments.rows >= int64_t(1) << 31)
+    return;
+  uint64_t wide = 0;
+  for (int operand = 0; operand < operands; ++operand)
+    for (int64_t stride : arguments.operand[operand].stride)
+      wide |= uint64_t(stride) >> 32;
+  if (wide == 0)
+    for (int position : {0, 1})
+      arguments.divisor[position] = divisorOf(uint64_t(arguments.extent[kMaxRowExtents - 2 + position]));
 }
 
 } // namespace cermet

@@ -32,9 +32,7 @@ DEVICE void flat_kernel(const typename P::Arguments& arguments, const Blocks& bl
   typename P::template Stores<V> stores;
   float none[1][V];
   const KeptValues<0, 0> kept = {};
-#pragma unroll
-  for (int i = 0; i < V; ++i)
-    P::emit(P::element(tiles, 0, columns, 0, column, i), values, stores, none, i, i, kept, 0);
+  emit_vector<P, V>(tiles, 0, columns, 0, column, values, stores, none, 0, kept, 0);
   P::store_tiles(stores, arguments, offsets, column);
   if (column == 0)
     P::store_row(values, arguments, offsets);

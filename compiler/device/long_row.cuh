@@ -160,9 +160,8 @@ template <class P, int V> DEVICE void long_row_kernel(const typename P::Argument
           if (Shape::has(first + slot)) {
             const int column = (first + slot) * Shape::kSpan + thread_index() * V;
             typename P::template Stores<V> stores;
-#pragma unroll
-            for (int i = 0; i < V; ++i)
-              P::emit(inputs.element(slot, column, i), values, stores, accumulators, i, 0, kept, 0);
+            emit_vector<P, V>(inputs.tiles, slot, inputs.columns, slot, column, values, stores, accumulators, 0, kept,
+                              0);
             P::store_tiles(stores, arguments, offsets, column);
           }
         refill(group);

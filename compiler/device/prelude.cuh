@@ -26,11 +26,16 @@ struct RowOperand {
   i64 step;
 };
 
+struct RowDivisor {
+  u32 multiplier, shift;
+};
+
 template <int Operands> struct RowArguments {
   i64 rows;
   i64 partialRows;
   i64 rowRank;
   i64 extent[4];
+  RowDivisor divisor[2];
   float* partials;
   RowOperand operand[Operands];
 };
@@ -185,6 +190,47 @@ template <> DEVICE u32 pair_from_floats<f16>(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 }
+// Two neighbouring elements in a word. Sums and products of sixteen-bit floats round once, as f32 rounded to them does:
+// a product is exact in f32, and a sum that is not lies far from where the narrow type rounds the other way.
+template <class T> struct Pair {
+  u32 word;
+};
+template <class T> DEVICE Pair<T> pair_of(float low, float high) { return {pair_from_floats<T>(low, high)}; }
+template <class T, int Count> DEVICE Pair<T> pair_at(const Vector<T, Count>& value, int i) {
+  return {reinterpret_cast<const u32*>(&value)[i / 2]};
+}
+template <class T, int Count> DEVICE void set_pair(Vector<T, Count>& value, int i, Pair<T> pair) {
+  reinterpret_cast<u32*>(&value)[i / 2] = pair.word;
+}
+template <class T> DEVICE Pair<T> swapped(Pair<T> pair) { return {__byte_perm(pair.word, 0, 0x1032)}; }
+DEVICE float low(Pair<bf16> pair) { return __uint_as_float(pair.word << 16); }
+DEVICE float high(Pair<bf16> pair) { return __uint_as_float(pair.word & 0xffff0000u); }
+DEVICE float low(Pair<f16> pair) { return to_float(f16{u16(pair.word)}); }
+DEVICE float high(Pair<f16> pair) { return to_float(f16{u16(pair.word >> 16)}); }
+// x y + z of each; the words of 1, -1 and -0 twice. A product plus -0 is the product, with its sign.
+DEVICE Pair<bf16> fused(Pair<bf16> x, Pair<bf16> y, Pair<bf16> z) {
+  Pair<bf16> result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result.word) : "r"(x.word), "r"(y.word), "r"(z.word));
+  return result;
+}
+DEVICE Pair<f16> fused(Pair<f16> x, Pair<f16> y, Pair<f16> z) {
+  Pair<f16> result;
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result.word) : "r"(x.word), "r"(y.word), "r"(z.word));
+  return result;
+}
+template <class T> DEVICE Pair<T> both_one();
+template <> DEVICE Pair<bf16> both_one() { return {0x3f803f80u}; }
+template <> DEVICE Pair<f16> both_one() { return {0x3c003c00u}; }
+template <class T> DEVICE Pair<T> operator-(Pair<T> x) { return {x.word ^ 0x80008000u}; }
+template <class T> DEVICE Pair<T> operator*(Pair<T> x, Pair<T> y) { return fused(x, y, Pair<T>{0x80008000u}); }
+template <class T> DEVICE Pair<T> operator+(Pair<T> x, Pair<T> y) { return fused(x, both_one<T>(), y); }
+template <class T> DEVICE Pair<T> operator-(Pair<T> x, Pair<T> y) { return fused(y, -both_one<T>(), x); }
+template <class T> DEVICE Pair<T> absolute(Pair<T> x) { return {x.word & 0x7fff7fffu}; }
+// Each from x where its condition holds, else from y.
+template <class T> DEVICE Pair<T> chosen(bool low, bool high, Pair<T> x, Pair<T> y) {
+  return {((low ? x : y).word & 0xffffu) | ((high ? x : y).word & 0xffff0000u)};
+}
+
 template <class T, int Count> DEVICE Vector<T, Count> vector_from_floats(const float (&values)[Count]) {
   Vector<T, Count> result;
   if constexpr (sizeof(T) == 2 && Count % 2 == 0) {

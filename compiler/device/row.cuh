@@ -22,6 +22,8 @@
 //   keep_tiles(tiles)             keep_packed on each of them
 //   finish<S>(row, sums)          per-row arithmetic after them
 //   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
+//   kPairs, pair(...), emit_pair(...)                  the same for two neighbours at once, where that is cheaper
+//   kAhead                        whether persistent groups ask for a row while they compute the one before it
 //
 // Threads of a group own the same columns in every row, so staged copies and accumulators need no barrier: the only one
 // per reduction is the reduction's own.
@@ -130,6 +132,21 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::R
   }
 }
 
+// Loads what a row has once and, where registers keep its tiles, these.
+template <class P, int V, class Tiles>
+DEVICE void load_all(const typename P::Arguments& arguments, const typename P::Offsets& offsets, int lane, Tiles& tiles,
+                     typename P::Row& values) {
+  typedef RowShape<P, V> Shape;
+  P::load_row(values, arguments, offsets);
+  if constexpr (P::template kCached<V> && !Shape::kStaged)
+#pragma unroll
+    for (int step = 0; step < Shape::kSteps; ++step) {
+      const int column = step * Shape::kSpan + lane * V;
+      if (Shape::kWhole || column < P::kColumns)
+        P::load_tiles(tiles, step, arguments, offsets, column);
+    }
+}
+
 template <class P, int V, class Blocks = WholeGrid>
 DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blocks = Blocks()) {
   typedef RowShape<P, V> Shape;
@@ -137,8 +154,8 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
   constexpr int kTileSlots = Shape::kStaged ? 1 : kSlots;
   constexpr int kSums = P::kAccumulators > 0 ? P::kAccumulators * (P::kCompensated ? 2 : 1) : 1;
   constexpr int kSumSlots = P::kAccumulators > 0 && P::template kCached<V> ? kSlots * V : V;
-  const int lane = thread_index() % P::kThreadsPerRow;
-  const int group = thread_index() / P::kThreadsPerRow;
+  const int lane = int(u32(thread_index()) % P::kThreadsPerRow);
+  const int group = int(u32(thread_index()) / P::kThreadsPerRow);
   const i64 stride = blocks.count() * Shape::kRowsPerBlock;
   char* ring = shared_memory();
   float* scratch = reinterpret_cast<float*>(ring + Shape::kStageBytes * (Shape::kStaged ? P::kStages : 0));
@@ -186,21 +203,40 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
     for (int ahead = 0; ahead + 1 < P::kStages; ++ahead)
       prefetch(row + ahead * stride, ahead);
 
+  constexpr bool kAhead = P::kAhead && P::template kCached<V> && !Shape::kStaged;
+  typedef typename P::template Tiles<V, kTileSlots> RowTiles;
+  const i64 last = arguments.rows - 1; // a group past the end reads it and stores nothing
+  RowTiles nextTiles;
+  typename P::Row nextValues;
+  typename P::Offsets nextOffsets;
+  if constexpr (kAhead) {
+    nextOffsets = row_offsets<P>(arguments, row < last ? row : last);
+    load_all<P, V>(arguments, nextOffsets, lane, nextTiles, nextValues);
+  }
+
   // The bound is the block's, not the group's: every thread reaches every barrier.
   for (i64 first = blocks.index() * Shape::kRowsPerBlock; first < arguments.rows; first += stride, row += stride) {
     const bool live = row < arguments.rows;
-    const i64 read = live ? row : first; // a group past the end reads a row that exists and stores nothing
-    const typename P::Offsets offsets = row_offsets<P>(arguments, read);
-    typename P::template Tiles<V, kTileSlots> tiles;
-    KeptValues<P::kKept, P::template kCached<V> ? kSlots * V : 0> kept;
+    RowTiles tiles;
     typename P::Row values;
-    P::load_row(values, arguments, offsets);
+    typename P::Offsets offsets;
+    if constexpr (kAhead) {
+      tiles = nextTiles;
+      values = nextValues;
+      offsets = nextOffsets;
+      nextOffsets = row_offsets<P>(arguments, row + stride < last ? row + stride : last);
+      load_all<P, V>(arguments, nextOffsets, lane, nextTiles, nextValues);
+    } else {
+      offsets = row_offsets<P>(arguments, row < last ? row : last);
+      load_all<P, V>(arguments, offsets, lane, tiles, values);
+    }
+    KeptValues<P::kKept, P::template kCached<V> ? kSlots * V : 0> kept;
     char* staged = ring + stage * Shape::kStageBytes;
     const auto load = [&](int step, int column) {
       if constexpr (Shape::kStaged)
         P::template take_tiles<V>(tiles, 0, staged + step * P::kThreads * P::template TileBytes<V>::kAll);
       else
-        P::load_tiles(tiles, P::template kCached<V> ? step : 0, arguments, offsets, column);
+        P::load_tiles(tiles, 0, arguments, offsets, column);
       if constexpr (!P::template kCached<V>)
         P::load_columns(columns, 0, arguments, column);
     };
@@ -208,18 +244,14 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
       prefetch(row + (P::kStages - 1) * stride, stage == 0 ? P::kStages - 1 : stage - 1);
       wait_async<P::kStages - 1>();
       stage = stage + 1 == P::kStages ? 0 : stage + 1;
-    } else if constexpr (P::template kCached<V>) {
-#pragma unroll
-      for (int step = 0; step < Shape::kSteps; ++step) {
-        const int column = step * Shape::kSpan + lane * V;
-        if (Shape::kWhole || column < P::kColumns)
-          load(step, column);
-      }
     }
 
     run_stages<P, V, 0>(tiles, columns, kept, values, scratch, parity, lane, load);
-    if (!live)
-      continue;
+    // Where nothing is summed over rows only stores are spared: behind a branch what the last stage alone reads would be
+    // loaded after the reductions.
+    if constexpr (P::kAccumulators > 0)
+      if (!live)
+        continue;
 
     constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
 #pragma unroll kUnroll
@@ -230,11 +262,10 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
         if constexpr (Shape::kStaged || !P::template kCached<V>)
           load(step, column);
         typename P::template Stores<V> stores;
-#pragma unroll
-        for (int i = 0; i < V; ++i)
-          P::emit(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, stores, accumulators, i,
-                  P::kAccumulators > 0 ? columnSlot * V + i : i, kept, columnSlot * V + i);
-        P::store_tiles(stores, arguments, offsets, column);
+        emit_vector<P, V>(tiles, tileSlot, columns, columnSlot, column, values, stores, accumulators,
+                          P::kAccumulators > 0 ? columnSlot * V : 0, kept, columnSlot * V);
+        if (live)
+          P::store_tiles(stores, arguments, offsets, column);
         if constexpr (P::kAccumulators > 0 && !P::template kCached<V>)
 #pragma unroll
           for (int a = 0; a < P::kAccumulators; ++a)
@@ -247,19 +278,26 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
             }
       }
     }
-    if (lane == 0)
+    if (live && lane == 0)
       P::store_row(values, arguments, offsets);
   }
 
   if constexpr (P::kAccumulators > 0 && P::template kCached<V>) {
-    // Groups of one block own the same columns: they add up in shared memory, in order, and the block writes one row.
+    // Groups of one block own the same columns: they add up, those of a warp among themselves and the warps' in shared
+    // memory, in order, and the block writes one row.
+    constexpr int kPerWarp = P::kThreadsPerRow < 32 ? 32 / P::kThreadsPerRow : 1;
     float* sums = reinterpret_cast<float*>(ring);
     if constexpr (Shape::kStaged)
       wait_async<0>();
 #pragma unroll
     for (int a = 0; a < P::kAccumulators; ++a) {
       if constexpr (Shape::kRowsPerBlock > 1) {
-        for (int turn = 0; turn < Shape::kRowsPerBlock; ++turn) {
+#pragma unroll
+        for (int mask = P::kThreadsPerRow; mask < 32; mask *= 2)
+#pragma unroll
+          for (int slot = 0; slot < kSumSlots; ++slot)
+            accumulators[a][slot] += shuffle_xor(accumulators[a][slot], mask);
+        for (int turn = 0; turn < Shape::kRowsPerBlock; turn += kPerWarp) {
           barrier();
           if (group == turn)
 #pragma unroll

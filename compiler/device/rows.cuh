@@ -22,18 +22,20 @@ DEVICE i64 row_offset(const RowOperand& operand, const RowIndex& index) {
          index.at[3] * operand.stride[3];
 }
 
-// The same of up to three extents and fewer than 2^31 rows, nearly all that do not collapse: with 32-bit divisions.
+// The same where the launcher gives divisors: up to three extents, fewer than 2^31 rows and strides of 32 bits. Nearly all
+// that do not collapse are such, and cost three multiplications an operand.
 struct ShortIndex {
   u32 at[3];
 };
-DEVICE ShortIndex split_short_row(u32 row, u32 extent2, u32 extent3) {
-  const u32 rest = row / extent3;
-  const u32 outermost = rest / extent2;
+DEVICE u32 divided(u32 number, const RowDivisor& divisor) { return u32(u64(number) * divisor.multiplier >> divisor.shift); }
+DEVICE ShortIndex split_short_row(u32 row, u32 extent2, u32 extent3, const RowDivisor (&divisor)[2]) {
+  const u32 rest = divided(row, divisor[1]);
+  const u32 outermost = divided(rest, divisor[0]);
   return {{outermost, rest - outermost * extent2, row - rest * extent3}};
 }
 DEVICE i64 row_offset(const RowOperand& operand, const ShortIndex& index) {
-  return i64(index.at[0]) * operand.stride[1] + i64(index.at[1]) * operand.stride[2] +
-         i64(index.at[2]) * operand.stride[3];
+  return i64(u64(index.at[0]) * u32(operand.stride[1]) + u64(index.at[1]) * u32(operand.stride[2]) +
+             u64(index.at[2]) * u32(operand.stride[3]));
 }
 
 // A thread's expensive values that a later stage reads again, for each of its elements; unused where a stage computes
@@ -112,11 +114,31 @@ DEVICE void copy_gathered(char* shared, const char* base, i64 offset, int column
   move_vector<T, Count>(shared, reinterpret_cast<const char*>(&none));
 }
 
+// The last stage for a vector of elements: one at a time, or two where the program has an `emit_pair`. `slot` is the first
+// element's place among the accumulators, `keptSlot` among the kept values.
+template <class P, int V, class Tiles, class Columns, class Stores, int Sums, int Slots, class Kept>
+DEVICE void emit_vector(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column,
+                        const typename P::Row& values, Stores& stores, float (&accumulators)[Sums][Slots], int slot,
+                        const Kept& kept, int keptSlot) {
+  if constexpr (P::kPairs && V % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < V; i += 2)
+      P::emit_pair(P::pair(tiles, tileSlot, columns, columnSlot, column, i), values, stores, accumulators, i, slot + i,
+                   kept, keptSlot + i);
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; ++i)
+      P::emit(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, stores, accumulators, i, slot + i,
+              kept, keptSlot + i);
+  }
+}
+
 // Where the row's operands begin. Rows of one extent, nearly all, are spared the multiplications with the other three.
 template <class P> DEVICE typename P::Offsets row_offsets(const typename P::Arguments& arguments, i64 row) {
   if (arguments.rowRank == 1)
     return P::offsets(arguments, RowNumber{row});
-  if (arguments.rowRank < 4 && arguments.rows < 0x80000000ll)
-    return P::offsets(arguments, split_short_row(u32(row), u32(arguments.extent[2]), u32(arguments.extent[3])));
+  if (arguments.divisor[0].multiplier != 0)
+    return P::offsets(arguments, split_short_row(u32(row), u32(arguments.extent[2]), u32(arguments.extent[3]),
+                                                 arguments.divisor));
   return P::offsets(arguments, split_row(row, arguments.extent[1], arguments.extent[2], arguments.extent[3]));
 }

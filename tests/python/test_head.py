@@ -396,7 +396,7 @@ def test_opcheck_of_head_ops(device, loss_key):
     torch.library.opcheck(head.op(False, 2), (hidden, weight, logits, labels, loss_key, 0))
     forward = head.forward_key(loss_key, 0)
     rows = hidden.detach().view(-1, HIDDEN)
-    torch.library.opcheck(head._op("linear_launch", 1), (rows, weight.detach(), labels, forward, 0))
+    torch.library.opcheck(head.launch_op(1), (rows, weight.detach(), labels, forward, 0))
 
 
 def test_new_row_counts_compile_no_kernel():
@@ -421,7 +421,7 @@ def test_the_gradient_takes_the_logits_memory():
     """The profiler's own account of the allocator: one allocation of the logits' size, not two."""
     hidden, weight, labels = [value.detach() for value in inputs(rows=4000)]
     key = head.forward_key(key_of(torch.randn(4000, VOCABULARY, requires_grad=True), labels), 0)
-    op, rows = head._op("linear_launch", 1), hidden.view(-1, HIDDEN)
+    op, rows = head.launch_op(1), hidden.view(-1, HIDDEN)
     op(rows, weight, labels, key, 0)
     peaks = []
     for run in (

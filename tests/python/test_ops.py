@@ -9,7 +9,7 @@ import torch
 
 import cermet
 import graphs
-from cermet import library, regions, targets
+from cermet import head, library, regions, targets
 from cermet.importer import import_graph
 
 
@@ -111,6 +111,29 @@ def test_opcheck_of_several_results():
     key = region_key(function, *args)
     torch.library.opcheck(regions.launch_op(3, 2), (*args, key))
     torch.library.opcheck(regions.region_op(3, 2), (*[value.requires_grad_() for value in args], key))
+
+
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_a_product_is_launched_with_as_any_input(position, device):
+    """linear_launch: x + 2 y + 3 z and itself times x, with a product of tensors as one of the three."""
+    from cermet.text import Builder, TensorType
+
+    builder, rows = Builder("sums"), TensorType(("r0", 8), "f32")
+    x, y, z = (builder.argument(rows, name) for name in "xyz")
+    triple = builder.binary("mul", z, builder.constant(3.0, rows, "three"), "triple")
+    total = builder.binary("add", x, builder.binary("add", y, y, "double"), "sum")
+    total = builder.binary("add", total, triple, "sum")
+    builder.result(total)
+    builder.result(builder.binary("mul", total, x, "product"))
+    key = regions.register(builder.text())
+    hidden, weight = torch.randn(5, 4, device=device), torch.randn(8, 4, device=device)
+    others = [torch.randn(5, 8, device=device) for _ in range(2)]
+    arguments = (hidden, weight, *others, key, position)
+    ours = head.launch_op(2)(*arguments)
+    x, y, z = [*others[:position], torch.nn.functional.linear(hidden, weight), *others[position:]]
+    for mine, eager in zip(ours, (x + 2 * y + 3 * z, (x + 2 * y + 3 * z) * x)):
+        close(mine, eager, 1e-5, 1e-5)
+    torch.library.opcheck(head.launch_op(2), arguments)
 
 
 def test_the_largest_arities_exist():

@@ -193,7 +193,9 @@ private:
     const bool isVector = !options.scalar && (isAligned || options.forceVector);
     Grid grid{0, 1, step.threads, step.sharedBytes};
     std::vector<char> packed;
-    std::vector<float> partials;
+    std::vector<std::vector<float>> partials(step.programs.size());
+    int64_t foldBlocks = 0;
+    int accumulators = 0;
     for (size_t i = 0; i < step.programs.size(); ++i) {
       const PlanProgram& program = step.programs[i];
       const Schedule& schedule = spec.programs[i].schedule;
@@ -204,10 +206,10 @@ private:
               : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
       arguments[i].partialRows = schedule.blocksPerSm ? std::min(groups, options.blocks) : groups;
       grid.x += arguments[i].partialRows;
-      if (program.accumulators > 0) { // it is alone
-        partials.assign(size_t(program.accumulators) * grid.x * program.columns, NAN);
-        arguments[i].partials = partials.data();
-      }
+      partials[i].assign(size_t(program.accumulators) * arguments[i].partialRows * program.columns, NAN);
+      arguments[i].partials = partials[i].data();
+      foldBlocks += ceilDivide(program.columns, kFoldColumns);
+      accumulators = std::max(accumulators, program.accumulators);
       const char* begin = reinterpret_cast<const char*>(&arguments[i]);
       packed.insert(packed.end(), begin, begin + argumentBytes(program.operands.size()));
     }
@@ -218,11 +220,9 @@ private:
     };
     std::string problem = simt::run(kernel(isVector ? entries.vector : entries.scalar), kernels.library().calls(),
                                     packed.data(), grid, options.seed);
-    const PlanProgram& first = step.programs[0];
-    if (problem.empty() && first.accumulators > 0)
+    if (problem.empty() && accumulators > 0)
       problem = simt::run(kernel(entries.fold), kernels.library().calls(), packed.data(),
-                          {ceilDivide(first.columns, kFoldColumns), first.accumulators, kFoldColumns * kFoldSlices, 0},
-                          options.seed + 1);
+                          {foldBlocks, accumulators, kFoldColumns * kFoldSlices, 0}, options.seed + 1);
     return problem;
   }
 
@@ -285,6 +285,7 @@ private:
                          (program.vector * elementBytes(plan.values[operand.value].dtype)) ==
                      0;
     }
+    setDivisors(arguments, int(program.operands.size()));
     return "";
   }
 

@@ -46,11 +46,15 @@ struct RowOperand {
   i64 stride[4];
   i64 step;
 };
+struct RowDivisor {
+  u32 multiplier, shift;
+};
 template <int Operands> struct RowArguments {
   i64 rows;
   i64 partialRows;
   i64 rowRank;
   i64 extent[4];
+  RowDivisor divisor[2];
   float* partials;
   RowOperand operand[Operands];
 };
@@ -156,6 +160,45 @@ template <class T, int Count> DEVICE Vector<T, Count> vector_from_floats(const f
   return result;
 }
 template <class T, int Count> DEVICE void keep_packed(Vector<T, Count>&) {}
+
+template <class T> struct Pair { T at[2]; };
+template <class T> DEVICE Pair<T> pair_of(float low, float high) {
+  return {{from_float<T>(low), from_float<T>(high)}};
+}
+template <class T, int Count> DEVICE Pair<T> pair_at(const Vector<T, Count>& value, int i) {
+  return {{value.at[i], value.at[i + 1]}};
+}
+template <class T, int Count> DEVICE void set_pair(Vector<T, Count>& value, int i, Pair<T> pair) {
+  value.at[i] = pair.at[0];
+  value.at[i + 1] = pair.at[1];
+}
+template <class T> DEVICE Pair<T> swapped(Pair<T> pair) {
+  return {{pair.at[1], pair.at[0]}};
+}
+template <class T> DEVICE float low(Pair<T> pair) {
+  return to_float(pair.at[0]);
+}
+template <class T> DEVICE float high(Pair<T> pair) {
+  return to_float(pair.at[1]);
+}
+template <class T> DEVICE Pair<T> operator-(Pair<T> x) {
+  return pair_of<T>(-low(x), -high(x));
+}
+template <class T> DEVICE Pair<T> operator*(Pair<T> x, Pair<T> y) {
+  return pair_of<T>(low(x) * low(y), high(x) * high(y));
+}
+template <class T> DEVICE Pair<T> operator+(Pair<T> x, Pair<T> y) {
+  return pair_of<T>(low(x) + low(y), high(x) + high(y));
+}
+template <class T> DEVICE Pair<T> operator-(Pair<T> x, Pair<T> y) {
+  return pair_of<T>(low(x) - low(y), high(x) - high(y));
+}
+template <class T> DEVICE Pair<T> absolute(Pair<T> x) {
+  return pair_of<T>(std::fabs(low(x)), std::fabs(high(x)));
+}
+template <class T> DEVICE Pair<T> chosen(bool low, bool high, Pair<T> x, Pair<T> y) {
+  return {{low ? x.at[0] : y.at[0], high ? x.at[1] : y.at[1]}};
+}
 
 DEVICE int thread_index() {
   return simt_calls.threadIndex();

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import edges, preparing, replacement, reporting, rewriter
+from . import direct, edges, preparing, replacement, reporting, rewriter
 from .counting import count
 from .errors import Error
 from .explanation import Explanation
@@ -72,6 +72,7 @@ def _remainder(
         return _aot(gm, example_inputs)
     from torch._inductor.compile_fx import compile_fx
 
+    direct.lower_in_inductor()
     return compile_fx(gm, list(example_inputs), config_patches=patches)
 
 
@@ -188,6 +189,7 @@ def _aot(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any
     from torch._dynamo.backends.common import aot_autograd
 
     def run(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        direct.name_entries(graph)
         return make_boxed_func(graph.forward)
 
     backend = aot_autograd(fw_compiler=run, bw_compiler=run, partition_fn=min_cut_rematerialization_partition)

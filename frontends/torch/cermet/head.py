@@ -166,7 +166,7 @@ class _Head(torch.autograd.Function):
         *operands: torch.Tensor,
     ) -> torch.Tensor:
         if made:
-            op = _op("linear_launch", len(operands))
+            op = launch_op(len(operands))
             loss, gradient = op(_rows(key, position, hidden), weight, *operands, forward, position)
         else:
             loss, gradient = regions.launch(forward, operands)
@@ -248,6 +248,11 @@ _library = _define()
 def op(made: bool, inputs: int) -> torch._ops.OpOverload:
     """The outer op for `inputs` operands. Raises cermet.Error where there is none."""
     return _op("linear_head" if made else "head", inputs)
+
+
+def launch_op(inputs: int) -> torch._ops.OpOverload:
+    """The inner op for `inputs` operands. Raises cermet.Error where there is none."""
+    return _op("linear_launch", inputs)
 
 
 @functools.cache

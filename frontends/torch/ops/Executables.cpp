@@ -85,6 +85,24 @@ cermet_status describeOutputs(const cermet_plan* plan, Executable& executable,
   return CERMET_OK;
 }
 
+// Whether some launch needs a workspace. It holds buffers and partial rows, and each of them has elements where every
+// symbol is 1.
+bool asksForWorkspace(const Executable& executable, const cermet_plan* plan) {
+  std::vector<cermet_value_info> infos(executable.inputs.size());
+  std::vector<cermet_tensor> tensors;
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (cermet_plan_input(plan, int32_t(i), &infos[i]) != CERMET_OK)
+      return true;
+    for (int32_t axis = 0; axis < infos[i].rank; ++axis)
+      if (infos[i].symbols[axis])
+        infos[i].sizes[axis] = 1;
+    tensors.push_back({nullptr, infos[i].sizes, infos[i].sizes, infos[i].rank, infos[i].dtype});
+  }
+  size_t bytes = 0;
+  return cermet_workspace_size(executable.handle, tensors.data(), int32_t(tensors.size()), &bytes) != CERMET_OK ||
+         bytes > 0;
+}
+
 } // namespace
 
 const Executable* find(int64_t key, int32_t device) {
@@ -120,12 +138,13 @@ cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name
   if (!name || !handle || !plan)
     return CERMET_INVALID_ARGUMENT;
   try {
-    auto executable = std::make_unique<Executable>(Executable{handle, name, {}, {}});
+    auto executable = std::make_unique<Executable>(Executable{handle, name, {}, {}, true});
     std::unordered_map<std::string, Size> symbols;
     if (cermet_status status = describeInputs(plan, *executable, symbols); status != CERMET_OK)
       return status;
     if (cermet_status status = describeOutputs(plan, *executable, symbols, orders); status != CERMET_OK)
       return status;
+    executable->workspace = asksForWorkspace(*executable, plan);
     std::lock_guard lock(publishing);
     const Table* old = current.load(std::memory_order_acquire);
     auto table = old ? std::make_unique<Table>(*old) : std::make_unique<Table>();

@@ -32,6 +32,7 @@ struct Executable {
   std::string name; // "rms_norm_backward"
   std::vector<Input> inputs;
   std::vector<Output> outputs;
+  bool workspace; // whether some launch needs one
 };
 
 // A device as a key: -1 for the CPU, else the CUDA ordinal.

@@ -4,13 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-
-using torch::stable::Tensor;
+#include <torch/headeronly/core/MemoryFormat.h>
 
 namespace cermet::torch_ops {
 namespace {
@@ -51,17 +48,23 @@ std::string deviceText(int32_t device) {
   return device == cpuDevice ? "cpu" : "cuda:" + std::to_string(device);
 }
 
-Tensor empty(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device) {
+Owned empty(int64_t rank, const int64_t* sizes, const int64_t* strides, int32_t dtype, int32_t device) {
   AtenTensorHandle handle = nullptr;
   bool cpu = device == cpuDevice;
   check(aoti_torch_empty_strided(rank, sizes, strides, dtype,
                                  cpu ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda(), cpu ? 0 : device,
                                  &handle));
-  return Tensor(handle);
+  return Owned(handle);
+}
+
+Owned share(const Owned& tensor) {
+  AtenTensorHandle handle = nullptr;
+  check(aoti_torch_new_tensor_handle(tensor.get(), &handle));
+  return Owned(handle);
 }
 
 // Sizes and strides stay owned by the tensor, which outlives the launch.
-cermet_tensor describe(const Tensor& tensor, int32_t rank, cermet_dtype dtype) {
+cermet_tensor describe(const Owned& tensor, int32_t rank, cermet_dtype dtype) {
   cermet_tensor out{};
   int64_t *sizes = nullptr, *strides = nullptr;
   check(aoti_torch_get_data_ptr(tensor.get(), &out.data));
@@ -76,7 +79,7 @@ cermet_tensor describe(const Tensor& tensor, int32_t rank, cermet_dtype dtype) {
 
 // An input as the executable takes it: type and rank as the graph says, dense in the last dimension (else a copy is
 // made in place of `tensor`).
-cermet_tensor takeInput(const Executable& executable, size_t index, Tensor& tensor, int32_t device) {
+cermet_tensor takeInput(const Executable& executable, size_t index, Owned& tensor, int32_t device) {
   const Input& input = executable.inputs[index];
   if (int32_t given = deviceOf(tensor); given != device)
     fail(executable, input.name + " is on " + deviceText(given) + ", expected " + deviceText(device));
@@ -89,18 +92,20 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Tensor& tens
         given = name(cermet_dtype(code));
     fail(executable, input.name + " has dtype " + given + ", expected " + name(input.dtype));
   }
-  if (tensor.dim() != input.rank)
+  int64_t rank = 0;
+  check(aoti_torch_get_dim(tensor.get(), &rank));
+  if (rank != input.rank)
     fail(executable,
-         input.name + " has " + std::to_string(tensor.dim()) + " dimensions, expected " + std::to_string(input.rank));
+         input.name + " has " + std::to_string(rank) + " dimensions, expected " + std::to_string(input.rank));
   cermet_tensor out = describe(tensor, input.rank, input.dtype);
   if (input.rank > 0 && out.strides[input.rank - 1] != 1 && out.sizes[input.rank - 1] != 1) {
-    tensor = torch::stable::contiguous(tensor);
+    tensor = contiguous(tensor);
     out = describe(tensor, input.rank, input.dtype);
   }
   return out;
 }
 
-Tensor makeOutput(const Output& output, const cermet_tensor* inputs, int32_t device) {
+Owned makeOutput(const Output& output, const cermet_tensor* inputs, int32_t device) {
   std::array<int64_t, CERMET_MAX_RANK> sizes{}, strides{};
   int64_t stride = 1;
   for (size_t inner = output.order.size(); inner-- > 0;) {
@@ -117,16 +122,17 @@ Tensor makeOutput(const Output& output, const cermet_tensor* inputs, int32_t dev
 cermet_status runOnce(const Executable& executable, const cermet_tensor* tensors, int32_t device) {
   const auto inputs = int32_t(executable.inputs.size()), outputs = int32_t(executable.outputs.size());
   size_t workspaceSize = 0;
-  if (cermet_status status = cermet_workspace_size(executable.handle, tensors, inputs, &workspaceSize);
-      status != CERMET_OK)
-    return status;
+  if (executable.workspace)
+    if (cermet_status status = cermet_workspace_size(executable.handle, tensors, inputs, &workspaceSize);
+        status != CERMET_OK)
+      return status;
   void* workspace = nullptr;
-  std::optional<Tensor> scratch; // goes back to the stream-ordered allocator, which later work of this stream may reuse
+  Owned scratch; // goes back to the stream-ordered allocator, which later work of this stream may reuse
   if (workspaceSize > 0) {
     // Device blocks are aligned to 512 bytes; on the CPU torch promises 64, so there is room to move up.
     int64_t bytes = int64_t(workspaceSize) + (device == cpuDevice ? 256 : 0), one = 1;
     scratch = empty(1, &bytes, &one, aoti_torch_dtype_uint8(), device);
-    workspace = scratch->data_ptr();
+    check(aoti_torch_get_data_ptr(scratch.get(), &workspace));
     if (device == cpuDevice)
       workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace) + 255) & ~uintptr_t(255));
   }
@@ -135,12 +141,12 @@ cermet_status runOnce(const Executable& executable, const cermet_tensor* tensors
 }
 
 // Copies of the inputs that are not dense; whether there were any.
-bool makeDense(const Executable& executable, std::vector<Tensor>& inputs, cermet_tensor* tensors) {
+bool makeDense(const Executable& executable, std::span<Owned> inputs, cermet_tensor* tensors) {
   bool changed = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].is_contiguous())
+    if (isContiguous(inputs[i]))
       continue;
-    inputs[i] = torch::stable::contiguous(inputs[i]);
+    inputs[i] = contiguous(inputs[i]);
     tensors[i] = describe(inputs[i], executable.inputs[i].rank, executable.inputs[i].dtype);
     changed = true;
   }
@@ -148,18 +154,17 @@ bool makeDense(const Executable& executable, std::vector<Tensor>& inputs, cermet
 }
 
 void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
-  using torch::stable::detail::from;
-  using torch::stable::detail::to;
-  size_t count = size_t(inputCount) - 1;
-  std::vector<Tensor> inputs;
-  inputs.reserve(count);
+  const size_t count = size_t(inputCount) - 1;
+  std::array<Owned, maxInputs> inputs;
+  std::array<Owned, maxOutputs> outputs;
   for (size_t i = 0; i < count; ++i)
-    inputs.push_back(to<Tensor>(stack[i]));
-  int64_t key = to<int64_t>(stack[count]);
-  const Executable& executable = executableOf(key, deviceOf(inputs[0]), count, outputCount);
-  std::vector<Tensor> outputs = run(executable, inputs);
+    inputs[i] = Owned(stack[i]);
+  const auto key = torch::stable::detail::to<int64_t>(stack[count]);
+  const int32_t device = deviceOf(inputs[0]);
+  const Executable& executable = executableOf(key, device, count, outputCount);
+  run(executable, device, {inputs.data(), count}, {outputs.data(), outputCount});
   for (size_t i = 0; i < outputCount; ++i)
-    stack[i] = from(outputs[i]);
+    stack[i] = outputs[i].take();
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
@@ -174,13 +179,26 @@ void fail(const Executable& executable, const std::string& message) {
   throw std::runtime_error("cermet_v1::launch " + executable.name + ": " + message);
 }
 
-int32_t deviceOf(const Tensor& tensor) {
+int32_t deviceOf(const Owned& tensor) {
   int32_t type = 0, index = 0;
   check(aoti_torch_get_device_type(tensor.get(), &type));
   if (type == aoti_torch_device_type_cpu())
     return cpuDevice;
   check(aoti_torch_get_device_index(tensor.get(), &index));
   return index;
+}
+
+bool isContiguous(const Owned& tensor) {
+  bool contiguous = false;
+  check(aoti_torch_is_contiguous(tensor.get(), &contiguous));
+  return contiguous;
+}
+
+Owned contiguous(const Owned& tensor) {
+  std::array<StableIValue, 2> stack = {share(tensor).take(),
+                                       torch::stable::detail::from(torch::headeronly::MemoryFormat::Contiguous)};
+  check(torch_call_dispatcher("aten::contiguous", "", stack.data(), TORCH_ABI_VERSION));
+  return Owned(stack[0]);
 }
 
 const Executable& executableOf(int64_t key, int32_t device, size_t inputs, size_t outputs) {
@@ -193,19 +211,18 @@ const Executable& executableOf(int64_t key, int32_t device, size_t inputs, size_
   return executable;
 }
 
-std::vector<Tensor> run(const Executable& executable, std::vector<Tensor>& inputs, int reused) {
-  int32_t device = deviceOf(inputs[0]);
-  size_t count = inputs.size(), outputCount = executable.outputs.size();
+void run(const Executable& executable, int32_t device, std::span<Owned> inputs, std::span<Owned> outputs, int reused) {
   std::array<cermet_tensor, maxInputs + maxOutputs> tensors;
-  for (size_t i = 0; i < count; ++i)
+  for (size_t i = 0; i < inputs.size(); ++i)
     tensors[i] = takeInput(executable, i, inputs[i], device);
-  std::vector<Tensor> outputs;
-  outputs.reserve(outputCount);
-  for (size_t i = 0; i < outputCount; ++i) {
+  // One that is written cannot be read a second time: there what no view fits must not be found out by trying.
+  if (reused >= 0)
+    makeDense(executable, inputs, tensors.data());
+  for (size_t i = 0; i < outputs.size(); ++i) {
     const Output& output = executable.outputs[i];
-    bool last = i + 1 == outputCount;
-    outputs.push_back(last && reused >= 0 ? inputs[size_t(reused)] : makeOutput(output, tensors.data(), device));
-    tensors[count + i] = describe(outputs.back(), int32_t(output.sizes.size()), output.dtype);
+    const bool last = i + 1 == outputs.size();
+    outputs[i] = last && reused >= 0 ? share(inputs[size_t(reused)]) : makeOutput(output, tensors.data(), device);
+    tensors[inputs.size() + i] = describe(outputs[i], int32_t(output.sizes.size()), output.dtype);
   }
   cermet_status status = runOnce(executable, tensors.data(), device);
   // A reshape in the graph has no strides for every layout of its input. An input that is written cannot be read again.
@@ -213,7 +230,6 @@ std::vector<Tensor> run(const Executable& executable, std::vector<Tensor>& input
     status = runOnce(executable, tensors.data(), device);
   if (status != CERMET_OK)
     fail(executable, cermet_error_message());
-  return outputs;
 }
 
 } // namespace cermet::torch_ops

@@ -3,43 +3,44 @@
 // Nobody else ever sees the logits, so the second result, their gradient, takes their memory (the caller has made sure
 // that the kernel that writes it reads each element first: frontends/torch/cermet/head.py, in_place).
 #include "frontends/torch/ops/Launch.h"
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/ops.h>
-
-using torch::stable::Tensor;
+#include <torch/csrc/stable/tensor.h>
 
 namespace cermet::torch_ops {
 namespace {
 
-Tensor linear(const Tensor& hidden, const Tensor& weight) {
-  using torch::stable::detail::from;
-  std::array<StableIValue, 3> stack = {from(hidden), from(weight), from(std::optional<Tensor>())};
+Owned linear(Owned hidden, Owned weight) {
+  std::array<StableIValue, 3> stack = {hidden.take(), weight.take(),
+                                       torch::stable::detail::from(std::optional<torch::stable::Tensor>())};
   STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher("aten::linear", "", stack.data(), TORCH_ABI_VERSION));
-  return torch::stable::detail::to<Tensor>(stack[0]);
+  return Owned(stack[0]);
 }
 
 void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
-  using torch::stable::detail::from;
   using torch::stable::detail::to;
-  const size_t given = size_t(inputCount) - 2; // tensors
-  std::vector<Tensor> tensors;
-  tensors.reserve(given);
+  const size_t given = size_t(inputCount) - 2, count = given - 1; // tensors; inputs of the launch
+  std::array<Owned, maxHeadInputs + 2> tensors;
+  std::array<Owned, maxOutputs> outputs;
   for (size_t i = 0; i < given; ++i)
-    tensors.push_back(to<Tensor>(stack[i]));
+    tensors[i] = Owned(stack[i]);
   const auto key = to<int64_t>(stack[given]), position = to<int64_t>(stack[given + 1]);
-  const Executable& executable = executableOf(key, deviceOf(tensors[0]), given - 1, outputCount);
-  if (position < 0 || position >= int64_t(given) - 1)
-    fail(executable, "the logits are input " + std::to_string(position) + " of " + std::to_string(given - 1));
-  Tensor logits = linear(tensors[0], tensors[1]);
-  if (!logits.is_contiguous())
-    logits = torch::stable::contiguous(logits);
-  tensors.erase(tensors.begin(), tensors.begin() + 2);
-  tensors.insert(tensors.begin() + position, std::move(logits));
-  std::vector<Tensor> outputs = run(executable, tensors, int(position));
+  const int32_t device = deviceOf(tensors[0]);
+  const Executable& executable = executableOf(key, device, count, outputCount);
+  if (position < 0 || position >= int64_t(count))
+    fail(executable, "the logits are input " + std::to_string(position) + " of " + std::to_string(count));
+  Owned logits = linear(std::move(tensors[0]), std::move(tensors[1]));
+  if (!isContiguous(logits))
+    logits = contiguous(logits);
+  // Behind hidden come the inputs but for the logits: those before it move up by one.
+  std::span<Owned> inputs = std::span(tensors).subspan(1, count);
+  std::move(inputs.begin() + 1, inputs.begin() + 1 + position, inputs.begin());
+  inputs[size_t(position)] = std::move(logits);
+  run(executable, device, inputs, {outputs.data(), outputCount}, int(position));
   for (size_t i = 0; i < outputCount; ++i)
-    stack[i] = from(outputs[i]);
+    stack[i] = outputs[i].take();
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {

@@ -1,7 +1,7 @@
 // Prints what is generated for a graph and for its gradient: each kernel's spec, and the CUDA C++ after prelude and
 // skeleton. For golden files.
 //
-//     cermet-print-programs graph.mlir sm_90
+//     cermet-print-programs graph.mlir sm_90 [numbers of the inputs whose gradients are wanted; all without]
 #include "compiler/Dump.h"
 #include "compiler/EmitCuda.h"
 #include "compiler/Plan.h"
@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
 
 using namespace cermet;
 
@@ -35,8 +36,8 @@ static bool print(const char* title, const std::string& text, const std::string&
 }
 
 int main(int count, char** arguments) {
-  if (count != 3) {
-    fmt::print(stderr, "usage: {} graph.mlir target\n", arguments[0]);
+  if (count < 3) {
+    fmt::print(stderr, "usage: {} graph.mlir target [input...]\n", arguments[0]);
     return 2;
   }
   std::ifstream file(arguments[1]);
@@ -44,9 +45,15 @@ int main(int count, char** arguments) {
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
   ir::registerDialects(context);
   auto graph = ir::parseGraph(text, context, error);
+  if (!graph) {
+    fmt::print(stderr, "{}\n", error);
+    return 1;
+  }
+  llvm::SmallVector<bool> wanted(ir::graphFunction(*graph).getNumArguments(), count == 3);
+  for (int i = 3; i < count; ++i)
+    wanted[std::stoul(arguments[i])] = true;
   ir::Gradient gradient;
-  if (!graph || !ir::differentiate(*graph, llvm::SmallVector<bool>(ir::graphFunction(*graph).getNumArguments(), true),
-                                   gradient, error)) {
+  if (!ir::differentiate(*graph, wanted, gradient, error)) {
     fmt::print(stderr, "{}\n", error);
     return 1;
   }

@@ -22,6 +22,21 @@ func.func @norm(%x: !x, %w: tensor<8xf32>) -> !y {
   return %turned : !y
 }
 
+// What is returned of it too is transposed back, not computed again.
+// CHECK-LABEL: func.func @saved(
+// CHECK: %[[SUM:.*]] = cermet.reduce_sum {{.*}} : tensor<2x5x3x8xf32> to tensor<2x5x3x1xf32>
+// CHECK-NOT: reduce_sum
+// CHECK: %[[BACK:.*]] = cermet.transpose %[[SUM]] [0, 2, 1, 3] : tensor<2x5x3x1xf32> to tensor<2x3x5x1xf32>
+// CHECK-NOT: reduce_sum
+// CHECK: return %{{.*}}, %[[BACK]]
+func.func @saved(%x: !x) -> (!y, !r) {
+  %sum = cermet.reduce_sum %x : !x to !r
+  %scale = cermet.broadcast %sum : !r to !x
+  %scaled = cermet.mul %x, %scale : !x
+  %turned = cermet.transpose %scaled [0, 2, 1, 3] : !x to !y
+  return %turned, %sum : !y, !r
+}
+
 // The columns move: it stays.
 // CHECK-LABEL: func.func @columns(
 // CHECK: cermet.exp

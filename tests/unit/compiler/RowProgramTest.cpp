@@ -274,7 +274,9 @@ TEST(KernelSpec, RefusesWhatIsNotOne) {
       {"vector=8", "vector=x", "kernel spec, line 4: expected `vector=<number>`, given `vector=x`"},
       {"vector=8", "vector=3", "kernel spec, line 4: vector is 3, expected 1, 2, 4, 8 or 16"},
       {"threads_per_row=32", "threads_per_row=48",
-       "kernel spec, line 4: threads_per_row is 48, expected a power of two up to threads (256) or threads itself"},
+       "kernel spec, line 4: threads_per_row is 48, expected a divisor of threads (256)"},
+      {"threads=256 threads_per_row=32", "threads=96 threads_per_row=6",
+       "kernel spec: threads_per_row is 6 of a program that reduces, expected a power of two or threads (96) itself"},
       {"program sample 96", "program sample", "kernel spec: line 1: expected `program <name> <columns>`"}};
   for (const Refusal& refusal : refusals) {
     KernelSpec spec;

@@ -35,6 +35,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -51,13 +52,18 @@ struct Program {
     Vector<bf16, V> weight_2[N];
   };
   template <int V> struct Stores {
-    float result0_3[V];
-    float result1_4[V];
+    Vector<bf16, V> result0_3;
+    Vector<bf16, V> result1_4;
   };
   struct Element {
     float x_0;
     float residual_1;
     float weight_2;
+  };
+  struct ElementPair {
+    Pair<bf16> x_0;
+    Pair<bf16> residual_1;
+    Pair<bf16> weight_2;
   };
   struct Row {
     float v5;
@@ -106,6 +112,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.x_0[tileSlot], i), float_at(tiles.residual_1[tileSlot], i), float_at(columns.weight_2[columnSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.x_0[tileSlot], i), pair_at(tiles.residual_1[tileSlot], i), pair_at(columns.weight_2[columnSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
@@ -150,14 +160,27 @@ struct Program {
     const float v11 = v3 * row.v10;
     const float v12 = round_to<bf16>(v11);
     const float v13 = v2 * v12;
-    stores.result0_3[i] = v13;
-    stores.result1_4[i] = v3;
+    stores.result0_3.at[i] = from_float<bf16>(v13);
+    stores.result1_4.at[i] = from_float<bf16>(v3);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.x_0;
+    const Pair<bf16> v1 = element.residual_1;
+    const Pair<bf16> v2 = element.weight_2;
+    const Pair<bf16> v3 = v0 + v1;
+    const float v11[2] = {low(v3) * row.v10, high(v3) * row.v10};
+    const Pair<bf16> v12 = pair_of<bf16>(v11[0], v11[1]);
+    const Pair<bf16> v13 = v2 * v12;
+    set_pair(stores.result0_3, i, v13);
+    set_pair(stores.result1_4, i, v3);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, vector_from_floats<bf16>(stores.result0_3));
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, vector_from_floats<bf16>(stores.result1_4));
+    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, stores.result0_3);
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, stores.result1_4);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -205,6 +228,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -221,13 +245,18 @@ struct Program {
     Vector<bf16, V> weight_2[N];
   };
   template <int V> struct Stores {
-    float result0_3[V];
-    float result1_4[V];
+    Vector<bf16, V> result0_3;
+    Vector<bf16, V> result1_4;
   };
   struct Element {
     float x_0;
     float residual_1;
     float weight_2;
+  };
+  struct ElementPair {
+    Pair<bf16> x_0;
+    Pair<bf16> residual_1;
+    Pair<bf16> weight_2;
   };
   struct Row {
     float v5;
@@ -277,6 +306,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.x_0[tileSlot], i), float_at(tiles.residual_1[tileSlot], i), float_at(columns.weight_2[columnSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.x_0[tileSlot], i), pair_at(tiles.residual_1[tileSlot], i), pair_at(columns.weight_2[columnSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
@@ -321,14 +354,27 @@ struct Program {
     const float v11 = v3 * row.v10;
     const float v12 = round_to<bf16>(v11);
     const float v13 = v2 * v12;
-    stores.result0_3[i] = v13;
-    stores.result1_4[i] = v3;
+    stores.result0_3.at[i] = from_float<bf16>(v13);
+    stores.result1_4.at[i] = from_float<bf16>(v3);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.x_0;
+    const Pair<bf16> v1 = element.residual_1;
+    const Pair<bf16> v2 = element.weight_2;
+    const Pair<bf16> v3 = v0 + v1;
+    const float v11[2] = {low(v3) * row.v10, high(v3) * row.v10};
+    const Pair<bf16> v12 = pair_of<bf16>(v11[0], v11[1]);
+    const Pair<bf16> v13 = v2 * v12;
+    set_pair(stores.result0_3, i, v13);
+    set_pair(stores.result1_4, i, v3);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, vector_from_floats<bf16>(stores.result0_3));
-    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, vector_from_floats<bf16>(stores.result1_4));
+    store_vector<bf16, V>(arguments.operand[3].base, offsets.result0_3 + column, stores.result0_3);
+    store_vector<bf16, V>(arguments.operand[4].base, offsets.result1_4 + column, stores.result1_4);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
     {
@@ -390,6 +436,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;

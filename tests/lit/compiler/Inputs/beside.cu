@@ -35,6 +35,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -116,6 +117,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -242,6 +244,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -323,6 +326,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -432,6 +436,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<1> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -531,6 +536,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -612,6 +618,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;

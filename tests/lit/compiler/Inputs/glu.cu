@@ -22,6 +22,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -32,11 +33,15 @@ struct Program {
     static constexpr int kVector = V;
   };
   template <int V> struct Stores {
-    float result0_2[V];
+    Vector<bf16, V> result0_2;
   };
   struct Element {
     float gate_0;
     float up_1;
+  };
+  struct ElementPair {
+    Pair<bf16> gate_0;
+    Pair<bf16> up_1;
   };
   struct Row {
   };
@@ -79,6 +84,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.gate_0[tileSlot], i), float_at(tiles.up_1[tileSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.gate_0[tileSlot], i), pair_at(tiles.up_1[tileSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <class Stores, int Sums, int Slots, class Kept>
@@ -88,12 +97,21 @@ struct Program {
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
     const float v3 = v2 * v1;
-    stores.result0_2[i] = v3;
+    stores.result0_2.at[i] = from_float<bf16>(v3);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.gate_0;
+    const Pair<bf16> v1 = element.up_1;
+    const Pair<bf16> v2 = pair_of<bf16>(fast_silu(low(v0)), fast_silu(high(v0)));
+    const Pair<bf16> v3 = v2 * v1;
+    set_pair(stores.result0_2, i, v3);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -126,6 +144,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -136,11 +155,15 @@ struct Program {
     static constexpr int kVector = V;
   };
   template <int V> struct Stores {
-    float result0_2[V];
+    Vector<bf16, V> result0_2;
   };
   struct Element {
     float gate_0;
     float up_1;
+  };
+  struct ElementPair {
+    Pair<bf16> gate_0;
+    Pair<bf16> up_1;
   };
   struct Row {
   };
@@ -183,6 +206,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.gate_0[tileSlot], i), float_at(tiles.up_1[tileSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.gate_0[tileSlot], i), pair_at(tiles.up_1[tileSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <class Stores, int Sums, int Slots, class Kept>
@@ -192,12 +219,21 @@ struct Program {
     const float v1 = element.up_1;
     const float v2 = round_to<bf16>(fast_silu(v0));
     const float v3 = v2 * v1;
-    stores.result0_2[i] = v3;
+    stores.result0_2.at[i] = from_float<bf16>(v3);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.gate_0;
+    const Pair<bf16> v1 = element.up_1;
+    const Pair<bf16> v2 = pair_of<bf16>(fast_silu(low(v0)), fast_silu(high(v0)));
+    const Pair<bf16> v3 = v2 * v1;
+    set_pair(stores.result0_2, i, v3);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -244,6 +280,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;

@@ -30,6 +30,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -45,11 +46,15 @@ struct Program {
     Vector<bf16, V> weight_1[N];
   };
   template <int V> struct Stores {
-    float result0_2[V];
+    Vector<bf16, V> result0_2;
   };
   struct Element {
     float x_0;
     float weight_1;
+  };
+  struct ElementPair {
+    Pair<bf16> x_0;
+    Pair<bf16> weight_1;
   };
   struct Row {
     float v3;
@@ -92,6 +97,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.x_0[tileSlot], i), float_at(columns.weight_1[columnSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.x_0[tileSlot], i), pair_at(columns.weight_1[columnSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
@@ -132,12 +141,22 @@ struct Program {
     const float v9 = v0 * row.v8;
     const float v10 = round_to<bf16>(v9);
     const float v11 = v1 * v10;
-    stores.result0_2[i] = v11;
+    stores.result0_2.at[i] = from_float<bf16>(v11);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.x_0;
+    const Pair<bf16> v1 = element.weight_1;
+    const float v9[2] = {low(v0) * row.v8, high(v0) * row.v8};
+    const Pair<bf16> v10 = pair_of<bf16>(v9[0], v9[1]);
+    const Pair<bf16> v11 = v1 * v10;
+    set_pair(stores.result0_2, i, v11);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
@@ -180,6 +199,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = true, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -195,11 +215,15 @@ struct Program {
     Vector<bf16, V> weight_1[N];
   };
   template <int V> struct Stores {
-    float result0_2[V];
+    Vector<bf16, V> result0_2;
   };
   struct Element {
     float x_0;
     float weight_1;
+  };
+  struct ElementPair {
+    Pair<bf16> x_0;
+    Pair<bf16> weight_1;
   };
   struct Row {
     float v3;
@@ -243,6 +267,10 @@ struct Program {
   static DEVICE Element element(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
     return {float_at(tiles.x_0[tileSlot], i), float_at(columns.weight_1[columnSlot], i)};
   }
+  template <class Tiles, class Columns>
+  static DEVICE ElementPair pair(const Tiles& tiles, int tileSlot, const Columns& columns, int columnSlot, int column, int i) {
+    return {pair_at(tiles.x_0[tileSlot], i), pair_at(columns.weight_1[columnSlot], i)};
+  }
   static DEVICE void load_row(Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
   template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {
@@ -283,12 +311,22 @@ struct Program {
     const float v9 = v0 * row.v8;
     const float v10 = round_to<bf16>(v9);
     const float v11 = v1 * v10;
-    stores.result0_2[i] = v11;
+    stores.result0_2.at[i] = from_float<bf16>(v11);
+  }
+  template <class Stores, int Sums, int Slots, class Kept>
+  static DEVICE void emit_pair(const ElementPair& element, const Row& row, Stores& stores,
+                               float (&accumulators)[Sums][Slots], int i, int slot, const Kept& kept, int keptSlot) {
+    const Pair<bf16> v0 = element.x_0;
+    const Pair<bf16> v1 = element.weight_1;
+    const float v9[2] = {low(v0) * row.v8, high(v0) * row.v8};
+    const Pair<bf16> v10 = pair_of<bf16>(v9[0], v9[1]);
+    const Pair<bf16> v11 = v1 * v10;
+    set_pair(stores.result0_2, i, v11);
   }
   template <int V>
   static DEVICE void store_tiles(const Stores<V>& stores, const Arguments& arguments, const Offsets& offsets,
                                  int column) {
-    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, vector_from_floats<bf16>(stores.result0_2));
+    store_vector<bf16, V>(arguments.operand[2].base, offsets.result0_2 + column, stores.result0_2);
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
     {
@@ -347,6 +385,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
+  static constexpr bool kPairs = false, kAhead = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
