@@ -1,29 +1,27 @@
 """The TorchDynamo backend: `torch.compile(model, backend="cermet")`, found by its entry point without an import.
 
-Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; what remains goes on as `remainder` says.
+Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; who runs what remains is decided after that (remainder.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from . import edges, preparing, replacement, reporting, rewriter
+from . import edges, leftovers, preparing, remainder, replacement, reporting, rewriter
 from .counting import count
-from .errors import Error
 from .explanation import Explanation
 from .logits import Returned
+from .options import parse
 from .replacement import Replaced
 
 _log = logging.getLogger("cermet")
 _warned = False
-REMAINDERS = ("inductor", "aot", "eager")
 
 
 def compile(
@@ -39,48 +37,26 @@ def compile(
         gm: a graph at the Dynamo level; it is rewritten in place.
         example_inputs: its fake inputs.
         mode: what `torch.compile(mode=...)` was given; it means what it means to Inductor.
-        options: `remainder`, who runs what is not replaced: "inductor" (default), "aot" (AOTAutograd, ATen called
-            directly) or "eager"; `strict`, whether a failure of Cermet's raises (by default only under CERMET_STRICT=1:
-            the graph is left as it was, a warning is logged once and `cermet.counters()["fallbacks"]` counts it);
-            `mode`, as above; every other key is an Inductor option.
+        options: `remainder`, who runs what is not replaced: "auto" (default, remainder.py), "aot" (AOTAutograd, ATen
+            called directly), "inductor" or "eager"; `strict`, whether a failure of Cermet's raises (by default only
+            under CERMET_STRICT=1: the graph is left as it was, a warning is logged once and
+            `cermet.counters()["fallbacks"]` counts it); `mode`, as above; every other key is an Inductor option.
 
     Raises:
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
-    settings = dict(options or {})
-    strict = bool(settings.pop("strict", _strict_by_default()))
-    remainder = settings.pop("remainder", "inductor")
-    mode = settings.pop("mode", mode)
-    if remainder not in REMAINDERS:
-        raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
-    patches = _inductor_options(mode, settings, remainder)
+    settings = parse(mode, options)
     found, where = Explanation(graphs=1), reporting.destination()
-    returned = Returned.EAGER if remainder == "eager" else Returned.EDGE
+    eager = settings.remainder == "eager"
     outputs = edges.outputs(gm)
-    done = rewrite(gm, strict, remainder != "eager", found if where else None, returned)
+    returned = Returned.EAGER if eager else Returned.EDGE
+    done = rewrite(gm, settings.strict, not eager, found if where else None, returned)
+    chosen = remainder.choose(settings, done.work)
+    _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
     if where:
+        found.remainders.append(str(chosen))
         reporting.report(found, where)
-    return edges.attach(_remainder(gm, example_inputs, remainder, patches), done.edges, outputs)
-
-
-def _remainder(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, patches: dict[str, Any]
-) -> Callable[..., Any]:
-    if remainder == "eager":
-        return gm.forward
-    if remainder == "aot":
-        return _aot(gm, example_inputs)
-    from torch._inductor.compile_fx import compile_fx
-
-    return compile_fx(gm, list(example_inputs), config_patches=patches)
-
-
-def _strict_by_default() -> bool:
-    """CERMET_STRICT (docs/environment.md)."""
-    value = os.environ.get("CERMET_STRICT", "0")
-    if value not in ("0", "1"):
-        raise Error(f"CERMET_STRICT is {value!r}, expected 0 or 1")
-    return value == "1"
+    return edges.attach(remainder.run(gm, example_inputs, chosen.remainder, settings), done.edges, outputs)
 
 
 def rewrite(
@@ -102,6 +78,7 @@ def rewrite(
     def failed(error: Exception) -> None:
         if strict:
             raise error
+        done.work.unknown = True
         _fall_back(error)
         if found is not None:
             found.failures.append(f"{type(error).__name__}: {error}")
@@ -118,6 +95,7 @@ def rewrite(
         try:
             preparing.prepare(_keys([decision]))
             part = None if found is None else reporting.describe(decision)
+            work = leftovers.work(decision)
             replaced = replacement.apply(decision)
         except Exception as error:
             failed(error)
@@ -128,6 +106,7 @@ def rewrite(
         done.regions += replaced.regions
         done.near_misses += [*decision.near_misses, *replaced.near_misses]
         done.edges += replaced.edges
+        done.work.add(work)
     count("regions", len(done.regions))
     count("near_misses", len(done.near_misses))
     for near_miss in done.near_misses:
@@ -153,42 +132,3 @@ def _fall_back(error: Exception) -> None:
         exc_info=_log.isEnabledFor(logging.DEBUG),
     )
     _warned = True
-
-
-def _inductor_options(mode: str | None, options: dict[str, Any], remainder: str) -> dict[str, Any]:
-    """A mode's options and the given ones, as Inductor's config patches."""
-    if remainder != "inductor":
-        if options:
-            raise Error(
-                f"option {next(iter(options))!r} is Inductor's, but the remainder is {remainder!r}; expected only "
-                "'remainder' and 'strict'"
-            )
-        return {}
-    import torch._inductor
-    from torch._inductor import config
-
-    patches: dict[str, Any] = {}
-    if mode not in (None, "default"):
-        modes = torch._inductor.list_mode_options()
-        if mode not in modes:
-            raise Error(f"mode is {mode!r}, expected one of {', '.join(map(repr, modes))}")
-        patches.update(modes[mode])
-    known = config.get_config_copy()
-    for key, value in options.items():
-        name = key.replace("-", "_")
-        if name not in known:
-            raise Error(f"unknown option {key!r}, expected 'remainder', 'strict', 'mode' or an option of Inductor's")
-        patches[name] = value
-    return patches
-
-
-def _aot(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called directly."""
-    from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
-    from torch._dynamo.backends.common import aot_autograd
-
-    def run(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(graph.forward)
-
-    backend = aot_autograd(fw_compiler=run, bw_compiler=run, partition_fn=min_cut_rematerialization_partition)
-    return backend(gm, list(example_inputs))

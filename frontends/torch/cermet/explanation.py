@@ -54,6 +54,7 @@ class Explanation:
     foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
     left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
     failures: list[str] = dataclasses.field(default_factory=list)  # of graphs that were left as they were
+    remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
     graphs: int = 0
 
     @property
@@ -75,7 +76,7 @@ class Explanation:
         self.near_misses += decision.near_misses
         self.foreign.update(leftovers.foreign(decision.module))
         replaced = {node for region in decision.regions for node in region.replaced}
-        self.left = leftovers.merged([*self.left, *leftovers.fusible(decision.module, replaced)])
+        self.left = leftovers.merged([*self.left, *leftovers.fusible(decision, replaced)])
 
     def decline(self, misplaced: Sequence[NearMiss]) -> None:
         """Takes back places for which there was no place in the graph."""
@@ -90,6 +91,7 @@ class Explanation:
         self.foreign.update(other.foreign)
         self.left = leftovers.merged([*self.left, *other.left])
         self.failures += other.failures
+        self.remainders += other.remainders
         self.graphs += other.graphs
 
     def __str__(self) -> str:

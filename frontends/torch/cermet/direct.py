@@ -1,0 +1,39 @@
+"""`remainder="aot"`: AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called
+directly (straight.py).
+
+The compilers are serializable, so that AOTAutogradCache keeps what they make, bundled in its entry; and the backward is
+compiled with the forward, so that nothing is left to do in the first backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.output_code import OutputCode
+
+from .options import Options
+from .straight import StraightLine
+
+
+def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+    """The callable of a graph at the Dynamo level."""
+
+    def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+        return StraightLine(graph)
+
+    backend = aot_autograd(
+        fw_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
+        bw_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
+        inference_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    settings = torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
+    with settings:
+        return backend(module, list(example_inputs))
