@@ -17,7 +17,9 @@ from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.output_code import OutputCode
 
+from .accumulation import accumulate
 from .options import Options
+from .simplifying import simplify
 from .straight import StraightLine
 
 
@@ -25,6 +27,8 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     """The callable of a graph at the Dynamo level."""
 
     def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+        simplify(graph.graph)
+        accumulate(graph.graph)
         return StraightLine(graph)
 
     backend = aot_autograd(
