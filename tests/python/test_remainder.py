@@ -70,3 +70,134 @@ def test_a_product_that_something_else_reads_is_not_written(lines):
     for ours, eager in zip(torch.compile(call, backend="cermet", options=options)(*tensors), call(*tensors)):
         torch.testing.assert_close(ours, eager)
     assert "addmm_" not in lines[-1]
+
+
+# --- The choice ------------------------------------------------------------------------------------------------------
+
+
+def report_of(capfd, monkeypatch, function, *tensors, **options) -> str:
+    """The line that says who runs what is left."""
+    monkeypatch.setenv("CERMET_EXPLAIN", "1")
+    torch.compile(function, backend="cermet", options={"strict": True, **options})(*tensors)
+    return capfd.readouterr().err.split("who runs what is left:\n")[1].split("\n\n")[0]
+
+
+def test_a_model_with_nothing_left_runs_directly(capfd, monkeypatch, lines):
+    model = tiny("Llama", hidden_size=256, intermediate_size=512).train()
+    said = report_of(capfd, monkeypatch, lambda text: model(input_ids=text, labels=text), words())
+    assert re.match(r"  aot: [0-4]\.\d % of the graph's bytes are moved by work that a compiler could fuse", said), said
+    assert len(lines) == 2  # forward and backward
+
+
+def test_elementwise_work_that_is_left_goes_to_inductor(capfd, monkeypatch, lines):
+    def function(x, weight):
+        return graphs.rms_norm(x, weight).sin().cumsum(-1).cos()
+
+    said = report_of(capfd, monkeypatch, function, torch.randn(8, 32), torch.randn(32))
+    assert re.match(r"  inductor: \d+\.\d % of the graph's bytes are moved by work that it can fuse \(1 \w+", said), said
+    assert lines == []
+
+
+def test_an_operation_that_the_importer_does_not_know_is_left_work(capfd, monkeypatch):
+    said = report_of(capfd, monkeypatch, lambda x: x @ x + torch.erfinv(x), torch.rand(32, 32) * 0.9)
+    assert said.startswith("  inductor:") and "1 erfinv" in said
+
+
+def test_a_write_in_place_goes_to_inductor(capfd, monkeypatch):
+    def function(cache, x, places):
+        cache.index_copy_(0, places, x @ x)
+        return cache @ x
+
+    tensors = (torch.randn(512, 16), torch.randn(16, 16), torch.arange(16))
+    said = report_of(capfd, monkeypatch, function, *tensors)
+    assert said.startswith("  inductor:") and "1 index_copy_" in said
+
+
+def test_an_option_of_inductors_goes_to_inductor(capfd, monkeypatch):
+    said = report_of(capfd, monkeypatch, lambda x: x @ x, torch.randn(8, 8), epilogue_fusion=False)
+    assert said.startswith("  inductor: epilogue_fusion is an option of Inductor's")
+
+
+@pytest.mark.parametrize("remainder", ["aot", "auto", "inductor"])
+def test_reduce_overhead_without_a_gpu_runs_as_it_is(remainder):
+    def function(x, y):
+        return graphs.rms_norm(x @ y, y[0])
+
+    tensors = [torch.randn(32, 32), torch.randn(32, 32)]
+    options = {"remainder": remainder, "mode": "reduce-overhead", "strict": True}
+    ours = gradients(torch.compile(function, backend="cermet", options=options), tensors)
+    for mine, theirs in zip(ours, gradients(function, tensors)):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4 * theirs.abs().max().item())
+
+
+# --- The function that runs ------------------------------------------------------------------------------------------
+
+
+def test_dead_values_are_freed_while_it_runs():
+    import weakref
+
+    alive: list[str] = []
+    watched: dict[str, weakref.ref] = {}
+
+    def note(name, value):
+        watched[name] = weakref.ref(value)
+        return value
+
+    def look(value):
+        alive.append("".join(name for name, reference in sorted(watched.items()) if reference() is not None))
+        return value + 1
+
+    graph = torch.fx.Graph()
+    first, second = graph.placeholder("first"), graph.placeholder("second")
+    made = graph.call_function(note, ("c", graph.call_function(torch.add, (first, second))))
+    looked = graph.call_function(look, (made,))
+    graph.output((graph.call_function(look, (looked,)),))
+    arguments = [note("a", torch.ones(2)), note("b", torch.ones(2))]
+    run = straight.StraightLine(torch.fx.GraphModule({}, graph))
+    (result,) = run(arguments)
+    assert arguments == [] and alive == ["c", ""] and result.tolist() == [4.0, 4.0]
+
+
+def test_constants_and_nested_arguments_are_passed_as_they_are():
+    def function(x, n):
+        y = torch.cat([x, x[:, :2]], -1).to(torch.float64).sum((0, 1), keepdim=True)
+        return torch.full((n, 2), float("-inf")), y.expand(2, 1), x[..., None].transpose(0, 1)
+
+    x = torch.randn(3, 4)
+    ours = torch.compile(function, backend="cermet", dynamic=True, options={"remainder": "aot", "strict": True})
+    for n in (3, 5):
+        for mine, theirs in zip(ours(x, n), function(x, n)):
+            torch.testing.assert_close(mine, theirs)
+            assert mine.stride() == theirs.stride()
+
+
+# --- Caches ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remainder", ["aot", "inductor"])
+def test_another_build_finds_no_graph_in_torchs_cache(monkeypatch, tmp_path, remainder):
+    from cermet import remainder as deciding
+    from torch._dynamo.utils import counters
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    hits = []
+    for build in ("one", "one", "two"):
+        torch._dynamo.reset()
+        counters.clear()
+        monkeypatch.setattr(deciding, "build", lambda: build)
+        options = {"remainder": remainder, "strict": True}
+        torch.compile(graphs.rms_norm, backend="cermet", options=options)(torch.randn(4, 32), torch.randn(32))
+        hits.append(counters["aot_autograd"]["autograd_cache_hit"])
+    assert hits == [0, 1, 0]
+
+
+def test_autocast_in_the_graph_is_a_bypass_that_is_counted_and_reported(capfd, monkeypatch):
+    def function(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ x
+
+    before = cermet.counters()["cache_bypasses"]
+    said = report_of(capfd, monkeypatch, function, torch.randn(8, 8))
+    assert cermet.counters()["cache_bypasses"] == before + 1
+    assert said.startswith("  aot: 0.0 %")
+    assert "not cached by torch: Unsupported call_function target" in " ".join(said.split()) and "_enter_autocast" in said

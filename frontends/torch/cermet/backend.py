@@ -53,10 +53,13 @@ def compile(
     done = rewrite(gm, settings.strict, not eager, found if where else None, returned)
     chosen = remainder.choose(settings, done.work)
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
+    compiled, uncached = remainder.run(gm, example_inputs, chosen.remainder, settings)
+    if uncached:
+        _log.info("torch's caches do not keep a graph: %s", uncached)
     if where:
-        found.remainders.append(str(chosen))
+        found.remainders.append(f"{chosen}; not cached by torch: {uncached}" if uncached else str(chosen))
         reporting.report(found, where)
-    return edges.attach(remainder.run(gm, example_inputs, chosen.remainder, settings), done.edges, outputs)
+    return edges.attach(compiled, done.edges, outputs)
 
 
 def rewrite(

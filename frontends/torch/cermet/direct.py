@@ -18,6 +18,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.output_code import OutputCode
 
 from .accumulation import accumulate
+from .capturing import BACKWARD, FORWARD, INFERENCE, Captures
 from .options import Options
 from .simplifying import simplify
 from .straight import StraightLine
@@ -26,15 +27,20 @@ from .straight import StraightLine
 def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """The callable of a graph at the Dynamo level."""
 
-    def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
-        simplify(graph.graph)
-        accumulate(graph.graph)
-        return StraightLine(graph)
+    captures = Captures() if options.cuda_graphs else None
+
+    def compiler(kind: str) -> SerializableAOTDispatchCompiler:
+        def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+            simplify(graph.graph)
+            accumulate(graph.graph)
+            return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
+
+        return SerializableAOTDispatchCompiler(OutputCode, straight)
 
     backend = aot_autograd(
-        fw_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
-        bw_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
-        inference_compiler=SerializableAOTDispatchCompiler(OutputCode, straight),
+        fw_compiler=compiler(FORWARD),
+        bw_compiler=compiler(BACKWARD),
+        inference_compiler=compiler(INFERENCE),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )

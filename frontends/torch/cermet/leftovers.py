@@ -115,10 +115,14 @@ def work(decision: Decision) -> Work:
 def fusible(decision: Decision, replaced: set[fx.Node]) -> list[Left]:
     """Elementwise operations and reductions of a graph outside of `replaced`, by name."""
     computing: set[str] = set()
+    foreign: set[str] = set()  # kernels of others, with the casts that autocast puts before them
     for line in decision.imported.text.splitlines():
         match = _LINE.search(line)
-        if match and match[1] not in _NOT_FUSIBLE:
+        if match and match[1] in ("opaque", "matmul"):
+            foreign.add(match[2])
+        elif match and match[1] not in _NOT_FUSIBLE:
             computing.add(match[2])
+    computing -= foreign
     found = []
     for node in decision.module.graph.nodes:
         if node in replaced or not (node.name in computing or _pointwise(node)):

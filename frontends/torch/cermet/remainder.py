@@ -18,6 +18,7 @@ import torch
 import torch.fx as fx
 
 from . import library
+from .counting import count
 from .leftovers import Work
 from .options import Options
 
@@ -51,27 +52,49 @@ def choose(options: Options, work: Work) -> Choice:
 
 def run(
     module: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, options: Options
-) -> Callable[..., Any]:
-    """The callable that runs a rewritten graph."""
+) -> tuple[Callable[..., Any], str]:
+    """The callable that runs a rewritten graph, and why torch's caches do not keep it ("" where they do)."""
     if remainder == "eager":
-        return module.forward
-    with _keyed():
+        return module.forward, ""
+    before = _bypasses()
+    with _keyed(remainder, options):
         if remainder == "aot":
             from . import direct
 
-            return direct.compile(module, example_inputs, options)
-        from torch._inductor.compile_fx import compile_fx
+            compiled = direct.compile(module, example_inputs, options)
+        else:
+            from torch._inductor.compile_fx import compile_fx
 
-        return compile_fx(module, list(example_inputs), config_patches=options.inductor)
+            compiled = compile_fx(module, list(example_inputs), config_patches=options.inductor)
+    if _bypasses() == before:
+        return compiled, ""
+    count("cache_bypasses")
+    return compiled, _obstacle(module)
 
 
 @contextlib.contextmanager
-def _keyed() -> Iterator[None]:
+def _keyed(remainder: str, options: Options) -> Iterator[None]:
     """Makes this build of Cermet part of the key of every graph that torch's caches keep: another one may save other
     values for the backward of the same region."""
     config = torch.compiler.config
-    with config.patch(cache_key_tag=f"{config.cache_key_tag}cermet {build()}"):
+    recorded = " recorded" if options.cuda_graphs else ""
+    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder}{recorded}"):
         yield
+
+
+def _bypasses() -> int:
+    return torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_bypass"]
+
+
+def _obstacle(module: fx.GraphModule) -> str:
+    """What AOTAutogradCache has against a graph, as far as it says so itself."""
+    from torch._functorch._aot_autograd.autograd_cache import check_cacheable
+
+    try:
+        check_cacheable(module)
+    except Exception as error:
+        return " ".join(str(error).split())
+    return "torch bypassed AOTAutogradCache (TORCH_LOGS=+torch._functorch says why)"
 
 
 @functools.cache

@@ -18,22 +18,31 @@ import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
+from .capturing import Capture
+
 _LITERALS = (bool, int, str, type(None), type(Ellipsis))
 
 
 class StraightLine(OutputCode):
     """A compiled graph that AOTAutogradCache keeps: its source and the operations and constants that it names."""
 
-    def __init__(self, graph: fx.GraphModule) -> None:
+    def __init__(self, graph: fx.GraphModule, capture: Capture | None = None) -> None:
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
         self.source, self._constants = _write(graph)
+        self._capture = capture  # under CUDA graphs
         self._pickled: bytes | None = None
-        self._run: Callable[[list[Any]], Any] | None = _function(self.source, self._constants)
+        self._run: Callable[[list[Any]], Any] | None = self._load()
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         """The graph's outputs; `inputs` is a list, which is empty afterwards."""
         return self._run(inputs)
+
+    def _load(self) -> Callable[[list[Any]], Any]:
+        run = _function(self.source, self._constants)
+        if self._capture is None:
+            return run
+        return self._capture.wrap(run, [value for value in self._constants.values() if isinstance(value, torch.Tensor)])
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""
@@ -47,7 +56,7 @@ class StraightLine(OutputCode):
         """Makes what a cache kept callable again."""
         if self._run is None:
             self._constants = pickle.loads(self._pickled)
-            self._run = _function(self.source, self._constants)
+            self._run = self._load()
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Nothing here is Triton's."""
