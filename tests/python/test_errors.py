@@ -28,6 +28,8 @@ def run(**options):
         ({"no_such_option": 1}, "unknown option 'no_such_option'"),
         ({"mode": "fastest"}, "mode is 'fastest', expected one of"),
         ({"remainder": "aot", "max_autotune": True}, "option 'max_autotune' is Inductor's, but the remainder is 'aot'"),
+        ({"remainder": "aot", "mode": "max-autotune"}, "mode 'max-autotune' is Inductor's, but the remainder is 'aot'"),
+        ({"remainder": "eager", "mode": "reduce-overhead"}, "mode 'reduce-overhead' is Inductor's"),
     ],
 )
 def test_options(options, message):

@@ -31,6 +31,8 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
 
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+            if kind == FORWARD:
+                _keep_saved()
             simplify(graph.graph)
             accumulate(graph.graph)
             return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
@@ -44,6 +46,18 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    settings = torch._functorch.config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
-    with settings:
+    settings = {
+        "bundled_autograd_cache": True,
+        "force_non_lazy_backward_lowering": True,
+        "donated_buffer": False,
+    }
+    with torch._functorch.config.patch(settings):
         return backend(module, list(example_inputs))
+
+
+def _keep_saved() -> None:
+    """Says that no backward writes what the forward saved, so that another one may follow. (That nothing was donated is
+    an empty list; what the configuration leaves, None, is refused like a list of some.)"""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []
