@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
-from . import edges, leftovers, preparing, remainder, replacement, reporting, rewriter
+from . import edges, gains, leftovers, preparing, remainder, replacement, reporting, rewriter
 from .counting import count
 from .explanation import Explanation
 from .logits import Returned
-from .options import parse
+from .options import Options, parse
 from .replacement import Replaced
 
 _log = logging.getLogger("cermet")
@@ -50,8 +50,8 @@ def compile(
     eager = settings.remainder == "eager"
     outputs = edges.outputs(gm)
     returned = Returned.EAGER if eager else Returned.EDGE
-    done = rewrite(gm, settings.strict, not eager, found if where else None, returned)
-    chosen = remainder.choose(settings, done.work)
+    done = rewrite(gm, settings.strict, not eager, found if where else None, returned, settings)
+    chosen = done.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
     compiled, uncached = remainder.run(gm, example_inputs, chosen.remainder, settings)
     if uncached:
@@ -68,12 +68,15 @@ def rewrite(
     functional: bool = True,
     found: Explanation | None = None,
     returned: Returned = Returned.DECLINED,
+    settings: Options | None = None,
 ) -> Replaced:
     """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
 
     `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it
     was; if strict, the error is raised. `found` receives what was replaced, and what was not. `returned`: what becomes
     of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
+    With `settings` the answer says who should run the remainder (`choice`), and a region that does not gain over that is
+    left alone (gains.py).
     """
     count("graphs")
     done = Replaced([], [], [])
@@ -89,16 +92,19 @@ def rewrite(
     decisions = []
     for module in rewriter.modules(gm):
         try:
-            decisions.append(rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED))
+            decision = rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED)
+            done.work.add(leftovers.work(decision))
+            decisions.append(decision)
         except Exception as error:
             failed(error)
+    if settings is not None:
+        decisions = list(_gaining(decisions, settings, done.work, failed))
     with contextlib.suppress(Exception):  # all graphs at once; whose fault it was is found below
         preparing.prepare(_keys(decisions))
     for decision in decisions:
         try:
             preparing.prepare(_keys([decision]))
             part = None if found is None else reporting.describe(decision)
-            work = leftovers.work(decision)
             replaced = replacement.apply(decision)
         except Exception as error:
             failed(error)
@@ -109,12 +115,29 @@ def rewrite(
         done.regions += replaced.regions
         done.near_misses += [*decision.near_misses, *replaced.near_misses]
         done.edges += replaced.edges
-        done.work.add(work)
+    if settings is not None:
+        done.choice = remainder.choose(settings, done.work)
     count("regions", len(done.regions))
     count("near_misses", len(done.near_misses))
     for near_miss in done.near_misses:
         _log.info("near miss: %s", near_miss)
     return done
+
+
+def _gaining(
+    decisions: Sequence[rewriter.Decision],
+    settings: Options,
+    work: leftovers.Work,
+    failed: Callable[[Exception], None],
+) -> Iterator[rewriter.Decision]:
+    """The decisions without the regions that do not gain."""
+    inductor = remainder.choose(settings, work).remainder == "inductor"
+    for decision in decisions:
+        try:
+            gains.drop(decision, inductor, settings.autotune)
+            yield decision
+        except Exception as error:
+            failed(error)
 
 
 def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:

@@ -9,7 +9,7 @@ from typing import Any
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
-OURS = ("remainder", "strict", "mode")
+OURS = ("remainder", "strict", "mode", "autotune")
 _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 
 
@@ -20,6 +20,7 @@ class Options:
     remainder: str  # one of REMAINDERS
     strict: bool  # a failure of Cermet's raises
     inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
+    autotune: bool = False  # regions are timed (tuning.py)
 
     @property
     def cuda_graphs(self) -> bool:
@@ -39,7 +40,8 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
     mode = given.pop("mode", mode)
-    parsed = Options(remainder, strict, _inductor(mode, given))
+    autotune = bool(given.pop("autotune", False))
+    parsed = Options(remainder, strict, _inductor(mode, given), autotune)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
         raise Error(

@@ -20,6 +20,7 @@ from .effects import PURE, effect_of
 from .leftovers import Work
 from .logits import linear_operands
 from .operators import symbolic_float
+from .remainder import Choice
 from .rewriter import Decision, Declined, NearMiss, Region
 
 _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
@@ -28,12 +29,13 @@ _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 @dataclasses.dataclass
 class Replaced:
     """What was done to a graph: the regions that it has now, those that found no place, edges to attach outside, and
-    what is left for a fuser."""
+    what is left for a fuser and who should run it."""
 
     regions: list[Region]
     near_misses: list[NearMiss]
     edges: list[Edge]
     work: Work = dataclasses.field(default_factory=Work)
+    choice: Choice | None = None
 
 
 def _operands(region: Region) -> list[fx.Node]:
