@@ -2,7 +2,8 @@
 
 Layers that share an input (queries, keys and values; gate and up) give it a gradient each: `dQ Wq + dK Wk + dV Wv`.
 Added after the products, every sum reads two tensors and writes one; a matmul that adds to what its result's memory
-holds reads one, and rounds once less, because it adds in float32 before it rounds.
+holds reads one and makes none. It rounds as often at most: cuBLAS gives the same bits as the sum, oneDNN adds before it
+rounds.
 """
 
 from __future__ import annotations

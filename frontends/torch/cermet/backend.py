@@ -1,6 +1,7 @@
 """The TorchDynamo backend: `torch.compile(model, backend="cermet")`, found by its entry point without an import.
 
-Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; who runs what remains is decided after that (remainder.py).
+Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; who runs what remains is decided by what
+that is (remainder.py).
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ def rewrite(
     `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it
     was; if strict, the error is raised. `found` receives what was replaced, and what was not. `returned`: what becomes
     of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
-    With `settings` the answer says who should run the remainder (`choice`), and a region that does not gain over that is
-    left alone (gains.py).
+    With `settings` the answer says who should run the remainder (`choice`), and a region that does not gain over that
+    is left alone (gains.py).
     """
     count("graphs")
     done = Replaced([], [], [])

@@ -1,4 +1,4 @@
-"""CUDA graphs for `remainder="aot"`: torch's own trees of recorded graphs, which Inductor's mode "reduce-overhead" uses.
+"""CUDA graphs for `remainder="aot"`: torch's own trees of recorded graphs, as Inductor's mode "reduce-overhead" has.
 
 A graph that cannot be recorded (another device in it, an input that it writes, an op that may not be captured) runs as
 it is, and torch's log says why.

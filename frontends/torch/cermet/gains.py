@@ -65,13 +65,11 @@ def _known(region: Region) -> str:
     target = target_of(region.device)
     for entry in _TABLES.get(target, ()):
         low, high = entry.columns
-        if entry.pattern != region.pattern or entry.training != (region.wanted is not None) or not low <= columns <= high:
+        if (entry.pattern, entry.training) != (region.pattern, region.wanted is not None) or not low <= columns <= high:
             continue
         if sum(map(size_of, tensors)) >= entry.at_least and entry.ours > _MARGIN * entry.inductor:
-            return (
-                f"it does not gain on {target}: {entry.ours:.1f} us, Inductor's kernels {entry.inductor:.1f} us, as measured "
-                f"for {low} to {high} columns"
-            )
+            times = f"{entry.ours:.1f} us, Inductor's kernels {entry.inductor:.1f} us"
+            return f"it does not gain on {target}: {times}, as measured for {low} to {high} columns"
     return ""
 
 

@@ -47,7 +47,8 @@ def choose(options: Options, work: Work) -> Choice:
     percent = f"{100 * work.share:.1f} % of the graph's bytes"
     if work.share > _SHARE:
         return Choice("inductor", f"{percent} are moved by work that it can fuse ({largest})")
-    return Choice("aot", f"{percent} are moved by work that a compiler could fuse" + (f" ({largest})" if largest else ""))
+    which = f" ({largest})" if largest else ""
+    return Choice("aot", f"{percent} are moved by work that a compiler could fuse{which}")
 
 
 def run(

@@ -55,6 +55,6 @@ def _sizes(node: fx.Node) -> list[str]:
 def _contiguous(node: fx.Node) -> bool:
     """Row-major without gaps, as far as numbers tell."""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not all(isinstance(size, int) for size in (*value.shape, *value.stride())):
+    if not isinstance(value, torch.Tensor):
         return False
-    return value.is_contiguous()
+    return all(isinstance(size, int) for size in (*value.shape, *value.stride())) and value.is_contiguous()

@@ -101,9 +101,9 @@ def _write(module: fx.GraphModule) -> tuple[str, dict[str, Any]]:
         names[node] = f"v{index}"
         called = _call(node, constants)
         lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
-        done = [names[source] for source in node.all_input_nodes if last.get(source) is node and source.op != "get_attr"]
+        done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
         if done:
-            lines.append(f"    del {', '.join(done)}")
+            lines.append(f"    del {', '.join(names[source] for source in done)}")
     return "\n".join(lines) + "\n", constants.values
 
 
