@@ -104,6 +104,15 @@ def test_an_operation_that_the_importer_does_not_know_is_left_work(capfd, monkey
     assert said.startswith("  inductor:") and "1 erfinv" in said
 
 
+@pytest.mark.parametrize(("p", "training", "left"), [(0.1, True, True), (0.0, True, False), (0.1, False, False)])
+def test_a_dropout_that_drops_nothing_is_no_work(capfd, monkeypatch, p, training, left):
+    def function(x):
+        return torch.nn.functional.dropout(x @ x, p, training)
+
+    said = report_of(capfd, monkeypatch, function, torch.randn(32, 32))
+    assert ("dropout" in said) == left and said.startswith("  inductor:" if left else "  aot: 0.0 %"), said
+
+
 def test_a_write_in_place_goes_to_inductor(capfd, monkeypatch):
     def function(cache, x, places):
         cache.index_copy_(0, places, x @ x)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _OWN = {"aten", "prim", "prims", "higher_order", "inductor", "rngprims", "c10d", "_c10d_functional", "cermet_v1"}
 # Operations of a graph text that compute nothing for each element, or are no work of ours.
 _NOT_FUSIBLE = set("opaque matmul constant iota broadcast reshape transpose slice concat gather".split())
-_POINTWISE_TOO = {torch.ops.aten.dropout}  # no tag says so
 _COPIES = {torch.ops.aten.clone, torch.ops.aten.copy}  # a tag says that they compute
 _LINE = re.compile(r' = cermet\.(\w+) .* loc\("([^"]*)"\)$')
 
@@ -146,7 +145,15 @@ def _pointwise(node: fx.Node) -> bool:
             return False
         overload = getattr(packet, overloads[0])
     packet = overload.overloadpacket
-    return packet in _POINTWISE_TOO or (torch.Tag.pointwise in overload.tags and packet not in _COPIES)
+    if packet is torch.ops.aten.dropout:  # no tag says that it is one
+        return _drops(node)
+    return torch.Tag.pointwise in overload.tags and packet not in _COPIES
+
+
+def _drops(node: fx.Node) -> bool:
+    """Whether a dropout does more than return its operand."""
+    given = dict(zip(("input", "p", "training"), node.args)) | dict(node.kwargs)
+    return given.get("p", 0.5) != 0 and given.get("training", given.get("train", True)) is not False
 
 
 def merged(found: Iterable[Left]) -> list[Left]:
