@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -87,6 +88,13 @@ def test_a_model_with_nothing_left_runs_directly(capfd, monkeypatch, lines):
     said = report_of(capfd, monkeypatch, lambda text: model(input_ids=text, labels=text), words())
     assert re.match(r"  aot: [0-4]\.\d % of the graph's bytes are moved by work that a compiler could fuse", said), said
     assert len(lines) == 2  # forward and backward
+
+
+def test_explain_says_what_would_be_chosen():
+    model, text = tiny("Llama", hidden_size=256, intermediate_size=512).train(), words()
+    found = cermet.explain(model, input_ids=text, labels=text)
+    (said,) = found.remainders
+    assert said.startswith("aot: ") and said in " ".join(str(found).split()) and html.escape(said) in found.html()
 
 
 def test_elementwise_work_that_is_left_goes_to_inductor(capfd, monkeypatch, lines):

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import leftovers, regions, rewriter, targets
+from . import leftovers, regions, remainder, rewriter, targets
 from .importer import example
 from .leftovers import Left
 from .logits import Returned
+from .options import Options
 from .rewriter import NearMiss
 from .traffic import describe, hint, moved_by, size_of
 
@@ -123,7 +124,8 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
 
     Returns:
-        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`.
+        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`, `remainders` (what the
+        option of that name, left to itself, would choose).
 
     Raises:
         cermet.Error: the compiler refused a graph.
@@ -132,8 +134,12 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
 
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
+        work = leftovers.Work()
         for part in rewriter.modules(module):
-            found.add(rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED))
+            decision = rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)
+            found.add(decision)
+            work.add(leftovers.work(decision))
+        found.remainders.append(str(remainder.choose(Options("auto", False, {}), work)))
         return module.forward
 
     torch._dynamo.reset()
