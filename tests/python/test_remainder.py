@@ -121,6 +121,17 @@ def test_a_dropout_that_drops_nothing_is_no_work(capfd, monkeypatch, p, training
     assert ("dropout" in said) == left and said.startswith("  inductor:" if left else "  aot: 0.0 %"), said
 
 
+def test_attention_with_a_body_goes_to_inductor(capfd, monkeypatch):
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def function(q):
+        return flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score * 0.5)
+
+    with torch.no_grad():
+        said = report_of(capfd, monkeypatch, function, torch.randn(1, 2, 16, 16))
+    assert said.startswith("  inductor: only a compiler makes a kernel of flex_attention"), said
+
+
 def test_a_write_in_place_goes_to_inductor(capfd, monkeypatch):
     def function(cache, x, places):
         cache.index_copy_(0, places, x @ x)

@@ -94,8 +94,8 @@ def rewrite(
     for module in rewriter.modules(gm):
         try:
             decision = rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED)
-            done.work.add(leftovers.work(decision))
             decisions.append(decision)
+            done.work.add(leftovers.work(decision))
         except Exception as error:
             failed(error)
     if settings is not None:

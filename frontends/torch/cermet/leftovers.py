@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _OWN = {"aten", "prim", "prims", "higher_order", "inductor", "rngprims", "c10d", "_c10d_functional", "cermet_v1"}
 # Operations of a graph text that compute nothing for each element, or are no work of ours.
 _NOT_FUSIBLE = set("opaque matmul constant iota broadcast reshape transpose slice concat gather".split())
+# Called directly they run their body on every pair or step, in memory.
+_COMPILED_BODIES = {"flex_attention", "associative_scan", "scan"}
 _COPIES = {torch.ops.aten.clone, torch.ops.aten.copy}  # a tag says that they compute
 _LINE = re.compile(r' = cermet\.(\w+) .* loc\("([^"]*)"\)$')
 
@@ -81,6 +83,7 @@ class Work:
 
     left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
     bytes_moved: int = 0  # by the whole graph, regions included
+    bodies: tuple[str, ...] = ()  # operators whose body only a compiler makes a kernel of
     unknown: bool = False  # it could not be found out
 
     @property
@@ -90,6 +93,7 @@ class Work:
     def add(self, other: Work) -> None:
         self.left = merged([*self.left, *other.left])
         self.bytes_moved += other.bytes_moved
+        self.bodies = tuple(dict.fromkeys([*self.bodies, *other.bodies]))
         self.unknown = self.unknown or other.unknown
 
 
@@ -98,8 +102,10 @@ def work(decision: Decision) -> Work:
     functional copies that, unless its compiler sees that it need not."""
     replaced = {node for region in decision.regions for node in region.replaced}
     moved = [size_of(example(node)) for region in decision.regions for node in [*region.operands, *region.results]]
-    writes = []
+    writes, bodies = [], []
     for node in decision.module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in _COMPILED_BODIES:
+            bodies.append(node.target.name())
         if node in replaced:
             continue
         moved.append(moved_by(node))
@@ -108,7 +114,7 @@ def work(decision: Decision) -> Work:
         if effect.kind == WRITE and targets:
             writes.append(Left(target_name(node).rpartition(".")[2], 1, 2 * sum(map(size_of, targets))))
     left = merged([*fusible(decision, replaced), *writes])
-    return Work(left, sum(moved) + sum(item.bytes_moved for item in writes))
+    return Work(left, sum(moved) + sum(item.bytes_moved for item in writes), tuple(dict.fromkeys(bodies)))
 
 
 def fusible(decision: Decision, replaced: set[fx.Node]) -> list[Left]:

@@ -43,6 +43,8 @@ def choose(options: Options, work: Work) -> Choice:
         return Choice("inductor", f"{options.for_inductor_alone[0]} is an option of Inductor's")
     if work.unknown:
         return Choice("inductor", "Cermet failed, and left the graph as it was")
+    if work.bodies:
+        return Choice("inductor", f"only a compiler makes a kernel of {', '.join(work.bodies)}")
     largest = ", ".join(f"{item.times} {item.op}" for item in work.left[:3])
     percent = f"{100 * work.share:.1f} % of the graph's bytes"
     if work.share > _SHARE:
