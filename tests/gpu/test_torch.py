@@ -47,6 +47,25 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
+@pytest.mark.parametrize("remainder", ("aot", "inductor"))
+def test_recorded_steps_are_those_of_eager(remainder):
+    from torch._dynamo.utils import counters
+
+    model = tiny("Llama", torch.float32)
+    call = compiled(model, remainder=remainder, mode="reduce-overhead")
+    counters.clear()
+    for step in range(5):
+        torch.manual_seed(step)
+        text = words()
+        torch.compiler.cudagraph_mark_step_begin()
+        loss, grads = gradients(model, call, text)
+        eager_loss, eager_grads = gradients(model, model, text)
+        assert abs(loss - eager_loss) <= 1e-5 * abs(eager_loss), step
+        worst = max(relative(grads[name], eager_grads[name]) for name in grads)
+        assert worst <= 1e-4, (step, worst)
+    assert counters["inductor"]["cudagraph_skips"] == 0, dict(counters["inductor"])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=("f32", "bf16"))
 @pytest.mark.parametrize("remainder", ("aot", "inductor"))

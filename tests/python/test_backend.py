@@ -171,8 +171,12 @@ def test_an_inductor_mode_and_option_are_passed_on(monkeypatch):
     assert seen["max_autotune"] is True and seen["epilogue_fusion"] is False
     torch._dynamo.reset()
     seen.clear()
-    torch.compile(graphs.rms_norm, backend="cermet", mode="reduce-overhead")(x, weight)
+    options = {"mode": "reduce-overhead", "remainder": "inductor"}
+    torch.compile(graphs.rms_norm, backend="cermet", options=options)(x, weight)
     assert seen == {"triton.cudagraphs": True}
+    torch._dynamo.reset()
+    torch.compile(lambda x: x.sin(), backend="cermet", mode="max-autotune-no-cudagraphs")(x)
+    assert seen["max_autotune"] is True
 
 
 def test_a_graph_without_matches_is_left_alone():

@@ -24,10 +24,12 @@ def run(**options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"remainder": "magic"}, "option remainder is 'magic', expected one of 'inductor', 'aot', 'eager'"),
+        ({"remainder": "magic"}, "option remainder is 'magic', expected one of 'auto', 'aot', 'inductor', 'eager'"),
         ({"no_such_option": 1}, "unknown option 'no_such_option'"),
         ({"mode": "fastest"}, "mode is 'fastest', expected one of"),
         ({"remainder": "aot", "max_autotune": True}, "option 'max_autotune' is Inductor's, but the remainder is 'aot'"),
+        ({"remainder": "aot", "mode": "max-autotune"}, "mode 'max-autotune' is Inductor's, but the remainder is 'aot'"),
+        ({"remainder": "eager", "mode": "reduce-overhead"}, "mode 'reduce-overhead' is Inductor's"),
     ],
 )
 def test_options(options, message):

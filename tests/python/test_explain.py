@@ -231,7 +231,7 @@ def test_everything_from_outside_is_escaped():
     found = cermet.explain(two_kinds, *arguments())
     evil = "<img src=x onerror=alert(1)>\"'&"
     found.places = [explanation.dataclasses.replace(place, source=evil, operands=(evil,)) for place in found.places]
-    found.graph_breaks, found.failures = [evil], [evil]
+    found.graph_breaks, found.failures, found.remainders = [evil], [evil], [evil]
     found.foreign[evil] = 1
     found.near_misses = [explanation.NearMiss(evil, evil, evil, evil)]
     page = found.html()

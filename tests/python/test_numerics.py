@@ -124,9 +124,11 @@ def test_training_is_as_good_as_eager(family, dtype, device):
     assert after["fallbacks"] == before["fallbacks"] and after["late_gradients"] == before["late_gradients"]
 
 
-def test_training_through_inductor(device):
-    model = tiny("Llama", torch.float32, device).train()
-    compare(model, torch.compile(model, backend="cermet", fullgraph=True), device, torch.float32)
+@pytest.mark.parametrize(("remainder", "dtype"), [("inductor", "f32"), ("eager", "f32"), ("eager", "bf16")])
+def test_training_through_other_remainders(remainder, dtype, device):
+    model = tiny("Llama", DTYPES[dtype], device).train()
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"remainder": remainder})
+    compare(model, call, device, DTYPES[dtype])
 
 
 def test_training_with_checkpointed_layers(device):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import threading
 
-NAMES = ("graphs", "regions", "near_misses", "fallbacks", "late_gradients", "checked", "refused")
+NAMES = ("graphs", "regions", "near_misses", "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed")
 
 _lock = threading.Lock()
 _counts: collections.Counter[str] = collections.Counter()
@@ -26,8 +26,10 @@ def counters() -> dict[str, int]:
 
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
     seen by the backend, `regions` replaced in them, `near_misses`, `fallbacks` (graphs left as they were because of a
-    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled). Under
-    CERMET_CHECK=1: kernels `checked`, regions `refused`.
+    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
+    `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed` (regions
+    that `autotune` measured). Under CERMET_CHECK=1: kernels `checked`,
+    regions `refused`.
     """
     from . import library
 

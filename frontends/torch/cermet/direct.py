@@ -1,106 +1,63 @@
-"""Calls of our launches in compiled code, without what Python does around an op there.
+"""`remainder="aot"`: AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called
+directly (straight.py).
 
-`torch.ops.cermet_v1.launch_2_1.default(...)` looks up five names and goes through a method in Python to reach the op's
-entry in C++: a quarter of what a call costs. Generated code can name the entry once. It is the same entry, so the
-dispatcher, its modes and profilers see the call as before. Where torch has no such entry, or generates code in another
-way than what is expected here, calls stay as they are.
+The compilers are serializable, so that AOTAutogradCache keeps what they make, bundled in its entry; and the backward is
+compiled with the forward, so that nothing is left to do in the first backward.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import logging
-import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.utils import _pytree as pytree
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.output_code import OutputCode
 
-from . import head, regions
-from .regions import NAMESPACE
-
-_log = logging.getLogger("cermet")
-_ENTRY = "_op"  # of an OpOverload: what its __call__ calls
-_CALL = re.compile(rf"\btorch\.ops\.({NAMESPACE})\.(\w+)\.default\(")
-
-
-def name_entries(graph: fx.GraphModule) -> None:
-    """Makes a graph's generated code call the entries of our ops. Its nodes stay what they are."""
-    targets = {node.target for node in graph.graph.nodes if node.op == "call_function"}
-    if not any(getattr(target, "namespace", "") == NAMESPACE and hasattr(target, _ENTRY) for target in targets):
-        return
-
-    def transformer(before: Any) -> Any:
-        return lambda body: _named(before(body) if before else body)
-
-    graph.graph.on_generate_code(transformer)
-    graph.recompile()
+from .accumulation import accumulate
+from .capturing import BACKWARD, FORWARD, INFERENCE, Captures
+from .options import Options
+from .simplifying import simplify
+from .straight import StraightLine
 
 
-def _named(body: list[str]) -> list[str]:
-    """The lines of a function with its entries as local names, found once for each call of the function."""
-    entries: dict[str, str] = {}
+def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+    """The callable of a graph at the Dynamo level."""
 
-    def local(found: re.Match[str]) -> str:
-        name = f"_{found[1]}_{found[2]}"  # no node's name begins like this
-        entries[name] = f"{found[0][:-1]}.{_ENTRY}"
-        return f"{name}("
+    captures = Captures() if options.cuda_graphs else None
 
-    lines = [_CALL.sub(local, line) for line in body]
-    return [*(f"{name} = {entry}\n" for name, entry in entries.items()), *lines]
+    def compiler(kind: str) -> SerializableAOTDispatchCompiler:
+        def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+            if kind == FORWARD:
+                _keep_saved()
+            simplify(graph.graph)
+            accumulate(graph.graph)
+            return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
 
+        return SerializableAOTDispatchCompiler(OutputCode, straight)
 
-# --- Inductor --------------------------------------------------------------------------------------------------------
-
-
-@functools.cache
-def lower_in_inductor() -> None:
-    """Makes the code that Inductor generates from now on call the entries of our ops, without asserting the sizes and
-    strides of their results: the C++ makes them from the description that the fake tensors have theirs from."""
-    try:
-        _register()
-    except Exception as error:
-        _log.info("Inductor calls our ops as it calls any other: %s: %s", type(error).__name__, error)
-
-
-def _launches() -> list[torch._ops.OpOverload]:
-    """The ops that launch, of all arities."""
-    inputs, outputs = range(1, regions.MAX_INPUTS + 1), range(1, regions.MAX_OUTPUTS + 1)
-    ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
-    return [*ops, *(head.launch_op(inputs) for inputs in range(1, head.MAX_INPUTS + 1))]
+    backend = aot_autograd(
+        fw_compiler=compiler(FORWARD),
+        bw_compiler=compiler(BACKWARD),
+        inference_compiler=compiler(INFERENCE),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    settings = {
+        "bundled_autograd_cache": True,
+        "force_non_lazy_backward_lowering": True,
+        "donated_buffer": False,
+    }
+    with torch._functorch.config.patch(settings):
+        return backend(module, list(example_inputs))
 
 
-def _register() -> None:
-    from torch._inductor import ir, lowering
-    from torch._inductor.virtualized import V
-    from torch._library.utils import get_layout_constraint_tag
-
-    class Launch(ir.FallbackKernel):
-        def codegen(self, wrapper: Any) -> None:
-            if not V.graph.cpp_wrapper and not getattr(V.graph, "fx_wrapper", False):
-                self.python_kernel_name = _imported(wrapper, self.op_overload)
-            super().codegen(wrapper)
-
-    def lower(op: torch._ops.OpOverload, *arguments: Any) -> Any:
-        made = Launch.create(op, *arguments)
-        for output in made if isinstance(made, (tuple, list)) else [made]:
-            output.skip_size_stride_alignment_checks = True
-        return pytree.tree_map(ir.TensorBox.create, made)
-
-    for op in _launches():
-        # What Inductor does by itself when it meets an op that it does not know; then another handler.
-        constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(op, with_default=True))
-        lowering.make_fallback(op, layout_constraint=constraint, warn=False)
-        handler = functools.update_wrapper(functools.partial(lower, op), lowering.lowerings[op])
-        lowering.register_lowering(op, type_promotion_kind=None)(handler)
-
-
-def _imported(wrapper: Any, op: torch._ops.OpOverload) -> str:
-    """The name that an op's entry gets at the head of Inductor's generated module."""
-    while getattr(wrapper, "parent_wrapper", None) is not None:
-        wrapper = wrapper.parent_wrapper
-    name = f"_{NAMESPACE}_{op.overloadpacket.__name__}"
-    wrapper.add_import_once(f"{name} = torch.ops.{op}.{_ENTRY}")
-    return name
+def _keep_saved() -> None:
+    """Says that no backward writes what the forward saved, so that another one may follow. (That nothing was donated is
+    an empty list; what the configuration leaves, None, is refused like a list of some.)"""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import leftovers, regions, rewriter, targets
+from . import leftovers, regions, remainder, rewriter, targets
 from .importer import example
 from .leftovers import Left
 from .logits import Returned
+from .options import Options
 from .rewriter import NearMiss
 from .traffic import describe, hint, moved_by, size_of
 
@@ -54,6 +55,7 @@ class Explanation:
     foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
     left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
     failures: list[str] = dataclasses.field(default_factory=list)  # of graphs that were left as they were
+    remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
     graphs: int = 0
 
     @property
@@ -75,7 +77,7 @@ class Explanation:
         self.near_misses += decision.near_misses
         self.foreign.update(leftovers.foreign(decision.module))
         replaced = {node for region in decision.regions for node in region.replaced}
-        self.left = leftovers.merged([*self.left, *leftovers.fusible(decision.module, replaced)])
+        self.left = leftovers.merged([*self.left, *leftovers.fusible(decision, replaced)])
 
     def decline(self, misplaced: Sequence[NearMiss]) -> None:
         """Takes back places for which there was no place in the graph."""
@@ -90,6 +92,7 @@ class Explanation:
         self.foreign.update(other.foreign)
         self.left = leftovers.merged([*self.left, *other.left])
         self.failures += other.failures
+        self.remainders += other.remainders
         self.graphs += other.graphs
 
     def __str__(self) -> str:
@@ -121,7 +124,8 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
 
     Returns:
-        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`.
+        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`, `remainders` (what the
+        option of that name, left to itself, would choose).
 
     Raises:
         cermet.Error: the compiler refused a graph.
@@ -130,8 +134,12 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
 
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
+        work = leftovers.Work()
         for part in rewriter.modules(module):
-            found.add(rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED))
+            decision = rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)
+            found.add(decision)
+            work.add(leftovers.work(decision))
+        found.remainders.append(str(remainder.choose(Options("auto", False, {}), work)))
         return module.forward
 
     torch._dynamo.reset()

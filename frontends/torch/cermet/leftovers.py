@@ -6,18 +6,25 @@ import collections
 import dataclasses
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.fx as fx
 
-from .effects import target_name
-from .importer import import_graph
-from .traffic import moved_by
+from .effects import WRITE, effect_of, target_name
+from .importer import example
+from .traffic import moved_by, size_of
+
+if TYPE_CHECKING:
+    from .rewriter import Decision
 
 # Namespaces of ops that are torch's own, or ours.
 _OWN = {"aten", "prim", "prims", "higher_order", "inductor", "rngprims", "c10d", "_c10d_functional", "cermet_v1"}
 # Operations of a graph text that compute nothing for each element, or are no work of ours.
 _NOT_FUSIBLE = set("opaque matmul constant iota broadcast reshape transpose slice concat gather".split())
+# Called directly they run their body on every pair or step, in memory.
+_COMPILED_BODIES = {"flex_attention", "associative_scan", "scan"}
+_COPIES = {torch.ops.aten.clone, torch.ops.aten.copy}  # a tag says that they compute
 _LINE = re.compile(r' = cermet\.(\w+) .* loc\("([^"]*)"\)$')
 
 
@@ -70,19 +77,89 @@ def _triton_name(node: fx.Node) -> str:
     return getattr(kernel, "__name__", type(kernel).__name__)
 
 
-def fusible(module: fx.GraphModule, replaced: set[fx.Node]) -> list[Left]:
+@dataclasses.dataclass
+class Work:
+    """What a graph leaves to a fuser, as part of what it moves."""
+
+    left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
+    bytes_moved: int = 0  # by the whole graph, regions included
+    bodies: tuple[str, ...] = ()  # operators whose body only a compiler makes a kernel of
+    unknown: bool = False  # it could not be found out
+
+    @property
+    def share(self) -> float:
+        return sum(item.bytes_moved for item in self.left) / self.bytes_moved if self.bytes_moved else 0.0
+
+    def add(self, other: Work) -> None:
+        self.left = merged([*self.left, *other.left])
+        self.bytes_moved += other.bytes_moved
+        self.bodies = tuple(dict.fromkeys([*self.bodies, *other.bodies]))
+        self.unknown = self.unknown or other.unknown
+
+
+def work(decision: Decision) -> Work:
+    """Of a graph that is not rewritten yet. A write in place counts with its target, twice: a graph that is made
+    functional copies that, unless its compiler sees that it need not."""
+    replaced = {node for region in decision.regions for node in region.replaced}
+    moved = [size_of(example(node)) for region in decision.regions for node in [*region.operands, *region.results]]
+    writes, bodies = [], []
+    for node in decision.module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in _COMPILED_BODIES:
+            bodies.append(node.target.name())
+        if node in replaced:
+            continue
+        moved.append(moved_by(node))
+        effect = effect_of(node, decision.module)
+        targets = [example(target) for target in effect.written if isinstance(example(target), torch.Tensor)]
+        if effect.kind == WRITE and targets:
+            writes.append(Left(target_name(node).rpartition(".")[2], 1, 2 * sum(map(size_of, targets))))
+    left = merged([*fusible(decision, replaced), *writes])
+    return Work(left, sum(moved) + sum(item.bytes_moved for item in writes), tuple(dict.fromkeys(bodies)))
+
+
+def fusible(decision: Decision, replaced: set[fx.Node]) -> list[Left]:
     """Elementwise operations and reductions of a graph outside of `replaced`, by name."""
     computing: set[str] = set()
-    for line in import_graph(module).text.splitlines():
+    foreign: set[str] = set()  # kernels of others, with the casts that autocast puts before them
+    for line in decision.imported.text.splitlines():
         match = _LINE.search(line)
-        if match and match[1] not in _NOT_FUSIBLE:
+        if match and match[1] in ("opaque", "matmul"):
+            foreign.add(match[2])
+        elif match and match[1] not in _NOT_FUSIBLE:
             computing.add(match[2])
+    computing -= foreign
     found = []
-    for node in module.graph.nodes:
-        moved = moved_by(node) if node.name in computing and node not in replaced else 0
+    for node in decision.module.graph.nodes:
+        if node in replaced or not (node.name in computing or _pointwise(node)):
+            continue
+        moved = moved_by(node)
         if moved:
             found.append(Left(target_name(node).rpartition(".")[2], 1, moved))
     return merged(found)
+
+
+def _pointwise(node: fx.Node) -> bool:
+    """Whether torch itself says that a call computes each element alone, though the importer does not know it."""
+    if node.op not in ("call_function", "call_method"):
+        return False
+    overload = node.target
+    if not isinstance(overload, torch._ops.OpOverload):
+        name = target_name(node).rpartition(".")[2]
+        packet = overload if isinstance(overload, torch._ops.OpOverloadPacket) else getattr(torch.ops.aten, name, None)
+        overloads = packet.overloads() if packet is not None else ()
+        if not overloads:
+            return False
+        overload = getattr(packet, overloads[0])
+    packet = overload.overloadpacket
+    if packet is torch.ops.aten.dropout:  # no tag says that it is one
+        return _drops(node)
+    return torch.Tag.pointwise in overload.tags and packet not in _COPIES
+
+
+def _drops(node: fx.Node) -> bool:
+    """Whether a dropout does more than return its operand."""
+    given = dict(zip(("input", "p", "training"), node.args)) | dict(node.kwargs)
+    return given.get("p", 0.5) != 0 and given.get("training", given.get("train", True)) is not False
 
 
 def merged(found: Iterable[Left]) -> list[Left]:

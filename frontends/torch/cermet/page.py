@@ -42,6 +42,7 @@ def html(found: Explanation) -> str:
         _listed("breaks", "Graph breaks", found.graph_breaks),
         _listed("foreign", "Kernels of others", list(found.foreign.elements())),
         _listed("failures", "Left as they were because Cermet failed", found.failures),
+        _listed("remainders", "Who runs what is left", found.remainders),
         _left(found.left),
         _shared(device_code),
     ]

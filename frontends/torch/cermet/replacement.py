@@ -17,8 +17,10 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 from . import checking, edges, head, regions
 from .edges import Edge
 from .effects import PURE, effect_of
+from .leftovers import Work
 from .logits import linear_operands
 from .operators import symbolic_float
+from .remainder import Choice
 from .rewriter import Decision, Declined, NearMiss, Region
 
 _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
@@ -26,11 +28,14 @@ _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 
 @dataclasses.dataclass
 class Replaced:
-    """What was done to a graph: the regions that it has now, those that found no place, edges to attach outside."""
+    """What was done to a graph: the regions that it has now, those that found no place, edges to attach outside, and
+    what is left for a fuser and who should run it."""
 
     regions: list[Region]
     near_misses: list[NearMiss]
     edges: list[Edge]
+    work: Work = dataclasses.field(default_factory=Work)
+    choice: Choice | None = None
 
 
 def _operands(region: Region) -> list[fx.Node]:

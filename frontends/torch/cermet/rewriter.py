@@ -91,7 +91,12 @@ class Decision:
     module: fx.GraphModule
     regions: list[Region]
     near_misses: list[NearMiss]
-    states: dict[fx.Node, tuple[Any, ...]]  # of every node, once it has run
+    imported: Imported
+
+    @property
+    def states(self) -> dict[fx.Node, tuple[Any, ...]]:
+        """The grad mode and autocast of every node, once it has run."""
+        return self.imported.states
 
 
 class Declined(Exception):
@@ -151,7 +156,7 @@ def decide(
         except Declined as reason:
             at = item["results"][0]
             near_misses.append(NearMiss(item["pattern"], at, str(reason), _source(by_name, at)))
-    return Decision(module, found, near_misses, imported.states)
+    return Decision(module, found, near_misses, imported)
 
 
 def _source(by_name: dict[str, fx.Node], name: str) -> str:

@@ -78,6 +78,7 @@ def text(found: Explanation) -> str:
     lines += _section("graph breaks", map(reason_of, found.graph_breaks))
     lines += _section("kernels of others", found.foreign.elements())
     lines += _section("left as they were because Cermet failed", found.failures)
+    lines += _section("who runs what is left", found.remainders)
     if found.left:
         left = [f"{item.times} {item.op} ({item.bytes_moved:,} bytes)" for item in found.left]
         lines += ["", "elementwise work and reductions in no region:"]

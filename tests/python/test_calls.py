@@ -11,7 +11,7 @@ from torch._inductor.utils import run_and_get_code
 
 import cermet
 import graphs
-from cermet import direct
+from cermet import lowering
 from cermet.regions import NAMESPACE
 
 
@@ -101,19 +101,7 @@ def test_an_inductor_of_another_kind_keeps_its_calls(monkeypatch, caplog):
     def fail():
         raise AttributeError("module 'torch._inductor.lowering' has no attribute 'make_fallback'")
 
-    monkeypatch.setattr(direct, "_register", fail)
+    monkeypatch.setattr(lowering, "_register", fail)
     with caplog.at_level(logging.INFO, "cermet"):
-        direct.lower_in_inductor.__wrapped__()
+        lowering.lower_in_inductor.__wrapped__()
     assert "Inductor calls our ops as it calls any other: AttributeError: module" in caplog.text
-
-
-def test_torch_without_entries_keeps_its_calls(monkeypatch, overloads):
-    monkeypatch.setattr(direct, "_ENTRY", "_no_such_entry")
-    call = graphs.compiled(graphs.rms_norm, "aot")
-    x, weight = torch.randn(4, 32), torch.randn(32)
-    with torch.no_grad():
-        call(x, weight)
-        overloads.clear()
-        ours = call(x, weight)
-    assert overloads == [f"{NAMESPACE}::launch_2_1"]
-    torch.testing.assert_close(ours, graphs.rms_norm(x, weight), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,118 @@
+"""CUDA graphs for `remainder="aot"`: torch's own trees of recorded graphs, as Inductor's mode "reduce-overhead" has.
+
+A graph that cannot be recorded (another device in it, an input that it writes, an op that may not be captured) runs as
+it is, and torch's log says why.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._dynamo.backends.cudagraphs import find_input_mutations, get_device_node_mapping
+from torch._inductor.cudagraph_utils import (
+    check_multiple_devices_or_any_cpu_nodes,
+    get_placeholder_info,
+    log_cudagraph_skip_and_bump_counter,
+)
+from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
+
+FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
+
+
+@dataclasses.dataclass(frozen=True)
+class Capture:
+    """How one compiled graph is recorded; what a cache can keep."""
+
+    kind: str  # FORWARD, BACKWARD or INFERENCE
+    device: int
+    recorded: bool  # False: of a backward whose forward is; the tree is told that it runs
+    static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters, and what the forward saved
+    integers: tuple[int, ...] = ()  # inputs that are numbers: a graph is recorded for each
+    inputs: int = 0
+    outputs: int = 0
+    placeholders: tuple[Any, ...] = ()
+    mutated: tuple[int, ...] = ()
+
+    def wrap(self, run: Callable[[list[Any]], Any], constants: Sequence[torch.Tensor]) -> Callable[[list[Any]], Any]:
+        """`run` (of a list of inputs, which it empties), recorded when it is called."""
+        from torch._inductor import cudagraph_trees
+
+        if not self.recorded:
+
+            def told(arguments: list[Any]) -> Any:
+                manager = cudagraph_trees.get_manager(self.device, create_if_none_exists=False)
+                if manager is not None:
+                    manager.set_to_running_backward()
+                return run(arguments)
+
+            return told
+        return cudagraph_trees.cudagraphify_impl(
+            run,
+            [0 if place in self.integers else None for place in range(self.inputs)],
+            self.static,
+            device_index=self.device,
+            is_backward=self.kind == BACKWARD,
+            is_inference=self.kind == INFERENCE,
+            stack_traces=[None] * self.outputs,
+            constants=tuple(constants),
+            placeholders=self.placeholders,
+            mutated_input_idxs=self.mutated,
+        )
+
+
+class Captures:
+    """The captures of one graph's forward and backward, which belong together."""
+
+    def __init__(self) -> None:
+        self._forward: Capture | None = None
+
+    def of(self, graph: fx.GraphModule, kind: str) -> Capture | None:
+        """How a graph of AOTAutograd's is recorded, or None where it runs as it is."""
+        if kind == BACKWARD and self._forward is None:
+            return None
+        static = tuple(range(count_tangents(graph))) if kind == BACKWARD else _fixed()
+        mutated = find_input_mutations(graph.graph)
+        if reason := _obstacle(graph, mutated - set(static)):
+            log_cudagraph_skip_and_bump_counter(f"skipping cudagraphs due to {reason}")
+            return None if kind != BACKWARD else Capture(kind, self._forward.device, recorded=False)
+        inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        numbers = [place for place, node in enumerate(inputs) if isinstance(node.meta["val"], (int, torch.SymInt))]
+        capture = Capture(
+            kind,
+            _device(graph),
+            True,
+            static,
+            tuple(numbers),
+            len(inputs),
+            len(graph.graph.output_node().args[0]),
+            tuple(get_placeholder_info(graph.graph)),
+            tuple(sorted(mutated)),
+        )
+        if kind == FORWARD:
+            self._forward = capture
+        return capture
+
+
+def _fixed() -> tuple[int, ...]:
+    """The inputs of a forward that are parameters."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    return tuple(metadata.static_input_indices) if metadata is not None else ()
+
+
+def _obstacle(graph: fx.GraphModule, written: set[int]) -> str:
+    if written:
+        return f"{len(written)} inputs that are written"
+    if reason := check_multiple_devices_or_any_cpu_nodes(get_device_node_mapping(graph)):
+        return reason
+    node = get_first_incompatible_cudagraph_node(graph)
+    return f"the operation {node.target}" if node is not None else ""
+
+
+def _device(graph: fx.GraphModule) -> int:
+    (device,) = get_device_node_mapping(graph)
+    return device.index

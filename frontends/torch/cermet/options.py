@@ -1,0 +1,95 @@
+"""What `torch.compile(mode=..., options=...)` says to the backend."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from .errors import Error
+
+REMAINDERS = ("auto", "aot", "inductor", "eager")
+OURS = ("remainder", "strict", "mode", "autotune")
+_GRAPHS = "triton.cudagraphs"  # what Inductor calls them
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Settings of one call of the backend."""
+
+    remainder: str  # one of REMAINDERS
+    strict: bool  # a failure of Cermet's raises
+    inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
+    autotune: bool = False  # regions are timed (tuning.py)
+
+    @property
+    def cuda_graphs(self) -> bool:
+        return bool(self.inductor.get(_GRAPHS, False))
+
+    @property
+    def for_inductor_alone(self) -> list[str]:
+        """Given settings that no other remainder has."""
+        return [name for name in self.inductor if name != _GRAPHS]
+
+
+def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
+    """The settings. Raises cermet.Error where a key or a value is none of those that are known."""
+    given = dict(options or {})
+    strict = bool(given.pop("strict", strict_by_default()))
+    remainder = given.pop("remainder", "auto")
+    if remainder not in REMAINDERS:
+        raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
+    mode = given.pop("mode", mode)
+    autotune = bool(given.pop("autotune", False))
+    parsed = Options(remainder, strict, _inductor(mode, given), autotune)
+    if remainder == "aot" and parsed.for_inductor_alone:
+        wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
+        raise Error(
+            f"{wrong} is Inductor's, but the remainder is 'aot'; expected only {_listed()} and mode 'reduce-overhead'"
+        )
+    if remainder == "eager" and parsed.inductor:
+        wrong = _as_given(next(iter(parsed.inductor)), mode, given)
+        raise Error(f"{wrong} is Inductor's, but the remainder is 'eager'; expected only {_listed()}")
+    return parsed
+
+
+def strict_by_default() -> bool:
+    """CERMET_STRICT (docs/environment.md)."""
+    value = os.environ.get("CERMET_STRICT", "0")
+    if value not in ("0", "1"):
+        raise Error(f"CERMET_STRICT is {value!r}, expected 0 or 1")
+    return value == "1"
+
+
+def _inductor(mode: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """A mode's options and the given ones, as patches of Inductor's config."""
+    patches: dict[str, Any] = {}
+    if mode not in (None, "default"):
+        import torch._inductor
+
+        modes = torch._inductor.list_mode_options()
+        if mode not in modes:
+            raise Error(f"mode is {mode!r}, expected one of {', '.join(map(repr, modes))}")
+        patches.update(modes[mode])
+    if given:
+        from torch._inductor import config
+
+        known = config.get_config_copy()
+        for key, value in given.items():
+            name = key.replace("-", "_")
+            if name not in known:
+                raise Error(f"unknown option {key!r}, expected {_listed()} or an option of Inductor's")
+            patches[name] = value
+    return patches
+
+
+def _as_given(name: str, mode: str | None, given: dict[str, Any]) -> str:
+    """How a patch was asked for."""
+    for key in given:
+        if key.replace("-", "_") == name:
+            return f"option {key!r}"
+    return f"mode {mode!r}"
+
+
+def _listed() -> str:
+    return ", ".join(map(repr, OURS))

@@ -1,0 +1,111 @@
+"""Who runs what Cermet leaves of a graph: AOTAutograd with direct calls, Inductor, or eager autograd.
+
+`auto` chooses. Direct calls are enough where what is left is kernels of others (matmuls, attention, embeddings), views
+and copies; where elementwise work and reductions are left that Inductor would fuse, it gets the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from . import library
+from .counting import count
+from .leftovers import Work
+from .options import Options
+
+# Of a graph's bytes, the share that work for Inductor must move to be worth its compile time.
+_SHARE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    remainder: str  # "aot", "inductor" or "eager"
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.remainder}: {self.reason}"
+
+
+def choose(options: Options, work: Work) -> Choice:
+    """Who runs a rewritten graph. `work`: what is left in it for a fuser."""
+    if options.remainder != "auto":
+        return Choice(options.remainder, "as asked")
+    if options.for_inductor_alone:
+        return Choice("inductor", f"{options.for_inductor_alone[0]} is an option of Inductor's")
+    if work.unknown:
+        return Choice("inductor", "Cermet failed, and left the graph as it was")
+    if work.bodies:
+        return Choice("inductor", f"only a compiler makes a kernel of {', '.join(work.bodies)}")
+    largest = ", ".join(f"{item.times} {item.op}" for item in work.left[:3])
+    percent = f"{100 * work.share:.1f} % of the graph's bytes"
+    if work.share > _SHARE:
+        return Choice("inductor", f"{percent} are moved by work that it can fuse ({largest})")
+    which = f" ({largest})" if largest else ""
+    return Choice("aot", f"{percent} are moved by work that a compiler could fuse{which}")
+
+
+def run(
+    module: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, options: Options
+) -> tuple[Callable[..., Any], str]:
+    """The callable that runs a rewritten graph, and why torch's caches do not keep it ("" where they do)."""
+    if remainder == "eager":
+        return module.forward, ""
+    before = _bypasses()
+    with _keyed(remainder, options):
+        if remainder == "aot":
+            from . import direct
+
+            compiled = direct.compile(module, example_inputs, options)
+        else:
+            from torch._inductor.compile_fx import compile_fx
+
+            from . import lowering
+
+            lowering.lower_in_inductor()
+            compiled = compile_fx(module, list(example_inputs), config_patches=options.inductor)
+    if _bypasses() == before:
+        return compiled, ""
+    count("cache_bypasses")
+    return compiled, _obstacle(module)
+
+
+@contextlib.contextmanager
+def _keyed(remainder: str, options: Options) -> Iterator[None]:
+    """Makes this build of Cermet part of the key of every graph that torch's caches keep: another one may save other
+    values for the backward of the same region."""
+    config = torch.compiler.config
+    recorded = " recorded" if options.cuda_graphs else ""
+    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder}{recorded}"):
+        yield
+
+
+def _bypasses() -> int:
+    return torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_bypass"]
+
+
+def _obstacle(module: fx.GraphModule) -> str:
+    """What AOTAutogradCache has against a graph, as far as it says so itself."""
+    from torch._functorch._aot_autograd.autograd_cache import check_cacheable
+
+    try:
+        check_cacheable(module)
+    except Exception as error:
+        return " ".join(str(error).split())
+    return "torch bypassed AOTAutogradCache (TORCH_LOGS=+torch._functorch says why)"
+
+
+@functools.cache
+def build() -> str:
+    """What names this build of Cermet: the libraries' version and build id, and a hash of the Python sources."""
+    sources = importlib.resources.files(__package__).iterdir()
+    texts = sorted((path.name, path.read_bytes()) for path in sources if path.name.endswith(".py"))
+    return f"{library.version()} {hashlib.sha256(repr(texts).encode()).hexdigest()[:16]}"
