@@ -6,6 +6,7 @@ Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; w
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import edges, preparing, replacement, reporting, rewriter
+from . import edges, preparing, replacement, reporting, rewriter, variants
 from .counting import count
 from .errors import Error
 from .explanation import Explanation
@@ -56,11 +57,16 @@ def compile(
     patches = _inductor_options(mode, settings, remainder)
     found, where = Explanation(graphs=1), reporting.destination()
     returned = Returned.EAGER if remainder == "eager" else Returned.EDGE
-    outputs = edges.outputs(gm)
-    done = rewrite(gm, strict, remainder != "eager", found if where else None, returned)
+
+    def compiled(module: fx.GraphModule) -> Callable[..., Any]:
+        outputs = edges.outputs(module)
+        done = rewrite(module, strict, remainder != "eager", found if where else None, returned)
+        return edges.attach(_remainder(module, example_inputs, remainder, patches), done.edges, outputs)
+
+    run = variants.compile(gm, compiled, functools.partial(_failed, strict, found), found.take_masks)
     if where:
         reporting.report(found, where)
-    return edges.attach(_remainder(gm, example_inputs, remainder, patches), done.edges, outputs)
+    return run
 
 
 def _remainder(
@@ -99,19 +105,12 @@ def rewrite(
     count("graphs")
     done = Replaced([], [], [])
 
-    def failed(error: Exception) -> None:
-        if strict:
-            raise error
-        _fall_back(error)
-        if found is not None:
-            found.failures.append(f"{type(error).__name__}: {error}")
-
     decisions = []
     for module in rewriter.modules(gm):
         try:
             decisions.append(rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED))
         except Exception as error:
-            failed(error)
+            _failed(strict, found, error)
     with contextlib.suppress(Exception):  # all graphs at once; whose fault it was is found below
         preparing.prepare(_keys(decisions))
     for decision in decisions:
@@ -120,7 +119,7 @@ def rewrite(
             part = None if found is None else reporting.describe(decision)
             replaced = replacement.apply(decision)
         except Exception as error:
-            failed(error)
+            _failed(strict, found, error)
             continue
         if found is not None and part is not None:
             part.decline(replaced.near_misses)
@@ -138,6 +137,14 @@ def rewrite(
 def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:
     """What the regions will run, on which devices."""
     return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
+
+
+def _failed(strict: bool, found: Explanation | None, error: Exception) -> None:
+    if strict:
+        raise error
+    _fall_back(error)
+    if found is not None:
+        found.failures.append(f"{type(error).__name__}: {error}")
 
 
 def _fall_back(error: Exception) -> None:
