@@ -52,6 +52,7 @@ class Fork:
 
 Element = Union[Linear, Real, Unknown, Fork, Formula]
 Coordinates = tuple[Linear, ...]
+Levels = tuple[tuple[int, Linear], ...]  # of vmap around a node: which entry of each batch is meant
 
 
 class Unsupported(Exception):
@@ -109,6 +110,19 @@ def leaves(element: Element, facts: Facts) -> Iterable[tuple[Element, Facts]]:
             yield from leaves(element.yes if truth else element.no, within)
 
 
+def broadcast(coordinates: Coordinates, shape: Coordinates, operand: Coordinates) -> Coordinates:
+    """Where a result's element lies in an operand of another shape."""
+    apart = len(shape) - len(operand)
+    found = []
+    for place, size, own in zip(coordinates[apart:], shape[apart:], operand):
+        if own != size and own != Linear(1):
+            raise Unsupported("an operand whose size may be one or not")
+        found.append(Linear(0) if own == Linear(1) else place)
+    if apart < 0:
+        raise Unsupported("an operand of more dimensions")
+    return tuple(found)
+
+
 @dataclasses.dataclass(frozen=True)
 class At:
     """One element of one call: what a table's entry is asked for."""
@@ -117,6 +131,7 @@ class At:
     node: fx.Node
     coordinates: Coordinates
     facts: Facts
+    levels: Levels = ()
 
     def argument(self, position: int, name: str, default: Any = None) -> Any:
         return self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
@@ -148,20 +163,20 @@ class At:
             return self.functions.size(value)
         raise Unsupported(f"{operand} is no integer")
 
-    def read(self, operand: Any, coordinates: Coordinates | None = None, facts: Facts | None = None) -> Element:
+    def read(
+        self,
+        operand: Any,
+        coordinates: Coordinates | None = None,
+        facts: Facts | None = None,
+        levels: Levels | None = None,
+    ) -> Element:
         """An operand's element; without coordinates the one that broadcasts to this."""
         facts = self.facts if facts is None else facts
         value = example(operand) if isinstance(operand, fx.Node) else operand
         if isinstance(value, torch.Tensor):
             if coordinates is None:
-                shape = self.functions.shape(operand)
-                aligned = self.coordinates[len(self.coordinates) - len(shape) :]
-                if len(aligned) != len(shape):
-                    raise Unsupported("an operand of more dimensions")
-                coordinates = tuple(
-                    Linear(0) if size == Linear(1) else place for size, place in zip(shape, aligned)
-                )
-            return self.functions.element(operand, coordinates, facts)
+                coordinates = broadcast(self.coordinates, self.shape, self.shape_of(operand))
+            return self.functions.element(operand, coordinates, facts, self.levels if levels is None else levels)
         if isinstance(value, bool):
             return value
         if isinstance(value, (int, torch.SymInt)):
@@ -171,7 +186,7 @@ class At:
         raise Unsupported(f"an operand that is a {type(value).__name__}")
 
     def opaque(self) -> Element:
-        return self.functions.atom(self.node, self.coordinates)
+        return self.functions.atom(self.node, self.coordinates, self.levels)
 
     def fit(self, form: Linear, facts: Facts) -> Element:
         """A result of integer arithmetic, or an atom if it might wrap."""
@@ -201,7 +216,7 @@ class Functions:
         self.ones = ones
         self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
         self._fresh = itertools.count()
-        self._known: dict[tuple[fx.Node, Coordinates, Facts], Element] = {}
+        self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
         self._steps = 0
         self._sizes = {expression for module in modules for expression in _dimensions(module)}
         self._written = {node for module in modules for node in _written(module)}
@@ -234,7 +249,7 @@ class Functions:
         if expression in self._sizes:
             low = max(low or 0, 0)
             high = min(_LARGEST_SIZE, _LARGEST_SIZE if high is None else high)
-        return Atom(("size", str(expression)), low, high)
+        return Atom(("size", expression), low, high)
 
     def shape(self, node: Any) -> Coordinates:
         value = example(node)
@@ -253,36 +268,38 @@ class Functions:
 
     # --- Elements ----------------------------------------------------------------------------------------------------
 
-    def element(self, node: fx.Node, coordinates: Coordinates, facts: Facts) -> Element:
+    def element(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels = ()) -> Element:
         """What a tensor holds at coordinates that `facts` place inside of it. Raises TooComplex."""
         while node in self.outer and node not in self.ones:
             node = self.outer[node]
         if node in self.ones:
             return _one(example(node).dtype)
-        key = (node, coordinates, facts)
+        key = (node, coordinates, facts, levels)
         if key not in self._known:
             self._steps += 1
             if self._steps > _MAX_STEPS:
                 raise TooComplex(f"more than {_MAX_STEPS} elements")
-            self._known[key] = self._computed(node, coordinates, facts)
+            self._known[key] = self._computed(node, coordinates, facts, levels)
         return self._known[key]
 
-    def _computed(self, node: fx.Node, coordinates: Coordinates, facts: Facts) -> Element:
+    def _computed(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels) -> Element:
         from .index_operations import operation  # it is a table of functions of At
 
         entry = operation(node) if node not in self._written else None
         if entry is None:
-            return self.atom(node, coordinates)
+            return self.atom(node, coordinates, levels)
         try:
-            return entry(At(self, node, coordinates, facts))
-        except (Unsupported, TypeError, ValueError, AttributeError, IndexError, KeyError):
-            return self.atom(node, coordinates)  # an argument of a form that no table foresaw, too
+            return entry(At(self, node, coordinates, facts, levels))
+        except TooComplex:
+            raise
+        except Exception:  # Unsupported, or an argument of a form that no table foresaw
+            return self.atom(node, coordinates, levels)
 
-    def atom(self, node: fx.Node, coordinates: Coordinates) -> Element:
+    def atom(self, node: fx.Node, coordinates: Coordinates, levels: Levels) -> Element:
         """An element of which nothing is known but that it is the same each time."""
         self.reached.add(node)
         dtype = example(node).dtype
-        key: Any = ("element", node, coordinates)
+        key: Any = ("element", node, coordinates, levels)
         if node in self._written:
             key = ("written", next(self._fresh))
         if dtype == torch.bool:
@@ -302,7 +319,7 @@ def _one(dtype: torch.dtype) -> Element:
 def _storage(value: Any) -> Any:
     try:
         return value.untyped_storage()._cdata
-    except Exception:  # a tensor without storage
+    except Exception:  # a tensor without storage, as a batched one: it may be any other such
         return None
 
 
@@ -314,8 +331,8 @@ def _written(module: fx.GraphModule) -> set[fx.Node]:
         if effect.kind == WRITE:
             for target in effect.written:
                 value = example(target)
-                storages |= {_storage(item) for item in (value if isinstance(value, (tuple, list)) else [value])}
-    storages.discard(None)
+                several = value if isinstance(value, (tuple, list)) else [value]
+                storages |= {_storage(item) for item in several if isinstance(item, torch.Tensor)}
     return {
         node
         for node in module.graph.nodes

@@ -503,16 +503,28 @@ _TABLE: dict[str, Entry] = {
     "pad": _pad,
     "constant_pad": _constant_pad,
 }
-_MORE = "cumsum diff floor_divide floordiv remainder mod index_select gather take_along_dim flip detach"  # by last name
+# What the importer's tables have no name for: methods, functions of torch and ATen packets alike.
+_MORE = set(
+    "cumsum diff floor_divide floordiv remainder mod index index_select gather take_along_dim flip detach"
+    " add_batch_dim remove_batch_dim".split()
+)
 
 
 def operation(node: fx.Node) -> Entry | None:
     """The table's entry for what a node calls, by the importer's tables of spellings."""
     if node.op not in ("call_function", "call_method"):
         return None
-    name = spelling(node)
-    if not name:
-        called = target_name(node).removeprefix("aten.").removeprefix("torch.").removeprefix("operator.")
-        called = called.rpartition(".")[0] if str(node.target).startswith("aten.") else called
-        name = called.strip("_") if called.strip("_") in _MORE.split() and not called.endswith("_") else ""
-    return _TABLE.get(name)
+    return _TABLE.get(spelling(node) or _other_spelling(node.target))
+
+
+def _other_spelling(target: Any) -> str:
+    if isinstance(target, str):
+        name = target
+    elif isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        packet = getattr(target, "overloadpacket", target)
+        name = packet.__name__ if packet._qualified_op_name.startswith("aten::") else ""
+    else:
+        module = (getattr(target, "__module__", None) or "torch").split(".")[0].strip("_")
+        name = getattr(target, "__name__", "") if module in ("torch", "operator") else ""
+    name = "" if name.endswith("_") and not name.startswith("__") else name.strip("_")
+    return name if name in _MORE else ""

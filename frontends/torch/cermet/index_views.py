@@ -9,7 +9,7 @@ import torch
 import torch.fx as fx
 
 from .call import example
-from .index_functions import At, Coordinates, Element, Unsupported, fork, lifted
+from .index_functions import At, Coordinates, Element, Unsupported, broadcast, fork, lifted
 from .linear import Facts, Linear, divided, is_zero
 
 
@@ -218,6 +218,25 @@ def _stack(at: At) -> Element:
     return element
 
 
+# --- vmap ------------------------------------------------------------------------------------------------------------
+
+
+def _add_batch(at: At) -> Element:
+    """Inside of vmap: one entry of a tensor, the one that the level is at."""
+    operand, dimension, level = at.node.args
+    dimension %= len(at.shape_of(operand))
+    return at.read(operand, _at_dimension(at, dimension, dict(at.levels)[level]),
+                   levels=tuple(item for item in at.levels if item[0] != level))
+
+
+def _remove_batch(at: At) -> Element:
+    """Outside of vmap: its results as one tensor."""
+    operand, level, _, dimension = at.node.args
+    dimension %= len(at.shape)
+    rest = (*at.coordinates[:dimension], *at.coordinates[dimension + 1 :])
+    return at.read(operand, rest, levels=(*at.levels, (level, at.coordinates[dimension])))
+
+
 # --- Indices that are tensors ----------------------------------------------------------------------------------------
 
 
@@ -250,6 +269,12 @@ def _index_select(at: At) -> Element:
     return _through(at, operand, {dimension: place}, list(at.coordinates))
 
 
+def _index(at: At) -> Element:
+    items = [slice(None) if item is None else item for item in at.argument(1, "indices")]
+    shape = at.shape_of(at.argument(0, "input"))
+    return _indexed(at, at.argument(0, "input"), shape, items + [slice(None)] * (len(shape) - len(items)))
+
+
 def _getitem(at: At) -> Element:
     operand, index = at.argument(0, "input"), at.argument(1, "index")
     items = list(index) if isinstance(index, (tuple, list)) else [index]
@@ -277,7 +302,7 @@ def _indexed(at: At, operand: Any, shape: Coordinates, items: list[Any]) -> Elem
         raise Unsupported("a scalar tensor among indices that are apart")
     before = where[0] if adjacent and where else 0
     mine = list(at.coordinates)
-    common = tuple(mine[before : before + rank])
+    common, sizes = tuple(mine[before : before + rank]), at.shape[before : before + rank]
     del mine[before : before + rank]
     coordinates: list[Linear | None] = []
     through: dict[int, Element] = {}
@@ -287,7 +312,7 @@ def _indexed(at: At, operand: Any, shape: Coordinates, items: list[Any]) -> Elem
         if item is None:
             position += 1
         elif _is_tensor(item):
-            through[dimension] = _broadcast(at, item, common)
+            through[dimension] = at.read(item, broadcast(common, sizes, at.shape_of(item)))
             coordinates.append(None)
         elif _is_number(item):
             coordinates.append(at.inside(at.number(item), shape[dimension], at.facts))
@@ -301,12 +326,6 @@ def _indexed(at: At, operand: Any, shape: Coordinates, items: list[Any]) -> Elem
     if position != len(mine) or len(coordinates) != len(shape):
         raise Unsupported("an index of another rank")
     return _through(at, operand, through, coordinates)
-
-
-def _broadcast(at: At, index: Any, common: Coordinates) -> Element:
-    shape = at.shape_of(index)
-    aligned = common[len(common) - len(shape) :]
-    return at.read(index, tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, aligned)))
 
 
 def _is_tensor(item: Any) -> bool:
@@ -336,4 +355,7 @@ VIEWS: dict[str, Callable[[At], Element]] = {
     "index_select": _index_select,
     "take_along_dim": _gather,
     "getitem": _getitem,
+    "index": _index,
+    "add_batch_dim": _add_batch,
+    "remove_batch_dim": _remove_batch,
 }
