@@ -217,7 +217,8 @@ class Functions:
         self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
         self._fresh = itertools.count()
         self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
-        self._steps = 0
+        self.symbols: dict[Atom, torch.SymInt] = {}  # sizes that are no more than a symbol
+        self._steps = self._depth = 0
         self._sizes = {expression for module in modules for expression in _dimensions(module)}
         self._written = {node for module in modules for node in _written(module)}
 
@@ -249,7 +250,10 @@ class Functions:
         if expression in self._sizes:
             low = max(low or 0, 0)
             high = min(_LARGEST_SIZE, _LARGEST_SIZE if high is None else high)
-        return Atom(("size", expression), low, high)
+        atom = Atom(("size", expression), low, high)
+        if value.node.expr == expression:
+            self.symbols[atom] = value
+        return atom
 
     def shape(self, node: Any) -> Coordinates:
         value = example(node)
@@ -276,10 +280,14 @@ class Functions:
             return _one(example(node).dtype)
         key = (node, coordinates, facts, levels)
         if key not in self._known:
-            self._steps += 1
+            self._steps = self._steps + 1 if self._depth else 0
             if self._steps > _MAX_STEPS:
                 raise TooComplex(f"more than {_MAX_STEPS} elements")
-            self._known[key] = self._computed(node, coordinates, facts, levels)
+            self._depth += 1
+            try:
+                self._known[key] = self._computed(node, coordinates, facts, levels)
+            finally:
+                self._depth -= 1
         return self._known[key]
 
     def _computed(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels) -> Element:

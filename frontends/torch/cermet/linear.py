@@ -295,7 +295,7 @@ class Facts:
         budget[0] -= 1
         if budget[0] < 0:
             return {True, False}
-        atom = next(item for item in _comparisons(formula) if self.decide(item) is None)
+        atom = next(item for item in comparisons(formula) if self.decide(item) is None)
         found: set[bool] = set()
         for truth in (True, False):
             for case in self.cases(atom, truth):
@@ -305,12 +305,13 @@ class Facts:
         return found
 
 
-def _comparisons(formula: Formula) -> Iterator[Formula]:
+def comparisons(formula: Formula) -> Iterator[Formula]:
+    """The comparisons and flags that a formula is made of."""
     if isinstance(formula, Not):
-        yield from _comparisons(formula.of)
+        yield from comparisons(formula.of)
     elif isinstance(formula, (And, Or)):
-        yield from _comparisons(formula.left)
-        yield from _comparisons(formula.right)
+        yield from comparisons(formula.left)
+        yield from comparisons(formula.right)
     elif not isinstance(formula, bool):
         yield formula
 

@@ -19,14 +19,24 @@ from . import rewriter
 from .attention import Change, arguments, attentions, changed
 from .call import example
 from .effects import attribute
-from .index_functions import INTEGERS, Element, Functions, Real, TooComplex, is_formula, leaves
-from .linear import Facts, Linear
+from .errors import Error
+from .index_functions import INTEGERS, Element, Fork, Functions, Real, TooComplex, is_formula, leaves
+from .linear import AtLeastZero, Facts, Linear, comparisons
 from .replacement import erase_unused, is_pure, rewriting
 from .rewriter import Declined, NearMiss, source_line
 
 # A score plus less than this is below every other score of a row by more than any exponential can tell, unless scores
 # are so large themselves that they overflow. The least number of float16 is none.
 _NEVER = -1e30
+_MAX_LIMITS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """Under what a mask is causal."""
+
+    given: tuple[fx.Node, ...] = ()  # inputs of the outermost graph that must be one everywhere
+    limits: tuple[torch.SymInt, ...] = ()  # sizes that must be at least zero, as they are in what was traced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +46,12 @@ class Mask:
     module: fx.GraphModule
     attention: fx.Node
     mask: fx.Node  # what it is called with
-    given: tuple[fx.Node, ...]  # inputs of the outermost graph that must be one everywhere
+    proof: Proof
     change: Change
+
+    @property
+    def given(self) -> tuple[fx.Node, ...]:
+        return self.proof.given
 
     def __str__(self) -> str:
         given = f" where {', '.join(node.name for node in self.given)} is 1 everywhere" if self.given else ""
@@ -56,7 +70,11 @@ class Found:
 
 
 class _NotCausal(Exception):
-    """Why a mask is not proved causal."""
+    """Why a mask is not proved causal, and numbers that would have to be at least zero for it."""
+
+    def __init__(self, reason: str, missing: Sequence[Linear] = ()) -> None:
+        super().__init__(reason)
+        self.missing = missing
 
 
 def find(module: fx.GraphModule) -> Found:
@@ -71,8 +89,8 @@ def find(module: fx.GraphModule) -> Found:
     ]
     if not masked:
         return found
-    outer = _outer_values(modules)
-    proofs: dict[tuple[Any, ...], tuple[fx.Node, ...] | _NotCausal] = {}
+    outer = outer_values(modules)
+    proofs: dict[tuple[Any, ...], Proof | _NotCausal] = {}
     values: dict[fx.Node, torch.Tensor] = {}
     for part, node in masked:
         given = arguments(node)
@@ -95,7 +113,7 @@ def find(module: fx.GraphModule) -> Found:
     return found
 
 
-def _outer_values(modules: Sequence[fx.GraphModule]) -> dict[fx.Node, fx.Node]:
+def outer_values(modules: Sequence[fx.GraphModule]) -> dict[fx.Node, fx.Node]:
     """Which value of the graph around it a placeholder of a body is, where every call passes the same one."""
     found: dict[fx.Node, set[fx.Node | None]] = {}
     for module in modules:
@@ -133,21 +151,49 @@ def _bodies(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[fx.GraphMod
 
 def _proof(
     modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], mask: fx.Node, attention: fx.Node
-) -> tuple[fx.Node, ...] | _NotCausal:
-    """The inputs that must be one everywhere for the mask to be causal, or why it is not."""
+) -> Proof | _NotCausal:
+    """Under what the mask is causal, or why it is not."""
     functions = Functions(modules, outer)
-    try:
-        _prove(functions, mask, attention)
-        return ()
-    except _NotCausal as reason:
-        first = reason
+    first = _within_limits(functions, (), mask, attention)
+    if isinstance(first, Proof):
+        return first
     for candidate in _paddings(functions, modules[0]):
-        try:
-            _prove(Functions(modules, outer, frozenset([candidate])), mask, attention)
-            return (candidate,)
-        except _NotCausal:
-            continue
+        proof = _within_limits(Functions(modules, outer, frozenset([candidate])), (candidate,), mask, attention)
+        if isinstance(proof, Proof):
+            return proof
     return first
+
+
+def _within_limits(
+    functions: Functions, given: tuple[fx.Node, ...], mask: fx.Node, attention: fx.Node
+) -> Proof | _NotCausal:
+    """As `_proof`, with what is missing taken to hold if it is about sizes alone and held for those that were traced:
+    a window is wide enough for all sequences that are no longer than it."""
+    limits: dict[Linear, torch.SymInt] = {}
+    while True:
+        try:
+            _prove(functions, mask, attention, frozenset(limits))
+            return Proof(given, tuple(limits.values()))
+        except _NotCausal as reason:
+            fitting = {form: size for form in reason.missing if (size := _as_size(functions, form)) is not None}
+            if not fitting.keys() - limits.keys() or len(limits) >= _MAX_LIMITS:
+                return reason
+            limits |= fitting
+
+
+def _as_size(functions: Functions, form: Linear) -> torch.SymInt | None:
+    """A form over symbols as a traced number, if that is at least zero."""
+    total: Any = form.constant
+    hint = form.constant
+    for atom, factor in form.terms:
+        size = functions.symbols.get(atom)
+        if size is None or not size.node.has_hint():
+            return None
+        total = total + size * factor
+        hint += size.node.hint * factor
+    if form.fixed:
+        return None
+    return total if hint >= 0 else None
 
 
 def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
@@ -163,7 +209,7 @@ def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
     ]
 
 
-def _prove(functions: Functions, mask: fx.Node, attention: fx.Node) -> None:
+def _prove(functions: Functions, mask: fx.Node, attention: fx.Node, limits: frozenset[Linear]) -> None:
     """Raises _NotCausal, with the reason, unless the mask is causal."""
     given = arguments(attention)
     if given.get("is_causal", False) is not False:
@@ -176,7 +222,7 @@ def _prove(functions: Functions, mask: fx.Node, attention: fx.Node) -> None:
         if queries != keys:
             raise _NotCausal(f"there are {_text(queries)} queries and {_text(keys)} keys")
         shape = functions.shape(mask)
-        facts = Facts()
+        facts = Facts(limits)
         places = []
         for name, size in zip(("batch", "head", "query", "key")[-len(shape) :], (*shape[:-2], queries, keys)):
             place = functions.new(name)
@@ -188,7 +234,8 @@ def _prove(functions: Functions, mask: fx.Node, attention: fx.Node) -> None:
             within = Facts(facts.forms | {form})
             if within.contradict(form):
                 continue
-            _attends(functions.element(mask, coordinates, within), within, wanted)
+            element = functions.element(mask, coordinates, within)
+            _attends(element, within, wanted, dict(zip(places, (*shape[:-2], queries, keys))))
     except _NotCausal:
         raise
     except TooComplex as error:
@@ -197,14 +244,29 @@ def _prove(functions: Functions, mask: fx.Node, attention: fx.Node) -> None:
         raise _NotCausal(f"the mask was not understood: {type(error).__name__}: {error}") from error
 
 
-def _attends(element: Element, facts: Facts, wanted: bool) -> None:
+def _attends(element: Element, facts: Facts, wanted: bool, sizes: dict[Linear, Linear]) -> None:
     said = "every key up to the query is attended to" if wanted else "no key after the query is attended to"
     if is_formula(element):
         truths = facts.possible(element)  # type: ignore[arg-type]
     else:
         truths = {_attended(leaf) for leaf, _ in leaves(element, facts)}
     if truths - {wanted}:
-        raise _NotCausal(f"it is not provable from the graph that {said}")
+        raise _NotCausal(f"it is not provable from the graph that {said}", _missing(element, facts, sizes))
+
+
+def _missing(element: Element, facts: Facts, sizes: dict[Linear, Linear]) -> list[Linear]:
+    """What would decide the open comparisons at all places, as numbers that must be at least zero."""
+    if not is_formula(element):
+        return _missing(element.condition, facts, sizes) if isinstance(element, Fork) else []
+    found = []
+    for comparison in comparisons(element):  # type: ignore[arg-type]
+        if isinstance(comparison, AtLeastZero) and facts.decide(comparison) is None:
+            least = Linear(comparison.form.constant)
+            for atom, factor in comparison.form.terms:
+                size = sizes.get(Linear.of(atom))
+                least += Linear.of(atom) * factor if size is None else (size - 1) * min(factor, 0)
+            found.append(least)
+    return found
 
 
 def _attended(leaf: Element) -> bool | None:
@@ -227,6 +289,9 @@ def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
 
     On an exception the graph and its bodies are as they were.
     """
+    for size in {str(size): size for mask in masks for size in mask.proof.limits}.values():
+        if not size >= 0:  # a guard: another size compiles again
+            raise Error(f"{size} is below zero, expected what the proof of a causal mask assumed")
     modules = list(rewriter.modules(module))
     with rewriting(modules):
         _apply(module, modules, masks)

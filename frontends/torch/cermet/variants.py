@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import masks
+from . import grouped, masks
 from .counting import count
 from .effects import attribute
 from .replacement import copied
@@ -38,15 +38,23 @@ def compile(
     except Exception as error:
         failed(error)
         return compiled(module)
+
+    def compiled_with_groups(part: fx.GraphModule) -> Callable[..., Any]:
+        try:
+            count("grouped_attentions", grouped.apply(part))
+        except Exception as error:
+            failed(error)
+        return compiled(part)
+
     places = [index for index, node in enumerate(_inputs(module)) if node in found.given]
     said(found)
-    padded = compiled(module)
+    padded = compiled_with_groups(module)
     if other is None:
         count("causal_masks", len(found.masks))
         return padded
     try:
         masks.apply(other, masks.find(other).masks)
-        unpadded = compiled(other)
+        unpadded = compiled_with_groups(other)
     except Exception as error:
         failed(error)
         return padded
