@@ -202,6 +202,9 @@ class At:
         raise Unsupported("an index that may be out of bounds")
 
 
+Entry = Callable[[At], Element]
+
+
 class Functions:
     """The elements of every node of some graphs.
 

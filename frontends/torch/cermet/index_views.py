@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from .call import example
-from .index_functions import At, Coordinates, Element, Unsupported, broadcast, fork, lifted
+from .index_functions import At, Coordinates, Element, Entry, Unsupported, broadcast, fork, lifted
 from .linear import Facts, Linear, divided, is_zero
 
 
@@ -337,7 +337,7 @@ def _is_number(item: Any) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
 
 
-VIEWS: dict[str, Callable[[At], Element]] = {
+VIEWS: dict[str, Entry] = {
     "identity": _identity,
     "detach": _identity,
     "expand": _expand,

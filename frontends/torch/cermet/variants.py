@@ -6,6 +6,7 @@ inside waits for the device.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from . import grouped, masks
 from .counting import count
 from .effects import attribute
 from .replacement import copied
+
+_log = logging.getLogger("cermet")
 
 
 def compile(
@@ -48,6 +51,9 @@ def compile(
 
     places = [index for index, node in enumerate(_inputs(module)) if node in found.given]
     said(found)
+    count("near_misses", len(found.near_misses))
+    for near_miss in found.near_misses:
+        _log.info("near miss: %s", near_miss)
     padded = compiled_with_groups(module)
     if other is None:
         count("causal_masks", len(found.masks))
