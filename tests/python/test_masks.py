@@ -376,6 +376,17 @@ def test_masks_of_checkpointed_bodies():
     assert counted() == {"causal_masks": 2, "calls_unpadded": 1, "calls_padded": 2}
 
 
+def test_a_report_tells_of_one_variant(monkeypatch, capsys):
+    monkeypatch.setenv("CERMET_EXPLAIN", "1")
+
+    def attend(query, key, value, attention_mask):
+        return graphs.rms_norm(padded(query, key, value, attention_mask), key[0, 0, 0])
+
+    graphs.compiled(attend)(*operands(), attention_masks()[0])
+    reported = capsys.readouterr().err
+    assert reported.count("cermet:") == 1 and "1 rms_norm, 1 causal_mask" in reported
+
+
 def test_explain_counts_masks_and_says_what_they_ask_for():
     explained = cermet.explain(padded, *operands(), attention_masks()[0])
     assert explained.counts["causal_mask"] == 1

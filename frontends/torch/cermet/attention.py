@@ -72,8 +72,17 @@ class _Kernels(TorchDispatchMode):
 def traced(node: fx.Node, given: dict[str, Any]) -> tuple[torch.Tensor, str | None]:
     """The fake result of an attention with these arguments, and its kernel (None: products and a softmax).
 
-    Raises Declined where tracing left no fake tensors.
+    Raises Declined where that cannot be traced.
     """
+    try:
+        return _traced(node, given)
+    except Declined:
+        raise
+    except Exception as error:
+        raise Declined(f"attention cannot be traced with other arguments: {error}") from error
+
+
+def _traced(node: fx.Node, given: dict[str, Any]) -> tuple[torch.Tensor, str | None]:
     old = example(node)
     mode = getattr(old, "fake_mode", None)
     if mode is None:

@@ -60,7 +60,8 @@ def compile(
 
     def compiled(module: fx.GraphModule) -> Callable[..., Any]:
         outputs = edges.outputs(module)
-        done = rewrite(module, strict, remainder != "eager", found if where else None, returned)
+        told = found if where and module is gm else None  # not of a variant of the same graph
+        done = rewrite(module, strict, remainder != "eager", told, returned)
         return edges.attach(_remainder(module, example_inputs, remainder, patches), done.edges, outputs)
 
     run = variants.compile(gm, compiled, functools.partial(_failed, strict, found), found.take_masks)

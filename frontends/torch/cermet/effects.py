@@ -8,10 +8,11 @@ writes), every tensor operand counts as written: an importer may then match less
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -97,11 +98,22 @@ def _may_write(schema: torch._C.FunctionSchema, node: fx.Node) -> bool:
     )
 
 
+@functools.lru_cache(maxsize=1024)
+def _signature(target: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError):
+        return None
+
+
 def _bound(node: fx.Node) -> dict[str, Any] | None:
     """Arguments by name, defaults included; None for a builtin, which has no signature to ask."""
+    signature = (_signature if isinstance(node.target, Hashable) else _signature.__wrapped__)(node.target)
+    if signature is None:
+        return None
     try:
-        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)
-    except (TypeError, ValueError):
+        bound = signature.bind(*node.args, **node.kwargs)
+    except TypeError:
         return None
     bound.apply_defaults()
     return dict(bound.arguments)

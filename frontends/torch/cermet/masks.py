@@ -93,19 +93,19 @@ def find(module: fx.GraphModule) -> Found:
     proofs: dict[tuple[Any, ...], Proof | _NotCausal] = {}
     values: dict[fx.Node, torch.Tensor] = {}
     for part, node in masked:
-        given = arguments(node)
-        mask = given["attn_mask"]
-        while mask in outer:
-            mask = outer[mask]
-        sizes = tuple(str(example(given[name]).shape[-2]) for name in ("query", "key"))
         try:
+            given = arguments(node)
+            mask = given["attn_mask"]
+            while mask in outer:
+                mask = outer[mask]
+            sizes = tuple(str(example(given[name]).shape[-2]) for name in ("query", "key"))
             if (mask, sizes) not in proofs:
                 proofs[mask, sizes] = _proof(modules, outer, mask, node)
             proof = proofs[mask, sizes]
             if isinstance(proof, _NotCausal):
                 raise proof
             change = changed(part, node, values, False, attn_mask=None, is_causal=True)
-        except (_NotCausal, Declined) as reason:
+        except (_NotCausal, Declined, AttributeError, IndexError) as reason:  # the last two: a call of another form
             found.near_misses.append(NearMiss("causal_mask", node.name, str(reason), source_line(node)))
             continue
         values |= change.values
