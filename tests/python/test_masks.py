@@ -1,4 +1,4 @@
-"""Attention masks that are causal become `is_causal`, however they are spelled; no other does, and no number changes."""
+"""Attention masks that are causal become `is_causal`, however they are spelled, others stay, and no number changes."""
 
 from __future__ import annotations
 

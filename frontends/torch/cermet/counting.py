@@ -6,8 +6,8 @@ import collections
 import threading
 
 NAMES = (
-    "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks",
-    "late_gradients", "checked", "refused",
+    "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded",
+    "fallbacks", "late_gradients", "checked", "refused",
 )  # fmt: skip
 
 _lock = threading.Lock()
@@ -28,11 +28,11 @@ def counters() -> dict[str, int]:
     """Counters since the process began.
 
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
-    rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them, `near_misses`,
-    `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat heads, calls of graphs with two variants by which one they took
-    (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs left as they were because of a failure of ours),
-    `late_gradients` (gradients derived while tracing rather than when the graph was compiled). Under CERMET_CHECK=1:
-    kernels `checked`, regions `refused`.
+    rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
+    `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
+    heads, calls of graphs with two variants by the one they took (`calls_unpadded`, `calls_padded`), `fallbacks`
+    (graphs left as they were because of a failure of ours), `late_gradients` (gradients derived while tracing rather
+    than when the graph was compiled). Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
     """
     from . import library
 

@@ -40,12 +40,12 @@ def cast(at: At, element: Element, old: torch.dtype, new: torch.dtype, facts: Fa
                 if facts.between(leaf, limits.min, limits.max):
                     return leaf
             elif leaf.fixed and abs(leaf.constant) < 1 << 53:
-                return rounded(float(leaf.constant), new)
+                return _rounded(float(leaf.constant), new)
         elif isinstance(leaf, Real):
             if new == torch.bool:
                 return leaf.value != 0.0
             if new.is_floating_point:
-                return rounded(leaf.value, new)
+                return _rounded(leaf.value, new)
             if new in INTEGERS and math.isfinite(leaf.value) and abs(leaf.value) < torch.iinfo(new).max:
                 return Linear(math.trunc(leaf.value))
         raise Unsupported(f"a cast from {old} to {new}")
@@ -53,7 +53,7 @@ def cast(at: At, element: Element, old: torch.dtype, new: torch.dtype, facts: Fa
     return lifted(convert, facts, element)
 
 
-def rounded(value: float, dtype: torch.dtype) -> Real:
+def _rounded(value: float, dtype: torch.dtype) -> Real:
     with _disable_current_modes():
         return Real(torch.tensor(value, dtype=torch.float64).to(dtype).item())
 

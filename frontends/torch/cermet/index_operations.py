@@ -9,8 +9,8 @@ import torch
 import torch.fx as fx
 
 from . import linear
-from .index_arithmetic import ARITHMETIC, cast, rounded
-from .index_functions import INTEGERS, At, Element, Entry, Real, Unsupported, fork, leaves, lifted
+from .index_arithmetic import ARITHMETIC, cast
+from .index_functions import INTEGERS, At, Element, Entry, Unsupported, fork, leaves, lifted
 from .index_views import VIEWS
 from .linear import Facts, Linear
 from .operators import spelling
@@ -29,12 +29,7 @@ def _select(at: At, condition: Any, yes: Any, no: Any) -> Element:
         if within is None:
             found.append(None)
             continue
-        element = at.read(operand, facts=within)
-        kind = at.dtype_of(operand)
-        if isinstance(element, Real) and not isinstance(operand, fx.Node):
-            found.append(rounded(element.value, at.dtype))
-        else:
-            found.append(cast(at, element, kind, at.dtype, within))
+        found.append(cast(at, at.read(operand, facts=within), at.dtype_of(operand), at.dtype, within))
     if found[0] is None or found[1] is None:
         return found[1] if found[0] is None else found[0]  # type: ignore[return-value]
     return fork(formula, *found)  # type: ignore[arg-type]
