@@ -49,6 +49,8 @@ def test_counts(family, mode, table):
     found = explained(family, mode)
     dynamic = mode == "dynamic"
     assert sites(found.counts) == FAMILIES[family].expected(loss=MODES[mode].loss, dynamic=dynamic), str(found)
+    masked = FAMILIES[family].sdpa and mode != "eager attention"
+    assert found.counts["causal_mask"] == LAYERS * masked, str(found)
     assert found.graph_breaks == [] and found.graphs == 1
     expected = FAMILIES[family].near_miss
     if dynamic and FAMILIES[family].softcaps[0]:

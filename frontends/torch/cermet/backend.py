@@ -7,6 +7,7 @@ that is (remainder.py).
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import edges, gains, leftovers, preparing, remainder, replacement, reporting, rewriter
+from . import edges, gains, leftovers, preparing, remainder, replacement, reporting, rewriter, variants
 from .counting import count
 from .explanation import Explanation
 from .logits import Returned
@@ -49,18 +50,25 @@ def compile(
     settings = parse(mode, options)
     found, where = Explanation(graphs=1), reporting.destination()
     eager = settings.remainder == "eager"
-    outputs = edges.outputs(gm)
     returned = Returned.EAGER if eager else Returned.EDGE
-    done = rewrite(gm, settings.strict, not eager, found if where else None, returned, settings)
-    chosen = done.choice
-    _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-    compiled, uncached = remainder.run(gm, example_inputs, chosen.remainder, settings)
-    if uncached:
-        _log.info("torch's caches do not keep a graph: %s", uncached)
+
+    def compiled(module: fx.GraphModule) -> Callable[..., Any]:
+        outputs = edges.outputs(module)
+        told = found if where and module is gm else None  # not of a variant of the same graph
+        done = rewrite(module, settings.strict, not eager, told, returned, settings)
+        chosen = done.choice
+        _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
+        run, uncached = remainder.run(module, example_inputs, chosen.remainder, settings)
+        if uncached:
+            _log.info("torch's caches do not keep a graph: %s", uncached)
+        if told is not None:
+            told.remainders.append(f"{chosen}; not cached by torch: {uncached}" if uncached else str(chosen))
+        return edges.attach(run, done.edges, outputs)
+
+    run = variants.compile(gm, compiled, functools.partial(_failed, settings.strict, found), found.take_masks)
     if where:
-        found.remainders.append(f"{chosen}; not cached by torch: {uncached}" if uncached else str(chosen))
         reporting.report(found, where)
-    return edges.attach(compiled, done.edges, outputs)
+    return run
 
 
 def rewrite(
@@ -83,12 +91,8 @@ def rewrite(
     done = Replaced([], [], [])
 
     def failed(error: Exception) -> None:
-        if strict:
-            raise error
         done.work.unknown = True
-        _fall_back(error)
-        if found is not None:
-            found.failures.append(f"{type(error).__name__}: {error}")
+        _failed(strict, found, error)
 
     decisions = []
     for module in rewriter.modules(gm):
@@ -144,6 +148,14 @@ def _gaining(
 def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:
     """What the regions will run, on which devices."""
     return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
+
+
+def _failed(strict: bool, found: Explanation | None, error: Exception) -> None:
+    if strict:
+        raise error
+    _fall_back(error)
+    if found is not None:
+        found.failures.append(f"{type(error).__name__}: {error}")
 
 
 def _fall_back(error: Exception) -> None:

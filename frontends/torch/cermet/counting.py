@@ -5,7 +5,10 @@ from __future__ import annotations
 import collections
 import threading
 
-NAMES = ("graphs", "regions", "near_misses", "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed")
+NAMES = (
+    "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded",
+    "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed",
+)  # fmt: skip
 
 _lock = threading.Lock()
 _counts: collections.Counter[str] = collections.Counter()
@@ -25,11 +28,12 @@ def counters() -> dict[str, int]:
     """Counters since the process began.
 
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
-    seen by the backend, `regions` replaced in them, `near_misses`, `fallbacks` (graphs left as they were because of a
-    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
-    `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed` (regions
-    that `autotune` measured). Under CERMET_CHECK=1: kernels `checked`,
-    regions `refused`.
+    rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
+    `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
+    heads, calls of graphs with two variants by the one they took (`calls_unpadded`, `calls_padded`), `fallbacks`
+    (graphs left as they were because of a failure of ours), `late_gradients` (gradients derived while tracing rather
+    than when the graph was compiled), `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed`
+    (regions that `autotune` measured). Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
     """
     from . import library
 

@@ -8,10 +8,11 @@ writes), every tensor operand counts as written: an importer may then match less
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -87,11 +88,32 @@ def _schema_writes(schema: torch._C.FunctionSchema, node: fx.Node) -> tuple[fx.N
     return tuple(dict.fromkeys(written))
 
 
+def _may_write(schema: torch._C.FunctionSchema, node: fx.Node) -> bool:
+    """Whether a call by this schema would write; an overload for `out=` is not meant where there is none."""
+    return any(
+        argument.alias_info is not None
+        and argument.alias_info.is_write
+        and (not argument.kwarg_only or argument.name in node.kwargs)
+        for argument in schema.arguments
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(target: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError):
+        return None
+
+
 def _bound(node: fx.Node) -> dict[str, Any] | None:
     """Arguments by name, defaults included; None for a builtin, which has no signature to ask."""
+    signature = (_signature if isinstance(node.target, Hashable) else _signature.__wrapped__)(node.target)
+    if signature is None:
+        return None
     try:
-        bound = inspect.signature(node.target).bind(*node.args, **node.kwargs)
-    except (TypeError, ValueError):
+        bound = signature.bind(*node.args, **node.kwargs)
+    except TypeError:
         return None
     bound.apply_defaults()
     return dict(bound.arguments)
@@ -170,7 +192,8 @@ def _function_effect(node: fx.Node) -> Effect:
     name = getattr(target, "__name__", "") or ""
     module = getattr(target, "__module__", None) or ""
     if isinstance(target, torch._ops.OpOverloadPacket):
-        if any(getattr(target, overload)._schema.is_mutable for overload in target.overloads()):
+        schemas = [getattr(target, overload)._schema for overload in target.overloads()]
+        if any(_may_write(schema, node) for schema in schemas):
             return Effect(WRITE, _flattened((node.args, node.kwargs)))
     elif module and module.split(".")[0] not in _TORCH_MODULES:
         return Effect(WRITE, _flattened((node.args, node.kwargs)))

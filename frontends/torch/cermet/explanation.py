@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import leftovers, regions, remainder, rewriter, targets
+from . import leftovers, masks, regions, remainder, rewriter, targets
 from .importer import example
 from .leftovers import Left
 from .logits import Returned
@@ -50,6 +50,7 @@ class Explanation:
     """What `explain` found; `str()` is a table and `html()` a page."""
 
     places: list[Place] = dataclasses.field(default_factory=list)
+    masks: list[str] = dataclasses.field(default_factory=list)  # causal ones: where, and given what
     near_misses: list[NearMiss] = dataclasses.field(default_factory=list)
     graph_breaks: list[str] = dataclasses.field(default_factory=list)
     foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
@@ -64,6 +65,7 @@ class Explanation:
         counted: collections.Counter[str] = collections.Counter()
         for place in self.places:
             counted.update(dict(place.counts))
+        counted["causal_mask"] = len(self.masks)
         return {name: counted[name] for name in [*COUNTED, *sorted(counted.keys() - set(COUNTED))]}
 
     @property
@@ -79,6 +81,11 @@ class Explanation:
         replaced = {node for region in decision.regions for node in region.replaced}
         self.left = leftovers.merged([*self.left, *leftovers.fusible(decision, replaced)])
 
+    def take_masks(self, found: masks.Found) -> None:
+        """Takes in what is known about the masks of a graph and its bodies."""
+        self.masks += [str(mask) for mask in found.masks]
+        self.near_misses += found.near_misses
+
     def decline(self, misplaced: Sequence[NearMiss]) -> None:
         """Takes back places for which there was no place in the graph."""
         gone = {near_miss.at for near_miss in misplaced}
@@ -87,6 +94,7 @@ class Explanation:
 
     def merge(self, other: Explanation) -> None:
         self.places += other.places
+        self.masks += other.masks
         self.near_misses += other.near_misses
         self.graph_breaks += other.graph_breaks
         self.foreign.update(other.foreign)
@@ -134,6 +142,7 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
 
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         found.graphs += 1
+        found.take_masks(masks.find(module))
         work = leftovers.Work()
         for part in rewriter.modules(module):
             decision = rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)

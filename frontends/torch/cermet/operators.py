@@ -24,7 +24,7 @@ from . import (
 from .call import Call, Refused, symbolic_float
 from .text import Value
 
-__all__ = ["Call", "Refused", "symbolic_float", "translation", "translation_of_several"]
+__all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
 
 # Translations of calls that give one tensor, and of calls that give a tuple or list.
 TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
@@ -145,6 +145,11 @@ _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "na
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward"}
 
 
+def spelling(node: fx.Node) -> str:
+    """What the tables call the operation that gives one tensor, or "" where none knows the node's target."""
+    return _spelled(node, _METHODS, _FUNCTIONS, _ATEN)
+
+
 def _spelled(node: fx.Node, methods: dict[str, str], functions: dict[Any, str], aten: dict[str, str]) -> str:
     target = node.target
     if node.op == "call_method":
@@ -161,7 +166,7 @@ def _spelled(node: fx.Node, methods: dict[str, str], functions: dict[Any, str], 
 
 def translation(node: fx.Node) -> Callable[[Call], Value] | None:
     """How to write `node`, which gives one tensor, or None where no table knows its target."""
-    return TRANSLATIONS.get(_spelled(node, _METHODS, _FUNCTIONS, _ATEN))
+    return TRANSLATIONS.get(spelling(node))
 
 
 def translation_of_several(node: fx.Node) -> Callable[[Call, translations_shape.Named], list[Value | None]] | None:

@@ -37,7 +37,8 @@ def html(found: Explanation) -> str:
     device_code: dict[str, str] = {}  # text that kernels share -> its title
     rows = "".join(_row(index, place, times, device_code) for index, (place, times) in enumerate(found.rows))
     sections = [
-        _places(rows) if found.places else "<p>Nothing in this program was replaced.</p>",
+        _places(rows) if found.places else "" if found.masks else "<p>Nothing in this program was replaced.</p>",
+        _listed("masks", "Causal masks", [source_of(mask) for mask in found.masks]),
         _near_misses(found.near_misses),
         _listed("breaks", "Graph breaks", found.graph_breaks),
         _listed("foreign", "Kernels of others", list(found.foreign.elements())),

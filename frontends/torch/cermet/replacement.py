@@ -6,8 +6,10 @@ a node, and what nothing reads any more is removed. On an exception the graph is
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import operator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -79,23 +81,41 @@ def _place(
     return nodes[position]
 
 
+def copied(graph: fx.Graph) -> fx.Graph:
+    """A graph of its own over the same fake values, with all that Dynamo and others note on the nodes."""
+    copy = fx.Graph()
+    copy.set_codegen(graph._codegen)
+    nodes: dict[fx.Node, fx.Node] = {}
+    output = copy.graph_copy(graph, nodes, return_output_node=True)
+    if output is not None:
+        value, old = output
+        copy.output(value).meta = dict(old.meta)
+    for old, new in nodes.items():
+        for name, noted in vars(old).items():
+            if name not in vars(new):
+                setattr(new, name, noted)
+    return copy
+
+
+@contextlib.contextmanager
+def rewriting(modules: Sequence[fx.GraphModule]) -> Iterator[None]:
+    """Checks and recompiles graphs after they were rewritten. On an exception they are as they were."""
+    backups = [copied(module.graph) for module in modules]
+    try:
+        yield
+        for module in modules:
+            module.graph.lint()
+            module.recompile()
+    except Exception:
+        for module, backup in zip(modules, backups):
+            module.graph = backup
+        raise
+
+
 def apply(decision: Decision) -> Replaced:
     """Rewrites the decision's graph."""
-    module = decision.module
-    backup = fx.Graph()
-    backup.set_codegen(module.graph._codegen)
-    output = backup.graph_copy(module.graph, {}, return_output_node=True)
-    try:
-        done = _apply(decision)
-        module.graph.lint()
-        module.recompile()
-        return done
-    except Exception:
-        if output is not None:
-            value, old = output
-            backup.output(value).meta = dict(old.meta)
-        module.graph = backup
-        raise
+    with rewriting([decision.module]):
+        return _apply(decision)
 
 
 def _apply(decision: Decision) -> Replaced:
@@ -121,13 +141,13 @@ def _apply(decision: Decision) -> Replaced:
             became |= _insert(graph, region, decision.states)
         for node in region.results:
             node.replace_all_uses_with(became[node])
-        _erase(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
+        erase_unused(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
         done.append(region)
     returned = [region.head.linear for region in done if region.head is not None and region.head.returned]
     return Replaced(done, near_misses, edges.detach(decision.module, returned) if returned else [])
 
 
-def _erase(module: fx.GraphModule, dying: list[fx.Node]) -> None:
+def erase_unused(module: fx.GraphModule, dying: Sequence[fx.Node]) -> None:
     """Removes nodes, users first, and pure nodes that only fed them (a cast to the type that is already there)."""
     pending = list(dying)
     known = set(dying)
@@ -138,10 +158,14 @@ def _erase(module: fx.GraphModule, dying: list[fx.Node]) -> None:
         inputs = node.all_input_nodes
         module.graph.erase_node(node)
         for source in inputs:
-            pure = source.op in ("call_function", "call_method") and effect_of(source, module).kind == PURE
-            if pure and not source.users and source not in known:
+            if is_pure(source, module) and not source.users and source not in known:
                 known.add(source)
                 pending.append(source)
+
+
+def is_pure(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Whether nobody misses a call whose result nobody reads."""
+    return node.op in ("call_function", "call_method") and effect_of(node, module).kind == PURE
 
 
 def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:

@@ -74,6 +74,7 @@ def text(found: Explanation) -> str:
             + (f"; {saved:,} of them saved for the backward" if saved else "")
         )
         lines += ["", *_places(found)]
+    lines += _section("causal masks", map(source_of, found.masks))
     lines += _section("near misses", [str(near_miss) for near_miss in found.near_misses])
     lines += _section("graph breaks", map(reason_of, found.graph_breaks))
     lines += _section("kernels of others", found.foreign.elements())

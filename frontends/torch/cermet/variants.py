@@ -1,0 +1,111 @@
+"""A graph's causal masks, and the variant of a graph whose masks are causal where no input is padded.
+
+Both variants are compiled, and each call is looked at: at its inputs, outside of the compiled graph, so that nothing
+inside waits for the device.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from . import grouped, masks
+from .counting import count
+from .effects import attribute
+from .replacement import copied
+
+_log = logging.getLogger("cermet")
+
+
+def compile(
+    module: fx.GraphModule,
+    compiled: Callable[[fx.GraphModule], Callable[..., Any]],
+    failed: Callable[[Exception], None],
+    said: Callable[[masks.Found], None],
+) -> Callable[..., Any]:
+    """Makes a graph's causal masks so and compiles what there is then to compile.
+
+    `compiled` compiles one graph, `failed` is told what goes wrong here (the graph is then as it was), `said` what was
+    found.
+    """
+    other = None
+    try:
+        found = masks.find(module)
+        if found.given:
+            other = _copy(module)
+        masks.apply(module, [mask for mask in found.masks if not mask.given])
+    except Exception as error:
+        failed(error)
+        return compiled(module)
+
+    def compiled_with_groups(part: fx.GraphModule) -> Callable[..., Any]:
+        try:
+            count("grouped_attentions", grouped.apply(part))
+        except Exception as error:
+            failed(error)
+        return compiled(part)
+
+    places = [index for index, node in enumerate(_inputs(module)) if node in found.given]
+    said(found)
+    count("near_misses", len(found.near_misses))
+    for near_miss in found.near_misses:
+        _log.info("near miss: %s", near_miss)
+    padded = compiled_with_groups(module)
+    if other is None:
+        count("causal_masks", len(found.masks))
+        return padded
+    try:
+        masks.apply(other, masks.find(other).masks)
+        unpadded = compiled_with_groups(other)
+    except Exception as error:
+        failed(error)
+        return padded
+    count("causal_masks", len(found.masks))
+    return _choosing(padded, unpadded, places)
+
+
+def _inputs(module: fx.GraphModule) -> list[fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+def _copy(module: fx.GraphModule) -> fx.GraphModule:
+    """A graph module of its own, with bodies of its own, over the same parameters and fake values."""
+    copy = fx.GraphModule(module, copied(module.graph), type(module).__name__)
+    for name, noted in vars(module).items():
+        if name not in vars(copy):
+            setattr(copy, name, noted)
+    copy.meta = dict(module.meta)
+    for target in {str(node.target) for node in copy.graph.nodes if node.op == "get_attr"}:
+        body = attribute(copy, target)
+        if isinstance(body, fx.GraphModule):
+            owner, _, name = target.rpartition(".")
+            setattr(attribute(copy, owner) if owner else copy, name, _copy(body))
+    return copy
+
+
+def _choosing(
+    padded: Callable[..., Any], unpadded: Callable[..., Any], places: Sequence[int]
+) -> Callable[..., Any]:
+    """Runs `unpadded` where the inputs at these places are one everywhere, else `padded`.
+
+    While a CUDA stream is being captured nothing can be asked of the device: `padded`, which is right for every input.
+    """
+
+    def run(*arguments: Any) -> Any:
+        if _all_ones([arguments[place] for place in places]):
+            count("calls_unpadded")
+            return unpadded(*arguments)
+        count("calls_padded")
+        return padded(*arguments)
+
+    return run
+
+
+def _all_ones(tensors: Sequence[torch.Tensor]) -> bool:
+    if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
+        return False
+    return all(bool((tensor == 1).all()) for tensor in tensors)
