@@ -24,6 +24,7 @@ from .replacement import Replaced
 _log = logging.getLogger("cermet")
 _warned = False
 REMAINDERS = ("inductor", "aot", "eager")
+REWRITTEN = "cermet"  # in the meta of a graph that `rewrite` has seen
 
 
 def compile(
@@ -48,7 +49,7 @@ def compile(
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
     settings = dict(options or {})
-    strict = bool(settings.pop("strict", _strict_by_default()))
+    strict = bool(settings.pop("strict", strict_by_default()))
     remainder = settings.pop("remainder", "inductor")
     mode = settings.pop("mode", mode)
     if remainder not in REMAINDERS:
@@ -75,7 +76,7 @@ def _remainder(
     return compile_fx(gm, list(example_inputs), config_patches=patches)
 
 
-def _strict_by_default() -> bool:
+def strict_by_default() -> bool:
     """CERMET_STRICT (docs/environment.md)."""
     value = os.environ.get("CERMET_STRICT", "0")
     if value not in ("0", "1"):
@@ -97,6 +98,7 @@ def rewrite(
     of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
     """
     count("graphs")
+    gm.meta[REWRITTEN] = True
     done = Replaced([], [], [])
 
     def failed(error: Exception) -> None:
