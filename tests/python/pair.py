@@ -37,6 +37,7 @@ class Pair:
 
     def __init__(self, store: str, environment: dict[str, str] | None = None) -> None:
         context = multiprocessing.get_context("spawn")
+        self.broken = False  # a rank failed, so that they may wait for different things
         self._pipes, self._processes = [], []
         before = dict(os.environ)
         os.environ.update(environment or {})
@@ -54,6 +55,7 @@ class Pair:
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a module's function returns in each process. Raises where one of them raises or ends."""
+        self.broken = True  # unless both answer well
         for pipe in self._pipes:
             pipe.send((function, arguments))
         answers = []
@@ -63,6 +65,7 @@ class Pair:
             value, trouble = pipe.recv()
             assert not trouble, f"rank {rank}:\n{trouble}"
             answers.append(value)
+        self.broken = False
         return answers
 
     def close(self) -> None:
@@ -72,6 +75,6 @@ class Pair:
             except OSError:  # it has ended
                 pass
         for process in self._processes:
-            process.join(20)
+            process.join(0 if self.broken else 20)
             if process.is_alive():
                 process.kill()

@@ -20,7 +20,7 @@ from cermet import backend
 from steps import exact, step
 from tiny_models import tiny, words
 
-SMALL_BUCKETS = 0.03  # megabytes: several for a model of this size, so that DDPOptimizer splits its graph
+SMALL_BUCKET = 30_000  # bytes: several for a model of this size, so that DDPOptimizer splits its graph
 
 
 @dataclasses.dataclass
@@ -32,7 +32,8 @@ class Case:
     backend: str = "cermet"  # or "enable": Inductor with cermet.enable()
     checkpointed: bool = False
     logits: bool = False  # differentiates the logits, too
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of DDP
+    static_graph: bool = False  # as DDP means it
+    bucket: int | None = None  # bytes of gradients that DDP reduces at once; None for its own choice
     lengths: tuple[int, int] = (16, 16)  # of the two ranks' words
     seeds: int = truth.EVERY_SEED
 
@@ -60,10 +61,14 @@ def _spread(case: Case, compiled: Callable[..., Any] | None) -> tuple[torch.nn.M
     """The module that has the parameters, and what to call. `compiled` is torch.compile with a backend, or None."""
     model = _model(case)
     wrap = compiled or (lambda module: module)
+    settings: dict[str, Any] = {"static_graph": case.static_graph}
+    if case.bucket:
+        settings["bucket_cap_mb"] = case.bucket / 2**20
+        dist._DEFAULT_FIRST_BUCKET_BYTES = case.bucket
     if case.spread == "ddp":
-        return model, wrap(DistributedDataParallel(model, **case.settings))
+        return model, wrap(DistributedDataParallel(model, **settings))
     if case.spread == "ddp inside":
-        return model, DistributedDataParallel(wrap(model), **case.settings)
+        return model, DistributedDataParallel(wrap(model), **settings)
     if case.spread == "fsdp layers":  # each layer compiled alone, as regional compilation does
         for layer in model.model.layers:
             if compiled:

@@ -12,6 +12,7 @@ import torch
 
 import cermet
 import truth
+from steps import Errors
 from tiny_models import LAYERS, tiny, words
 
 STEPS, ROWS = 2, 2
@@ -126,3 +127,40 @@ def test_two_steps(make, way, tmp_path):
         error = abs(mine - exact) / exact
         assert error <= limit, f"step {step}: loss {mine}, eager's {theirs}, exact {exact}"
     assert abs(true[1] - true[0]) > 1e-3, f"the second step learnt nothing: {true}"
+
+
+def test_an_accelerate_loop_accumulates():
+    from accelerate import Accelerator
+
+    model, batches = tiny("Llama").train(), [words(ROWS, seed=seed) for seed in range(4)]
+    wide = truth.double(model)
+    results = []
+    cermet.enable()
+    before = cermet.counters()["launches"]
+    for backend in ("inductor", "no"):
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dynamo_backend=backend)
+        run, optimizer = accelerator.prepare(tiny("Llama").train(), torch.optim.SGD(model.parameters(), lr=0.0))
+        steps = []
+        for text in batches:
+            with accelerator.accumulate(run):
+                loss = run(input_ids=text, labels=text).loss
+                accelerator.backward(loss)
+                if accelerator.sync_gradients:
+                    names = accelerator.unwrap_model(run).named_parameters()
+                    steps.append({name: value.grad.clone() for name, value in names})
+                    accelerator.unwrap_model(run).zero_grad(set_to_none=True)
+                optimizer.step()
+        results.append(steps)
+        assert len(steps) == 2
+    assert cermet.counters()["launches"] >= before + 2 * len(batches) * (LAYERS_REGIONS + 1)
+    with truth.Float64():
+        exact = []
+        for first in (0, 2):
+            wide.zero_grad(set_to_none=True)
+            for text in batches[first : first + 2]:
+                (wide(input_ids=text, labels=text).loss / 2).backward()
+            exact.append({name: value.grad.clone() for name, value in wide.named_parameters()})
+    errors = Errors()
+    for ours, eager, true in zip(*results, exact):
+        errors.add(ours, eager, true)
+    errors.check(torch.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ from .replacement import Replaced
 _log = logging.getLogger("cermet")
 _warned = False
 REMAINDERS = ("inductor", "aot", "eager")
-REWRITTEN = "cermet"  # in the meta of a graph that `rewrite` has seen
+# What `rewrite` has seen, so that no pass of ours looks again. Not in `meta`: graphs that DDPOptimizer splits share one.
+_rewritten: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
 
 def compile(
@@ -98,7 +100,7 @@ def rewrite(
     of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
     """
     count("graphs")
-    gm.meta[REWRITTEN] = True
+    _rewritten.add(gm)
     done = Replaced([], [], [])
 
     def failed(error: Exception) -> None:
@@ -135,6 +137,11 @@ def rewrite(
     for near_miss in done.near_misses:
         _log.info("near miss: %s", near_miss)
     return done
+
+
+def rewritten(gm: fx.GraphModule) -> bool:
+    """Whether `rewrite` has had this graph."""
+    return gm in _rewritten
 
 
 def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:

@@ -67,7 +67,7 @@ def _listed(slot: Any) -> tuple[Any, ...]:
 
 def _rewrite(module: fx.GraphModule) -> None:
     # What AOTInductor makes runs in processes that have no regions; what the backend made is done.
-    if V.aot_compilation or backend.REWRITTEN in module.meta:
+    if V.aot_compilation or backend.rewritten(module):
         return
     found, where = Explanation(graphs=1), reporting.destination()
     backend.rewrite(module, backend.strict_by_default(), found=found if where else None)
