@@ -132,24 +132,24 @@ def test_two_steps(make, way, tmp_path):
 def test_an_accelerate_loop_accumulates():
     from accelerate import Accelerator
 
-    model, batches = tiny("Llama").train(), [words(ROWS, seed=seed) for seed in range(4)]
-    wide = truth.double(model)
+    batches = [words(ROWS, seed=seed) for seed in range(4)]
+    wide = truth.double(tiny("Llama").train())
     results = []
     cermet.enable()
     before = cermet.counters()["launches"]
     for backend in ("inductor", "no"):
         accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, dynamo_backend=backend)
-        run, optimizer = accelerator.prepare(tiny("Llama").train(), torch.optim.SGD(model.parameters(), lr=0.0))
+        model = tiny("Llama").train()
+        run, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.0))
         steps = []
         for text in batches:
             with accelerator.accumulate(run):
                 loss = run(input_ids=text, labels=text).loss
                 accelerator.backward(loss)
                 if accelerator.sync_gradients:
-                    names = accelerator.unwrap_model(run).named_parameters()
-                    steps.append({name: value.grad.clone() for name, value in names})
-                    accelerator.unwrap_model(run).zero_grad(set_to_none=True)
+                    steps.append({name: value.grad.clone() for name, value in model.named_parameters()})
                 optimizer.step()
+                optimizer.zero_grad()
         results.append(steps)
         assert len(steps) == 2
     assert cermet.counters()["launches"] >= before + 2 * len(batches) * (LAYERS_REGIONS + 1)
