@@ -34,6 +34,7 @@ class Case:
     logits: bool = False  # differentiates the logits, too
     static_graph: bool = False  # as DDP means it
     bucket: int | None = None  # bytes of gradients that DDP reduces at once; None for its own choice
+    cut: bool = True  # whether DDPOptimizer may
     lengths: tuple[int, int] = (16, 16)  # of the two ranks' words
     seeds: int = truth.EVERY_SEED
 
@@ -177,7 +178,7 @@ def train(case: Case) -> Found:
     batches = [words(2, length, seed=seed) for seed in range(case.seeds)]
     shares = [[text[row : row + 1, : case.lengths[row]] for row in range(2)] for text in batches]
     try:
-        with _recorded_plan() as plan:
+        with _recorded_plan() as plan, torch._dynamo.config.patch(optimize_ddp=case.cut):
             model, call = _spread(case, compiled)
             ours = [_step(case, model, call, share[rank]) for share in shares]
         breaks = {"cermet": _breaks()}

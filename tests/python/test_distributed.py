@@ -81,6 +81,13 @@ def test_a_graph_that_is_split_by_buckets(pair, backend, logits):
     assert patterns["rms_norm"] + patterns["add_rms_norm"] == 2 * LAYERS + 1, patterns
 
 
+def test_without_cuts_buckets_of_any_size_leave_one_graph(pair):
+    found = pair.run(train, Case(bucket=SMALL_BUCKET, cut=False, seeds=2))
+    assert found[0].counters["graphs"] == 1
+    found = [dataclasses.replace(one, breaks={"cermet": {}, "aot_eager": {}}) for one in found]
+    check(found, ALL)
+
+
 # --- Steps that do not synchronise, ranks that differ ----------------------------------------------------------------
 
 

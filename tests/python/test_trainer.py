@@ -90,6 +90,11 @@ def through_enable(make: Callable[..., Any], model: torch.nn.Module, folder: Pat
     return train(make, model, folder, torch_compile=True, torch_compile_backend="inductor")
 
 
+def through_enable_in_bf16(make: Callable[..., Any], model: torch.nn.Module, folder: Path) -> list[float]:
+    cermet.enable()
+    return train(make, model, folder, torch_compile=True, torch_compile_backend="inductor", bf16=True)
+
+
 def through_compile(make: Callable[..., Any], model: torch.nn.Module, folder: Path) -> list[float]:
     # Trainer reads the columns that a model takes off its forward, which here says (*args, **kwargs).
     return train(make, torch.compile(model, backend="cermet"), folder, remove_unused_columns=False)
@@ -102,6 +107,7 @@ def through_model_compile(make: Callable[..., Any], model: torch.nn.Module, fold
 
 WAYS = [
     (plain, through_enable),
+    (plain, through_enable_in_bf16),
     (plain, through_compile),
     (plain, through_model_compile),
     # SFTTrainer puts a forward of its own on the model that it is given, beside what torch.compile(model) returned.
@@ -113,7 +119,8 @@ WAYS = [
 @pytest.mark.parametrize("make, way", WAYS, ids=lambda function: function.__name__)
 def test_two_steps(make, way, tmp_path):
     expected = LAYERS_REGIONS + (make is plain)  # SFTTrainer makes the loss from pieces of the logits, not the model
-    eager = train(make, tiny("Llama").train(), tmp_path)
+    bf16 = {"bf16": True} if way is through_enable_in_bf16 else {}
+    eager = train(make, tiny("Llama").train(), tmp_path, **bf16)
     with truth.Float64():
         true = train(make, truth.double(tiny("Llama").train()), tmp_path)
     before = cermet.counters()
