@@ -310,6 +310,9 @@ import sys
 sys.path.insert(0, {here!r})
 import cermet
 assert not [name for name in sys.modules if name.split(".")[0] == "torch"], "importing cermet imports torch"
+import cermet.enabling
+if {build!r}:
+    cermet.enabling.build = lambda: {build!r}
 cermet.enable()
 import json, torch
 from tiny_models import tiny, words
@@ -325,8 +328,8 @@ print("ANSWER" + json.dumps(dict(
 """
 
 
-def process(folder: Path) -> dict:
-    code = TRAINING.format(here=str(Path(__file__).resolve().parent))
+def process(folder: Path, build: str = "") -> dict:
+    code = TRAINING.format(here=str(Path(__file__).resolve().parent), build=build)
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -345,3 +348,6 @@ def test_a_second_process_hits_every_cache(tmp_path):
     assert warm["counters"]["launches"] == cold["counters"]["launches"] == 2 * REGIONS
     assert warm["counters"]["graphs"] == 1 and warm["counters"]["fallbacks"] == 0
     assert (warm["loss"], warm["norm"]) == (cold["loss"], cold["norm"])
+    other = process(tmp_path, build="another")  # which may save other values for the backward of the same region
+    assert other["aot"].get("autograd_cache_miss") == 1 and "autograd_cache_hit" not in other["aot"], other
+    assert (other["loss"], other["norm"]) == (cold["loss"], cold["norm"])

@@ -5,11 +5,15 @@ things differ. A pass has no place outside of the compiled graph, so logits that
 the gradient that AOTAutograd gives them, and the loss is a plain region (logits.py, Returned.DECLINED). And from torch
 2.12 on Inductor would rather look into its caches before the pass; a graph found there would hold regions that this
 process does not know (regions.py), so the pass has no uuid and asks to run first. Then the rewritten graph is the key,
-and the caches hit as they do for `backend="cermet"`.
+with the build of Cermet that it carries, since another one may save other values for a backward; and the caches hit as
+they do for `backend="cermet"`.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.resources
 import threading
 from contextvars import ContextVar
 from types import TracebackType
@@ -53,7 +57,7 @@ class Pass(CustomGraphPass):
 
     def __getstate__(self) -> dict[str, Any]:
         """torch 2.10 and 2.11 pickle the slot into their caches' key: Cermet's build, and what is called before it."""
-        return {"build": library.version(), "before": self.before}
+        return {"build": build(), "before": self.before}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["before"])
@@ -65,12 +69,22 @@ def _listed(slot: Any) -> tuple[Any, ...]:
     return tuple(slot) if isinstance(slot, (list, tuple)) else (slot,)
 
 
+@functools.cache
+def build() -> str:
+    """What names this build of Cermet: the libraries' version and build id, and a hash of the Python sources."""
+    sources = importlib.resources.files(__package__).iterdir()
+    texts = sorted((path.name, path.read_bytes()) for path in sources if path.name.endswith(".py"))
+    return f"{library.version()} {hashlib.sha256(repr(texts).encode()).hexdigest()[:16]}"
+
+
 def _rewrite(module: fx.GraphModule) -> None:
     # What AOTInductor makes runs in processes that have no regions; what the backend made is done.
     if V.aot_compilation or backend.rewritten(module):
         return
     found, where = Explanation(graphs=1), reporting.destination()
-    backend.rewrite(module, backend.strict_by_default(), found=found if where else None)
+    done = backend.rewrite(module, backend.strict_by_default(), found=found if where else None)
+    if done.regions:
+        module.cermet_build = build()  # torch's caches hash a graph module's attributes
     if where:
         reporting.report(found, where)
 
