@@ -19,7 +19,7 @@ STEPS, ROWS = 2, 2
 LAYERS_REGIONS = 4 * LAYERS + 1  # two norms, a rotation and a GLU a layer, the last norm
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("accelerate") is None, reason="transformers.Trainer needs accelerate, which is not installed"
+    importlib.util.find_spec("accelerate") is None, reason="accelerate, which Trainer needs, is not installed"
 )
 
 

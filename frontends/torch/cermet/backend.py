@@ -25,7 +25,7 @@ from .replacement import Replaced
 _log = logging.getLogger("cermet")
 _warned = False
 REMAINDERS = ("inductor", "aot", "eager")
-# What `rewrite` has seen, so that no pass of ours looks again. Not in `meta`: graphs that DDPOptimizer splits share one.
+# What `rewrite` has had, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
 _rewritten: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
 
