@@ -115,7 +115,7 @@ def test_a_missing_library_is_named():
 
 def test_importing_the_package_is_light():
     ran = in_process("import sys, cermet; print('torch' in sys.modules, sorted(cermet.__all__))")
-    assert ran.stdout.strip() == "False ['Error', 'Explanation', 'counters', 'explain']", ran.stderr
+    assert ran.stdout.strip() == "False ['Error', 'Explanation', 'counters', 'disable', 'enable', 'explain']", ran.stderr
 
 
 def test_an_unwritable_cache_directory_does_not_fail_a_launch(tmp_path):

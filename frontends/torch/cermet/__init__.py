@@ -1,6 +1,7 @@
 """Cermet: run-time kernel fusion for transformers.
 
     torch.compile(model, backend="cermet")     nothing to import
+    cermet.enable(), cermet.disable()          the same inside backend="inductor", for Trainer and Accelerate
     cermet.explain(model, *inputs)             what was fused, where, and what nearly was
     cermet.counters()                          compiles, cache hits, launches, fallbacks
 
@@ -14,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .counting import counters
+    from .enabling import disable, enable
     from .errors import Error
     from .explanation import Explanation, explain
 
-__all__ = ["Error", "Explanation", "counters", "explain"]
-_HOMES = {"Error": "errors", "Explanation": "explanation", "counters": "counting", "explain": "explanation"}
+__all__ = ["Error", "Explanation", "counters", "disable", "enable", "explain"]
+_HOMES = {
+    "Error": "errors",
+    "Explanation": "explanation",
+    "counters": "counting",
+    "disable": "enabling",
+    "enable": "enabling",
+    "explain": "explanation",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from .replacement import Replaced
 
 _log = logging.getLogger("cermet")
 _warned = False
+# What `rewrite` has had, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
+_rewritten: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
 
 def compile(
@@ -65,7 +68,7 @@ def compile(
             told.remainders.append(f"{chosen}; not cached by torch: {uncached}" if uncached else str(chosen))
         return edges.attach(run, done.edges, outputs)
 
-    run = variants.compile(gm, compiled, functools.partial(_failed, settings.strict, found), found.take_masks)
+    run = variants.compile(gm, compiled, functools.partial(failed, settings.strict, found), found.take_masks)
     if where:
         reporting.report(found, where)
     return run
@@ -88,11 +91,12 @@ def rewrite(
     is left alone (gains.py).
     """
     count("graphs")
+    _rewritten.add(gm)
     done = Replaced([], [], [])
 
-    def failed(error: Exception) -> None:
+    def fail(error: Exception) -> None:
         done.work.unknown = True
-        _failed(strict, found, error)
+        failed(strict, found, error)
 
     decisions = []
     for module in rewriter.modules(gm):
@@ -101,9 +105,9 @@ def rewrite(
             decisions.append(decision)
             done.work.add(leftovers.work(decision))
         except Exception as error:
-            failed(error)
+            fail(error)
     if settings is not None:
-        decisions = list(_gaining(decisions, settings, done.work, failed))
+        decisions = list(_gaining(decisions, settings, done.work, fail))
     with contextlib.suppress(Exception):  # all graphs at once; whose fault it was is found below
         preparing.prepare(_keys(decisions))
     for decision in decisions:
@@ -112,7 +116,7 @@ def rewrite(
             part = None if found is None else reporting.describe(decision)
             replaced = replacement.apply(decision)
         except Exception as error:
-            failed(error)
+            fail(error)
             continue
         if found is not None and part is not None:
             part.decline(replaced.near_misses)
@@ -127,6 +131,11 @@ def rewrite(
     for near_miss in done.near_misses:
         _log.info("near miss: %s", near_miss)
     return done
+
+
+def rewritten(gm: fx.GraphModule) -> bool:
+    """Whether `rewrite` has had this graph."""
+    return gm in _rewritten
 
 
 def _gaining(
@@ -150,7 +159,8 @@ def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.devic
     return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
 
 
-def _failed(strict: bool, found: Explanation | None, error: Exception) -> None:
+def failed(strict: bool, found: Explanation | None, error: Exception) -> None:
+    """What becomes of a failure of ours while a graph is changed: it is raised, or logged, counted and reported."""
     if strict:
         raise error
     _fall_back(error)

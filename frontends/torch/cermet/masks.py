@@ -53,9 +53,12 @@ class Mask:
     def given(self) -> tuple[fx.Node, ...]:
         return self.proof.given
 
+    def where(self) -> str:
+        """What must hold of the inputs, as a part of a sentence; "" where nothing must."""
+        return f" where {', '.join(node.name for node in self.given)} is 1 everywhere" if self.given else ""
+
     def __str__(self) -> str:
-        given = f" where {', '.join(node.name for node in self.given)} is 1 everywhere" if self.given else ""
-        return f"{source_line(self.attention)}{given}"
+        return f"{source_line(self.attention)}{self.where()}"
 
 
 @dataclasses.dataclass

@@ -17,6 +17,7 @@ from . import grouped, masks
 from .counting import count
 from .effects import attribute
 from .replacement import copied
+from .rewriter import NearMiss
 
 _log = logging.getLogger("cermet")
 
@@ -43,17 +44,12 @@ def compile(
         return compiled(module)
 
     def compiled_with_groups(part: fx.GraphModule) -> Callable[..., Any]:
-        try:
-            count("grouped_attentions", grouped.apply(part))
-        except Exception as error:
-            failed(error)
+        _group(part, failed)
         return compiled(part)
 
     places = [index for index, node in enumerate(_inputs(module)) if node in found.given]
     said(found)
-    count("near_misses", len(found.near_misses))
-    for near_miss in found.near_misses:
-        _log.info("near miss: %s", near_miss)
+    _log_near_misses(found)
     padded = compiled_with_groups(module)
     if other is None:
         count("causal_masks", len(found.masks))
@@ -66,6 +62,39 @@ def compile(
         return padded
     count("causal_masks", len(found.masks))
     return _choosing(padded, unpadded, places)
+
+
+def prove(
+    module: fx.GraphModule, failed: Callable[[Exception], None], said: Callable[[masks.Found], None]
+) -> None:
+    """Makes a graph's masks causal where they are so for every call, for one that has no second variant."""
+    try:
+        found = masks.find(module)
+        always = [mask for mask in found.masks if not mask.given]
+        masks.apply(module, always)
+    except Exception as error:
+        failed(error)
+        return
+    kept = [NearMiss("causal_mask", mask.attention.name, f"causal{mask.where()}, for which a pass has no second graph")
+            for mask in found.masks if mask.given]  # fmt: skip
+    proved = masks.Found(always, [*found.near_misses, *kept])
+    said(proved)
+    _log_near_misses(proved)
+    count("causal_masks", len(always))
+    _group(module, failed)
+
+
+def _group(module: fx.GraphModule, failed: Callable[[Exception], None]) -> None:
+    try:
+        count("grouped_attentions", grouped.apply(module))
+    except Exception as error:
+        failed(error)
+
+
+def _log_near_misses(found: masks.Found) -> None:
+    count("near_misses", len(found.near_misses))
+    for near_miss in found.near_misses:
+        _log.info("near miss: %s", near_miss)
 
 
 def _inputs(module: fx.GraphModule) -> list[fx.Node]:

@@ -1,0 +1,80 @@
+"""Two processes of one gloo group, which tests send functions to."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+WORLD = 2
+TIMEOUT = 240  # seconds, after which a collective that the other rank never joins is an error
+
+
+def _serve(rank: int, store: str, pipe: Any) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    import torch
+
+    torch.set_num_threads(1)
+    timeout = datetime.timedelta(seconds=TIMEOUT)
+    torch.distributed.init_process_group("gloo", f"file://{store}", timeout, WORLD, rank)
+    while (asked := pipe.recv()) is not None:
+        function, arguments = asked
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        torch.manual_seed(0)
+        try:
+            pipe.send((function(*arguments), ""))
+        except Exception:
+            pipe.send((None, traceback.format_exc()))
+    torch.distributed.destroy_process_group()
+
+
+class Pair:
+    """The processes; both run what `run` is given. `environment` is added to theirs."""
+
+    def __init__(self, store: str, environment: dict[str, str] | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.broken = False  # a rank failed, so that they may wait for different things
+        self._pipes, self._processes = [], []
+        before = dict(os.environ)
+        os.environ.update(environment or {})
+        try:
+            for rank in range(WORLD):
+                mine, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(rank, store, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                self._pipes.append(mine)
+                self._processes.append(process)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """What a module's function returns in each process. Raises where one of them raises or ends."""
+        self.broken = True  # unless both answer well
+        for pipe in self._pipes:
+            pipe.send((function, arguments))
+        answers = []
+        for rank, pipe in enumerate(self._pipes):
+            if not pipe.poll(2 * TIMEOUT):
+                raise AssertionError(f"rank {rank} has not answered after {2 * TIMEOUT} s")
+            value, trouble = pipe.recv()
+            assert not trouble, f"rank {rank}:\n{trouble}"
+            answers.append(value)
+        self.broken = False
+        return answers
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            try:
+                pipe.send(None)
+            except OSError:  # it has ended
+                pass
+        for process in self._processes:
+            process.join(0 if self.broken else 20)
+            if process.is_alive():
+                process.kill()
