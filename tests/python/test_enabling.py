@@ -293,10 +293,9 @@ def test_threads_that_compile_at_once():
 
 
 def test_inductor_without_its_passes_is_an_error(monkeypatch):
-    monkeypatch.setattr(config, "use_pre_grad_passes", False)
-    with pytest.raises(cermet.Error, match="use_pre_grad_passes is False, expected True"):
+    off = config.patch(use_pre_grad_passes=False)
+    with off, pytest.raises(cermet.Error, match="use_pre_grad_passes is False, expected True"):
         cermet.enable()
-    monkeypatch.undo()
     monkeypatch.delattr("torch._inductor.debug._pre_grad_graph_id")
     with pytest.raises(cermet.Error, match=r"has no .*pre_grad_custom_pass or no .*_pre_grad_graph_id, expected both"):
         cermet.enable()
