@@ -103,12 +103,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("demo-out"))
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--remainder", choices=("aot", "inductor", "eager"),
-                        help="who runs what Cermet does not replace (default: aot on a CPU, where Inductor's own "
-                             "compile would take most of the demo, and inductor on a GPU)")
+    parser.add_argument("--remainder", choices=("auto", "aot", "inductor", "eager"), default="auto",
+                        help="who runs what Cermet does not replace (default: auto, which chooses by what is left)")
     arguments = parser.parse_args()
     size = SIZES[arguments.device]
-    remainder = arguments.remainder or ("aot" if arguments.device == "cpu" else "inductor")
+    remainder = arguments.remainder
     arguments.out.mkdir(parents=True, exist_ok=True)
 
     torch.manual_seed(0)

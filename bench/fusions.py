@@ -15,36 +15,24 @@ import sys
 from pathlib import Path
 
 import torch
-import transformers
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 import environment
 from kernels import DeviceTimer, as_tuple, measure_copy
+from models import MODELS
 
 from cermet import regions, rewriter, unfused
 from cermet.importer import example
 
-COMMON = dict(num_hidden_layers=2, use_cache=False, bos_token_id=0, eos_token_id=0, pad_token_id=0)
-MODELS = {
-    "Llama-3-8B": ("Llama", dict(vocab_size=32000, hidden_size=4096, intermediate_size=14336, num_attention_heads=32,
-                                 num_key_value_heads=8, max_position_embeddings=8192, **COMMON)),
-    "Qwen3-8B": ("Qwen3", dict(vocab_size=32000, hidden_size=4096, intermediate_size=12288, num_attention_heads=32,
-                               num_key_value_heads=8, head_dim=128, max_position_embeddings=8192, **COMMON)),
-    "Phi-3-mini": ("Phi3", dict(vocab_size=32064, hidden_size=3072, intermediate_size=8192, num_attention_heads=32,
-                                num_key_value_heads=32, max_position_embeddings=4096, **COMMON)),
-    "Gemma-2-2B": ("Gemma2", dict(vocab_size=32000, hidden_size=2304, intermediate_size=9216, num_attention_heads=8,
-                                  num_key_value_heads=4, head_dim=256, max_position_embeddings=8192, **COMMON)),
-}
+VOCABULARY = 32000  # losses are measured elsewhere
+NAMES = ("Llama-3-8B", "Qwen3-8B", "Phi-3-mini", "Gemma-2-2B")
 
 
 def trace(name: str, batch: int, tokens: int) -> list[tuple[rewriter.Region, unfused.Unfused]]:
     """The model's different regions but for losses, each with what it replaces."""
-    family, settings = MODELS[name]
-    config = getattr(transformers, f"{family}Config")(**settings)
-    with torch.device("cuda"):
-        model = getattr(transformers, f"{family}ForCausalLM")(config).to(torch.bfloat16)
-    text = torch.randint(settings["vocab_size"], (batch, tokens), device="cuda")
+    model = MODELS[name].build(num_hidden_layers=2, vocab_size=VOCABULARY)
+    text = torch.randint(VOCABULARY, (batch, tokens), device="cuda")
     found: dict[tuple, tuple[rewriter.Region, unfused.Unfused]] = {}
 
     def keep(module, _):
@@ -123,7 +111,7 @@ def measure(timer: DeviceTimer, region: rewriter.Region, plain: unfused.Unfused)
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out")
-    parser.add_argument("--model", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--model", nargs="*", default=list(NAMES), choices=list(MODELS))
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--repeats", type=int, default=30)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,15 +43,16 @@ def chain(count: int, normed: bool):
 
 
 def host_us(call, *arguments) -> float:
-    """Host microseconds of a call, the least of several rounds; the device keeps up."""
-    best = float("inf")
-    for _ in range(20):
+    """Host microseconds of a call, the median of many rounds. A round is short: a queue that is full would let the host
+    wait for the device."""
+    rounds = []
+    for _ in range(200):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        for _ in range(10):
+        for _ in range(2):
             call(*arguments)
-        best = min(best, (time.perf_counter() - start) / 10 * 1e6)
-    return best
+        rounds.append((time.perf_counter() - start) / 2 * 1e6)
+    return statistics.median(rounds)
 
 
 def main() -> int:

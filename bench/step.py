@@ -1,23 +1,29 @@
-"""A training step (forward and backward) of a Llama with random weights: Cermet beside eager, Inductor and Liger.
+"""A training step (forward and backward) of a model with random weights: Cermet beside eager, Inductor and Liger.
 
 All contenders share one set of weights and see the same tokens. After each one's first step (its compile; caches are
 fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row between two events. The
 table gives the median of the rounds and their spread, peak memory, the first step's seconds, the loss, and where a step's
-GPU time goes (profiler: matmul, attention, Cermet's kernels, all else). First steps run in one process in the order of the
+GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of the step). First steps run in one process in the order of the
 table: a later compiled contender finds Inductor's worker processes started, a second Cermet finds the first one's kernels.
+With --warm each compiled contender takes its first step once more, in a process of its own that finds the caches.
+"Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
 
-    python bench/step.py [--out FILE] [--contender eager ...] [--check] [--layers 8 --batch 4 --tokens 2048]
+    python bench/step.py [--model Llama-3-8B ...] [--out FILE] [--contender eager ...] [--check] [--warm] [--layers N]
 
---check exits 1 unless every contender's loss equals eager's to 4 digits and Cermet replaced 2L+1 norms and L GLUs.
+--check exits 1 unless every Cermet's loss equals eager's to 4 digits and Cermet replaced every norm, RoPE, GLU and mask.
 """
 from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import math
 import os
+import importlib
+import json
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -32,31 +38,31 @@ if not os.environ.get("CERMET_BENCH_KEEP_CACHES"):
     os.environ["CERMET_CACHE_DIR"] = f"{fresh}/cermet"
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama import modeling_llama
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import environment
+from models import MODELS, Model
 
 MATMUL = re.compile(r"gemm|nvjet|cutlass|xmma|cublas|splitK|matmul", re.IGNORECASE)
 ATTENTION = re.compile(r"flash|fmha|sdpa|attention|cudnn_generated", re.IGNORECASE)
-OURS = re.compile(r"^(cermet|(add_)?rms_norm|glu)", re.IGNORECASE)
+OURS = re.compile(r"_(v\d+|fold)$")  # the entries of Cermet's kernels
 
 
 class Contender:
-    """One way to run the model. `call(**batch)` returns transformers' output; names it needs in modeling_llama are in
-    place only while it runs (Liger replaces functions of the module, which the others must not see)."""
+    """One way to run the model. `call(**batch)` returns transformers' output; names it needs in the family's module are
+    in place only while it runs (Liger replaces functions of the module, which the others must not see)."""
 
     def __init__(self, name: str, model: torch.nn.Module, call: Callable, module_names: dict | None = None):
         self.name, self.model, self.call, self.module_names = name, model, call, module_names or {}
-        self.first_step_s = self.loss = self.peak_gb = None
+        self.module = module_of(model)
+        self.first_step_s = self.loss = self.peak_gb = self.warm_s = None
         self.rounds_ms: list[float] = []
         self.gpu_ms: dict[str, float] = {}
 
     def step(self, batch) -> torch.Tensor:
-        before = {name: getattr(modeling_llama, name) for name in self.module_names}
+        before = {name: getattr(self.module, name) for name in self.module_names}
         for name, value in self.module_names.items():
-            setattr(modeling_llama, name, value)
+            setattr(self.module, name, value)
         try:
             self.model.zero_grad(set_to_none=True)
             loss = self.call(**batch).loss
@@ -64,7 +70,11 @@ class Contender:
             return loss.detach()
         finally:
             for name, value in before.items():
-                setattr(modeling_llama, name, value)
+                setattr(self.module, name, value)
+
+
+def module_of(model: torch.nn.Module):
+    return importlib.import_module(type(model).__module__)
 
 
 def twin_of(model: torch.nn.Module) -> torch.nn.Module:
@@ -81,6 +91,12 @@ def make_inductor(model):
     return Contender("inductor", model, torch.compile(model))
 
 
+def make_unmasked(model):
+    twin = twin_of(model)
+    masks = [name for name in vars(module_of(model)) if name.startswith("create_") and name.endswith("causal_mask")]
+    return Contender("inductor, no mask", twin, torch.compile(twin), {name: lambda *_, **__: None for name in masks})
+
+
 def make_cermet(remainder: str):
     def make(model):
         options = {"remainder": remainder, "strict": True}
@@ -89,22 +105,29 @@ def make_cermet(remainder: str):
     return make
 
 
-def make_liger(model):
-    try:
-        from liger_kernel.transformers import apply_liger_kernel_to_llama
-    except ImportError:
-        return None
-    before = dict(vars(modeling_llama))
-    twin = twin_of(model)
-    apply_liger_kernel_to_llama(model=twin)
-    patched = {name: value for name, value in vars(modeling_llama).items() if before.get(name) is not value}
-    for name in patched:
-        setattr(modeling_llama, name, before[name])
-    return Contender("liger", twin, twin, patched)
+def make_liger(compiled: bool):
+    def make(model):
+        try:
+            from liger_kernel import transformers as liger
+        except ImportError:
+            return None
+        family = type(model).__name__.removesuffix("ForCausalLM").lower()
+        module = module_of(model)
+        before = dict(vars(module))
+        twin = twin_of(model)
+        getattr(liger, f"apply_liger_kernel_to_{family}")(model=twin)
+        patched = {name: value for name, value in vars(module).items() if before.get(name) is not value}
+        for name in patched:
+            setattr(module, name, before[name])
+        return Contender("liger, compiled" if compiled else "liger", twin, torch.compile(twin) if compiled else twin, patched)
+
+    return make
 
 
-CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "cermet-inductor": make_cermet("inductor"),
-              "cermet-aot": make_cermet("aot"), "liger": make_liger}
+CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "inductor-unmasked": make_unmasked,
+              "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
+              "liger": make_liger(False), "liger-compiled": make_liger(True)}
+COMPILED = ("inductor", "cermet-aot", "cermet-inductor")
 
 
 def run_first(contender: Contender, batch) -> None:
@@ -165,93 +188,119 @@ def profile(contender: Contender, batch, steps: int = 3) -> dict:
             for kind in ("cermet", "rest", "attention", "matmul")}
 
 
-def check(contenders: list[Contender], model, batch, layers: int) -> list[str]:
+def check(contenders: list[Contender], model, batch, described: Model, layers: int) -> list[str]:
     """What does not hold, a line each."""
     import cermet
 
     wrong = []
     truth = contenders[0].loss
     for contender in contenders[1:]:
-        if not abs(contender.loss - truth) < 0.5 * 10 ** (math.floor(math.log10(abs(truth))) - 3):  # half of digit 4
+        if contender.name.startswith("cermet") and not abs(contender.loss - truth) < 0.5 * 10 ** (
+                math.floor(math.log10(abs(truth))) - 3):  # half of digit 4
             wrong.append(f"{contender.name}: loss {contender.loss:.6f}, eager's is {truth:.6f}")
     counts = dict(cermet.explain(model, **batch).counts)
-    norms = counts.get("rms_norm", 0) + counts.get("add_rms_norm", 0)
     print(f"replaced: {counts}")
-    if norms != 2 * layers + 1:
-        wrong.append(f"cermet replaced {norms} norms, expected {2 * layers + 1}")
-    if counts.get("glu", 0) != layers:
-        wrong.append(f"cermet replaced {counts.get('glu', 0)} GLUs, expected {layers}")
-    return wrong
+    expected = {"norms": described.norms_per_layer * layers + 1, "ropes": layers, "glu": layers, "causal_mask": layers}
+    counts["norms"] = counts.get("rms_norm", 0) + counts.get("add_rms_norm", 0)
+    counts["ropes"] = counts.get("rope", 0)
+    if described.family == "Gemma2":  # softcapped attention is no causal one
+        del expected["causal_mask"]
+    return wrong + [f"cermet replaced {counts.get(name, 0)} {name}, expected {number}"
+                    for name, number in expected.items() if counts.get(name, 0) != number]
+
+
+def warm_seconds(name: str, model: str, arguments: argparse.Namespace) -> float | None:
+    """A contender's first step in a new process that finds what the first one left in the caches."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        command = [sys.executable, __file__, "--model", model, "--contender", name, "--rounds", "0", "--out", file.name]
+        command += ["--layers", str(arguments.layers)] if arguments.layers else []
+        done = subprocess.run(command, env={**os.environ, "CERMET_BENCH_KEEP_CACHES": "1"}, capture_output=True, text=True)
+        text = Path(file.name).read_text()
+        if done.returncode or not text:
+            print(f"{name}, warm: failed: {(done.stderr or done.stdout)[-800:]}")
+            return None
+        return json.loads(text)["models"][0]["contenders"][0]["first_step_s"]
+
+
+def measure(name: str, arguments: argparse.Namespace) -> dict:
+    described = MODELS[name]
+    layers = arguments.layers or described.layers or described.settings["num_hidden_layers"]
+    torch.manual_seed(0)
+    model = described.build(num_hidden_layers=layers)
+    model.train()
+    words = torch.randint(described.settings["vocab_size"], (described.batch, described.tokens), device="cuda")
+    batch = {"input_ids": words, "labels": words}
+    print(f"{name}: {layers} layers, batch {described.batch}, {described.tokens} tokens", flush=True)
+
+    contenders, failures, kernels = [], {}, {}
+    for key in arguments.contender or CONTENDERS:
+        try:
+            contender = CONTENDERS[key](model)
+            if contender is None:
+                print(f"{key}: not installed here")
+                continue
+            run_first(contender, batch)
+            contenders.append(contender)
+            print(f"{contender.name}: first step {contender.first_step_s:.1f} s, loss {contender.loss:.6f}", flush=True)
+            contender.key = key
+        except Exception as problem:  # one contender's failure must not cost the others their figures
+            failures[key] = f"{type(problem).__name__}: {problem}"
+            print(f"{key} failed: {failures[key][:2000]}", flush=True)
+    for number in range(arguments.rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            run_round(contender, batch, arguments.steps)
+    for contender in contenders if arguments.rounds else ():
+        kernels[contender.name] = profile(contender, batch)
+    if arguments.warm:
+        for contender in contenders:
+            if contender.key in COMPILED:
+                contender.warm_s = warm_seconds(contender.key, name, arguments)
+
+    kinds = ("matmul", "attention", "cermet", "rest")
+    print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'loss':>10s}"
+          + "".join(f"{kind:>11s}" for kind in (*kinds, "idle")))
+    rows = []
+    for c in contenders if arguments.rounds else ():
+        step, spread = statistics.median(c.rounds_ms), max(c.rounds_ms) - min(c.rounds_ms)
+        c.gpu_ms["idle"] = max(step - sum(c.gpu_ms.values()), 0.0)
+        warm = f"{c.warm_s:8.1f}" if c.warm_s else f"{'':8s}"
+        print(f"{c.name:18s}{step:9.1f}{spread:8.1f}{c.peak_gb:9.1f}{c.first_step_s:9.1f}{warm}{c.loss:10.4f}"
+              + "".join(f"{c.gpu_ms.get(kind, 0):11.2f}" for kind in (*kinds, "idle")))
+    for c in contenders:
+        rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms) if c.rounds_ms else None,
+                     "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s, "warm_first_step_s": c.warm_s,
+                     "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
+    wrong = [f"{key}: {why}" for key, why in failures.items() if key.startswith("cermet")]
+    if arguments.check and contenders:
+        wrong += check(contenders, model, batch, described, layers)
+    for line in wrong:
+        print(f"WRONG {line}", flush=True)
+    return {"model": name, "layers": layers, "batch": described.batch, "tokens": described.tokens, "dtype": "bfloat16",
+            "rounds": arguments.rounds, "steps_in_a_row": arguments.steps, "contenders": rows, "failures": failures,
+            "wrong": wrong}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="bench-out/step.json")
-    parser.add_argument("--contender", choices=CONTENDERS, action="append")
+    parser.add_argument("--model", choices=MODELS, nargs="+", default=["Llama-3-8B"])
+    parser.add_argument("--contender", choices=CONTENDERS, nargs="+")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--layers", type=int, help="instead of the model's own number")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--warm", action="store_true")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("bench/step.py measures a GPU and there is none here")
-
-    config = LlamaConfig(vocab_size=128256, hidden_size=4096, intermediate_size=14336,
-                         num_hidden_layers=arguments.layers, num_attention_heads=32, num_key_value_heads=8,
-                         max_position_embeddings=8192, rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
-                         use_cache=False, tie_word_embeddings=False, bos_token_id=128000, eos_token_id=128001)
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device("cuda"):
-        model = LlamaForCausalLM(config)
-    torch.set_default_dtype(torch.float32)
-    model.train()
-    words = torch.randint(config.vocab_size, (arguments.batch, arguments.tokens), device="cuda")
-    batch = {"input_ids": words, "labels": words}
-
-    contenders, failures, kernels = [], {}, {}
-    for name in arguments.contender or CONTENDERS:
-        try:
-            contender = CONTENDERS[name](model)
-            if contender is None:
-                print(f"{name}: not installed here")
-                continue
-            run_first(contender, batch)
-            contenders.append(contender)
-            print(f"{contender.name}: first step {contender.first_step_s:.1f} s, loss {contender.loss:.6f}", flush=True)
-        except Exception as problem:  # one contender's failure must not cost the others their figures
-            failures[name] = f"{type(problem).__name__}: {problem}"
-            print(f"{name} failed: {failures[name][:2000]}", flush=True)
-    for number in range(arguments.rounds):
-        for contender in contenders if number % 2 == 0 else reversed(contenders):
-            run_round(contender, batch, arguments.steps)
-    for contender in contenders:
-        kernels[contender.name] = profile(contender, batch)
-
-    kinds = ("matmul", "attention", "cermet", "rest")
-    print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'loss':>10s}"
-          + "".join(f"{kind:>11s}" for kind in kinds))
-    rows = []
-    for c in contenders:
-        spread = max(c.rounds_ms) - min(c.rounds_ms)
-        print(f"{c.name:18s}{statistics.median(c.rounds_ms):9.1f}{spread:8.1f}{c.peak_gb:9.1f}{c.first_step_s:9.1f}"
-              f"{c.loss:10.4f}" + "".join(f"{c.gpu_ms.get(kind, 0):11.2f}" for kind in kinds))
-        rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms), "rounds_ms": c.rounds_ms,
-                     "peak_gb": c.peak_gb, "first_step_s": c.first_step_s, "loss": c.loss, "gpu_ms": c.gpu_ms,
-                     "kernels": kernels[c.name]})
-    wrong = [f"{name}: {why}" for name, why in failures.items() if name.startswith("cermet")]
-    if arguments.check and contenders:
-        wrong += check(contenders, model, batch, arguments.layers)
-    for line in wrong:
-        print(f"WRONG {line}")
-    environment.write(arguments.out, "step", {
-        "model": {"hidden": 4096, "layers": arguments.layers, "batch": arguments.batch, "tokens": arguments.tokens,
-                  "dtype": "bfloat16"},
-        "rounds": arguments.rounds, "steps_in_a_row": arguments.steps, "contenders": rows, "failures": failures,
-        "wrong": wrong})
-    sys.exit(bool(wrong))
+    measured = []
+    for name in arguments.model:
+        measured.append(measure(name, arguments))
+        torch._dynamo.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        environment.write(arguments.out, "step", {"models": measured})  # what is measured is kept whatever comes next
+    sys.exit(any(each["wrong"] for each in measured))
 
 
 if __name__ == "__main__":

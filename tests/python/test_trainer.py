@@ -127,7 +127,9 @@ def test_two_steps(make, way, tmp_path):
     ours = way(make, tiny("Llama").train(), tmp_path)
     after = cermet.counters()
     found = {name: after[name] - before[name] for name in after}
-    assert found["regions"] == expected and found["fallbacks"] == 0, found
+    # TRL's collator passes a padding mask: two variants of the graph, of which each call takes one.
+    variants = 2 if found["calls_unpadded"] + found["calls_padded"] else 1
+    assert found["regions"] == variants * expected and found["fallbacks"] == 0, found
     assert found["launches"] >= STEPS * 2 * expected, found
     for step, (mine, theirs, exact) in enumerate(zip(ours, eager, true)):
         limit = 2 * abs(theirs - exact) / exact + truth.spacing(torch.float32)
@@ -138,7 +140,10 @@ def test_two_steps(make, way, tmp_path):
 
 def test_an_accelerate_loop_accumulates():
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState
 
+    AcceleratorState._reset_state(True)  # one process has one, which Trainer has made without accumulation
+    GradientState._reset_state()
     batches = [words(ROWS, seed=seed) for seed in range(4)]
     wide = truth.double(tiny("Llama").train())
     results = []

@@ -115,6 +115,8 @@ def test_no_sync_sums_over_steps(remainder, tmp_path):
 def test_a_double_backward_is_refused_by_name(remainder):
     model, x = Block(), torch.randn(2, 8, 32)
     loss = compiled(model, remainder)(x).square().mean()
-    with pytest.raises(Exception, match="double backward"):
+    # Where Inductor's backward overwrites what was saved, torch refuses before a backward of ours runs.
+    refusal = "double backward|requires create_graph=False" if remainder == "inductor" else "double backward"
+    with pytest.raises(Exception, match=refusal):
         grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
         sum(grad.square().sum() for grad in grads).backward()

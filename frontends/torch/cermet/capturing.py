@@ -1,7 +1,9 @@
 """CUDA graphs for `remainder="aot"`: torch's own trees of recorded graphs, as Inductor's mode "reduce-overhead" has.
 
-A graph that cannot be recorded (another device in it, an input that it writes, an op that may not be captured) runs as
-it is, and torch's log says why.
+Forwards and inference are recorded. A backward runs as it is, and the tree is told that it runs: recorded, torch's
+trees found that what the forward saved dies in a backward's recording but not in its replay, and refuse that. A graph
+that cannot be recorded (another device in it, an input that it writes, an op that may not be captured) runs as it is,
+too, and torch's log says why.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from torch._inductor.cudagraph_utils import (
     get_placeholder_info,
     log_cudagraph_skip_and_bump_counter,
 )
-from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
+from torch._inductor.utils import get_first_incompatible_cudagraph_node
 
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 
@@ -29,8 +31,8 @@ class Capture:
 
     kind: str  # FORWARD, BACKWARD or INFERENCE
     device: int
-    recorded: bool  # False: of a backward whose forward is; the tree is told that it runs
-    static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters, and what the forward saved
+    recorded: bool  # False: of a backward; the tree is told that it runs
+    static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters
     integers: tuple[int, ...] = ()  # inputs that are numbers: a graph is recorded for each
     inputs: int = 0
     outputs: int = 0
@@ -55,7 +57,7 @@ class Capture:
             [0 if place in self.integers else None for place in range(self.inputs)],
             self.static,
             device_index=self.device,
-            is_backward=self.kind == BACKWARD,
+            is_backward=False,
             is_inference=self.kind == INFERENCE,
             stack_traces=[None] * self.outputs,
             constants=tuple(constants),
@@ -72,13 +74,13 @@ class Captures:
 
     def of(self, graph: fx.GraphModule, kind: str) -> Capture | None:
         """How a graph of AOTAutograd's is recorded, or None where it runs as it is."""
-        if kind == BACKWARD and self._forward is None:
-            return None
-        static = tuple(range(count_tangents(graph))) if kind == BACKWARD else _fixed()
+        if kind == BACKWARD:
+            return Capture(kind, self._forward.device, recorded=False) if self._forward is not None else None
+        static = _fixed()
         mutated = find_input_mutations(graph.graph)
         if reason := _obstacle(graph, mutated - set(static)):
             log_cudagraph_skip_and_bump_counter(f"skipping cudagraphs due to {reason}")
-            return None if kind != BACKWARD else Capture(kind, self._forward.device, recorded=False)
+            return None
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
         numbers = [place for place, node in enumerate(inputs) if isinstance(node.meta["val"], (int, torch.SymInt))]
         capture = Capture(

@@ -41,6 +41,8 @@ def choose(options: Options, work: Work) -> Choice:
         return Choice(options.remainder, "as asked")
     if options.for_inductor_alone:
         return Choice("inductor", f"{options.for_inductor_alone[0]} is an option of Inductor's")
+    if options.cuda_graphs:
+        return Choice("inductor", "CUDA graphs of a backward are Inductor's")
     if work.unknown:
         return Choice("inductor", "Cermet failed, and left the graph as it was")
     if work.bodies:
