@@ -1,8 +1,10 @@
-"""Trains a small Llama (transformers, random weights) in eager and through torch.compile(model, backend="cermet").
+"""Trains a small Llama (transformers, random weights) in eager, through torch.compile(model) and through
+torch.compile(model, backend="cermet").
 
-Both runs start from the same weights and see the same batches of a small Markov language, so their loss curves must lie
-on each other, and neither can go below the language's entropy. Prints tokens per second of both, the first step's
-seconds, and what Cermet replaced; writes the curves to OUT/loss.png and the numbers to OUT/demo.json.
+All runs start from the same weights and see the same batches of a small Markov language, so their loss curves must lie
+on each other, and none can go below the language's entropy. Prints tokens per second, the first step's seconds, and
+what Cermet replaced; writes that as a page to OUT/explain.html, the curves to OUT/loss.png and the numbers to
+OUT/demo.json.
 """
 from __future__ import annotations
 
@@ -89,8 +91,10 @@ def plot(runs: list[Run], entropy: float, title: str, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    for run, style in zip(runs, (dict(color="0.6", linewidth=5), dict(color="tab:red", linewidth=1.5))):
-        axes.plot(range(1, len(run.losses) + 1), run.losses, label=run.name, **style)
+    styles = {"eager": dict(color="0.6", linewidth=6), "inductor": dict(color="tab:green", linewidth=3),
+              "cermet": dict(color="tab:red", linewidth=1.5)}
+    for run in runs:
+        axes.plot(range(1, len(run.losses) + 1), run.losses, label=run.name, **styles[run.name])
     axes.axhline(entropy, color="tab:blue", linestyle=":", label="entropy of the language")
     axes.set(xlabel="step", ylabel="loss (nats a word)", title=title, ylim=(0, None))
     axes.legend()
@@ -105,6 +109,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--remainder", choices=("auto", "aot", "inductor", "eager"), default="auto",
                         help="who runs what Cermet does not replace (default: auto, which chooses by what is left)")
+    parser.add_argument("--no-inductor", action="store_true", help="leave out torch.compile(model)")
     arguments = parser.parse_args()
     size = SIZES[arguments.device]
     remainder = arguments.remainder
@@ -114,7 +119,7 @@ def main() -> None:
     config = LlamaConfig(vocab_size=VOCABULARY, max_position_embeddings=size["tokens"], use_cache=False,
                          **{key: size[key] for key in size if key not in ("batch", "tokens", "dtype", "rate")})
     model = LlamaForCausalLM(config).to(arguments.device, size["dtype"])
-    twin = copy.deepcopy(model)
+    inductors, ours_model = copy.deepcopy(model), copy.deepcopy(model)
     language = MarkovLanguage(VOCABULARY)
     batches = [language.batch(size["batch"], size["tokens"]).to(arguments.device) for _ in range(arguments.steps)]
     tokens = size["batch"] * size["tokens"]
@@ -126,28 +131,35 @@ def main() -> None:
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; remainder {remainder!r}", flush=True)
 
     eager = train("eager", model, model, batches, size["rate"])
-    compiled = torch.compile(twin, backend="cermet", options={"remainder": remainder})
-    ours = train("cermet", twin, compiled, batches, size["rate"])
+    runs = [eager]
+    if not arguments.no_inductor:
+        runs.append(train("inductor", inductors, torch.compile(inductors), batches, size["rate"]))
+    compiled = torch.compile(ours_model, backend="cermet", options={"remainder": remainder})
+    ours = train("cermet", ours_model, compiled, batches, size["rate"])
+    runs.append(ours)
 
     import cermet  # only for its reports: the backend above needs no import
 
-    report = cermet.explain(twin, input_ids=batches[0], labels=batches[0])
+    report = cermet.explain(ours_model, input_ids=batches[0], labels=batches[0])
     print(f"\nWhat Cermet replaced\n{report}\n")
     print(f"{'':8s}{'tokens/s':>10s}{'first step':>13s}{'last loss':>11s}")
-    for run in (eager, ours):
+    for run in runs:
         print(f"{run.name:8s}{run.tokens_per_second(tokens):10,.0f}{run.seconds[0]:11.2f} s{run.losses[-1]:11.4f}")
-    ratio = ours.tokens_per_second(tokens) / eager.tokens_per_second(tokens)
+    ratios = " and ".join(f"{ours.tokens_per_second(tokens) / run.tokens_per_second(tokens):.2f} x {run.name}"
+                          for run in runs[:-1])
     apart = max(abs(a - b) for a, b in zip(eager.losses, ours.losses))
-    print(f"\ncermet runs at {ratio:.2f} x eager here; the curves are at most {apart:.1e} apart")
+    print(f"\ncermet runs at {ratios} here; its curve and eager's are at most {apart:.1e} apart")
     counters = cermet.counters()
     print(f"counters: {counters}")
     picture = arguments.out / "loss.png"
-    plot([eager, ours], language.entropy, what, picture)
+    page = arguments.out / "explain.html"
+    page.write_text(report.html())
+    plot(runs, language.entropy, what, picture)
     (arguments.out / "demo.json").write_text(json.dumps({
         "device": where, "torch": torch.__version__, "transformers": transformers.__version__, "remainder": remainder,
         "entropy": language.entropy, "tokens_per_step": tokens, "counts": dict(report.counts),
-        "runs": {run.name: {"losses": run.losses, "seconds": run.seconds} for run in (eager, ours)}}, indent=1))
-    print(f"loss curves: {picture}")
+        "runs": {run.name: {"losses": run.losses, "seconds": run.seconds} for run in runs}}, indent=1))
+    print(f"loss curves: {picture}; every region with its text, kernels and bytes: {page}")
     print(f"""
 What to try next
   the same again            bash demo.sh             (now every kernel comes from the cache)

@@ -154,7 +154,7 @@ def run_round(contender: Contender, batch, steps: int) -> None:
 
 
 def kind_of(kernel: str) -> str:
-    if OURS.match(kernel):
+    if OURS.search(kernel):
         return "cermet"
     if ATTENTION.search(kernel):
         return "attention"

@@ -268,6 +268,23 @@ def test_a_model_that_returns_its_logits(use, remainder):
 
 
 @pytest.mark.parametrize("remainder", ["eager", "aot"])
+def test_dead_logits_beside_labels_that_no_view_flattens(remainder):
+    """Labels as transformers shifts them, padded and cut: rows further apart than they are long."""
+
+    def shifted(hidden, weight, labels):
+        labels = F.pad(labels, (0, 1), value=-100)[:, 1:].contiguous()
+        return loss_of(F.linear(hidden, weight), labels.view(-1))
+
+    hidden, weight, labels = inputs()
+    labels = labels.view(2, -1)
+    assert any(name.startswith("linear_head") for name in targets(shifted, hidden, weight, labels, remainder=remainder))
+    call = graphs.compiled(shifted, remainder)
+    ours, eager = call(hidden, weight, labels), shifted(hidden, weight, labels)
+    close([ours], [eager])
+    close(torch.autograd.grad(ours, (hidden, weight)), torch.autograd.grad(eager, (hidden, weight)))
+
+
+@pytest.mark.parametrize("remainder", ["eager", "aot"])
 def test_returned_logits_may_be_written_by_their_reader(remainder):
     hidden, weight, labels = inputs()
     results = []
