@@ -1,14 +1,15 @@
 """A training step (forward and backward) of a model with random weights: Cermet beside eager, Inductor and Liger.
 
 All contenders share one set of weights and see the same tokens. After each one's first step (its compile; caches are
-fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row between two events. The
-table gives the median of the rounds and their spread, peak memory, the first step's seconds, the loss, and where a step's
-GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of the step). First steps run in one process in the order of the
-table: a later compiled contender finds Inductor's worker processes started, a second Cermet finds the first one's kernels.
+fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row
+between two events. The table gives the median of the rounds and their spread, peak memory, the first step's seconds, the
+loss, and where a step's GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of
+the step). First steps run in one process in the order of the table: a later compiled contender finds Inductor's worker
+processes started, a second Cermet finds the first one's kernels.
 With --warm each compiled contender takes its first step once more, in a process of its own that finds the caches.
 "Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
 
-    python bench/step.py [--model Llama-3-8B ...] [--out FILE] [--contender eager ...] [--check] [--warm] [--layers N]
+    python bench/step.py [--model Llama-3-8B ...] [--contender eager ...] [--check] [--warm] [--layers N] [--out FILE]
 
 --check exits 1 unless every Cermet's loss equals eager's to 4 digits and Cermet replaced every norm, RoPE, GLU and mask.
 """
@@ -119,7 +120,8 @@ def make_liger(compiled: bool):
         patched = {name: value for name, value in vars(module).items() if before.get(name) is not value}
         for name in patched:
             setattr(module, name, before[name])
-        return Contender("liger, compiled" if compiled else "liger", twin, torch.compile(twin) if compiled else twin, patched)
+        call = torch.compile(twin) if compiled else twin
+        return Contender("liger, compiled" if compiled else "liger", twin, call, patched)
 
     return make
 
@@ -214,7 +216,8 @@ def warm_seconds(name: str, model: str, arguments: argparse.Namespace) -> float 
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [sys.executable, __file__, "--model", model, "--contender", name, "--rounds", "0", "--out", file.name]
         command += ["--layers", str(arguments.layers)] if arguments.layers else []
-        done = subprocess.run(command, env={**os.environ, "CERMET_BENCH_KEEP_CACHES": "1"}, capture_output=True, text=True)
+        settings = {**os.environ, "CERMET_BENCH_KEEP_CACHES": "1"}
+        done = subprocess.run(command, env=settings, capture_output=True, text=True)
         text = Path(file.name).read_text()
         if done.returncode or not text:
             print(f"{name}, warm: failed: {(done.stderr or done.stdout)[-800:]}")
@@ -268,8 +271,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
               + "".join(f"{c.gpu_ms.get(kind, 0):11.2f}" for kind in (*kinds, "idle")))
     for c in contenders:
         rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms) if c.rounds_ms else None,
-                     "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s, "warm_first_step_s": c.warm_s,
-                     "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
+                     "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s,
+                     "warm_first_step_s": c.warm_s, "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
     wrong = [f"{key}: {why}" for key, why in failures.items() if key.startswith("cermet")]
     if arguments.check and contenders:
         wrong += check(contenders, model, batch, described, layers)

@@ -30,14 +30,15 @@ def kernels(result: dict) -> str:
 
 
 def step(result: dict) -> str:
-    kinds = ("matmul", "attention", "cermet", "rest")
+    kinds = ("matmul", "attention", "cermet", "rest", "idle")
     rows = []
-    for c in result["contenders"]:
+    for model, c in ((each["model"], c) for each in result["models"] for c in each["contenders"]):
         spread = max(c["rounds_ms"]) - min(c["rounds_ms"])
-        rows.append([c["contender"], f"{c['step_ms']:.1f} ± {spread / 2:.1f} ms", f"{c['peak_gb']:.1f} GB",
+        rows.append([model, c["contender"], f"{c['step_ms']:.1f} ± {spread / 2:.1f} ms", f"{c['peak_gb']:.1f} GB",
                      f"{c['first_step_s']:.1f} s", f"{c['loss']:.4f}",
                      " / ".join(f"{c['gpu_ms'].get(kind, 0):.1f}" for kind in kinds)])
-    return table(["contender", "step", "peak memory", "first step", "loss", f"GPU ms: {' / '.join(kinds)}"], rows)
+    heads = ["model", "contender", "step", "peak memory", "first step", "loss", f"GPU ms: {' / '.join(kinds)}"]
+    return table(heads, rows)
 
 
 def graphs(result: dict) -> str:

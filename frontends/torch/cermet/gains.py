@@ -30,14 +30,12 @@ class Measured:
     inductor: float
 
 
-# From bench/results: h200-2026-11-21-fusions.json (bf16, 8192 rows).
+# From bench/results: h200-2026-11-21-heads.json (bf16, 8192 rows).
 _TABLES = {
     "sm_90": (
-        Measured("rope", False, (65, 96), 64_000_000, 66.8, 58.0),
-        Measured("rope", False, (97, 128), 64_000_000, 47.0, 43.5),
-        Measured("qk_norm_rope", False, (97, 128), 64_000_000, 84.9, 64.4),
-        Measured("softcap", False, (8192, 1 << 20), 64_000_000, 291.5, 251.7),
-        Measured("softcap", True, (8192, 1 << 20), 64_000_000, 679.4, 611.3),
+        Measured("rope", False, (129, 256), 64_000_000, 28.6, 27.6),
+        Measured("softcap", False, (8192, 1 << 20), 64_000_000, 290.4, 253.3),
+        Measured("softcap", True, (8192, 1 << 20), 64_000_000, 676.1, 611.1),
     )
 }
 
