@@ -16,6 +16,7 @@ class Model:
     batch: int
     tokens: int  # of a training step
     layers: int | None = None  # how many of them a step's benchmark takes; all where that is None
+    optimizer: bool = False  # whether a step ends with AdamW's
 
     def config(self, **changes) -> transformers.PretrainedConfig:
         """The configuration, with fewer layers or another vocabulary where `changes` say so."""
@@ -43,11 +44,13 @@ def _sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary, positions=
 
 
 _APART, _TIED = {"tie_word_embeddings": False}, {"tie_word_embeddings": True}
-# Slices of eight layers of large models, and small models whole.
+# Slices of eight layers of large models, and models whole.
 MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),
     "Qwen3-8B": Model("Qwen3", _sizes(4096, 12288, 36, 32, 8, 151936, head_dim=128, **_APART), 4, 2048, 8),
     "Phi-3-mini": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 2048, 8),
+    "Phi-3-mini, AdamW": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 1024,
+                               optimizer=True),
     "Qwen2.5-0.5B": Model("Qwen2", _sizes(896, 4864, 24, 14, 2, 151936, **_TIED), 8, 1024),
     "Llama-3.2-1B": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 8, 1024),
     "Gemma-2-2B": Model("Gemma2", _sizes(2304, 9216, 26, 8, 4, 256000, head_dim=256), 8, 1024),

@@ -1,8 +1,8 @@
-"""A training step (forward and backward) of a model with random weights: Cermet beside eager, Inductor and Liger.
+"""A training step (forward, backward, of one model AdamW's too) with random weights: Cermet, eager, Inductor and Liger.
 
 All contenders share one set of weights and see the same tokens. After each one's first step (its compile; caches are
 fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row
-between two events. The table gives the median of the rounds and their spread, peak memory, the first step's seconds, the
+between two events. The table gives the median of the rounds, their spread, peak memory, the first step's seconds, the
 loss, and where a step's GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of
 the step). First steps run in one process in the order of the table: a later compiled contender finds Inductor's worker
 processes started, a second Cermet finds the first one's kernels.
@@ -11,7 +11,7 @@ With --warm each compiled contender takes its first step once more, in a process
 
     python bench/step.py [--model Llama-3-8B ...] [--contender eager ...] [--check] [--warm] [--layers N] [--out FILE]
 
---check exits 1 unless every Cermet's loss equals eager's to 4 digits and Cermet replaced every norm, RoPE, GLU and mask.
+--check exits 1 unless Cermet's losses equal eager's to 4 digits and Cermet replaced every norm, RoPE, GLU and mask.
 """
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Contender:
 
     def __init__(self, name: str, model: torch.nn.Module, call: Callable, module_names: dict | None = None):
         self.name, self.model, self.call, self.module_names = name, model, call, module_names or {}
-        self.module = module_of(model)
+        self.module, self.optimizer = module_of(model), None
         self.first_step_s = self.loss = self.peak_gb = self.warm_s = None
         self.rounds_ms: list[float] = []
         self.gpu_ms: dict[str, float] = {}
@@ -68,6 +68,8 @@ class Contender:
             self.model.zero_grad(set_to_none=True)
             loss = self.call(**batch).loss
             loss.backward()
+            if self.optimizer is not None:
+                self.optimizer.step()
             return loss.detach()
         finally:
             for name, value in before.items():
@@ -235,6 +237,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     batch = {"input_ids": words, "labels": words}
     print(f"{name}: {layers} layers, batch {described.batch}, {described.tokens} tokens", flush=True)
 
+    # One for all, since their parameters are the same; a rate of 0 costs what any does and keeps every loss.
+    optimizer = None
+    if described.optimizer:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=True)
+
     contenders, failures, kernels = [], {}, {}
     for key in arguments.contender or CONTENDERS:
         try:
@@ -242,6 +249,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
             if contender is None:
                 print(f"{key}: not installed here")
                 continue
+            contender.optimizer = optimizer
             run_first(contender, batch)
             contenders.append(contender)
             print(f"{contender.name}: first step {contender.first_step_s:.1f} s, loss {contender.loss:.6f}", flush=True)
