@@ -8,7 +8,8 @@ namespace cermet {
 
 class ProgramText {
 public:
-  explicit ProgramText(const ScheduledProgram& spec) : spec(spec), program(spec.program), values(spec.program, !keeps(), spec.schedule.vector) {
+  explicit ProgramText(const ScheduledProgram& spec)
+      : spec(spec), program(spec.program), values(spec.program, !keeps(), spec.schedule.vector) {
     chooseKept();
   }
 

@@ -104,8 +104,9 @@ private:
     const int output = outputs[result.getOperandNumber()];
     places[result.get()] = output;
     const auto back = ir::inverse(permutation);
-    places[computed] = values.addView(output, computed.getType(),
-                                      {{"view", "transpose"}, {"permutation", std::vector<int64_t>(back.begin(), back.end())}});
+    const std::vector<int64_t> numbers(back.begin(), back.end());
+    places[computed] =
+        values.addView(output, computed.getType(), {{"view", "transpose"}, {"permutation", numbers}});
     return true;
   }
 

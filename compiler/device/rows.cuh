@@ -27,7 +27,9 @@ DEVICE i64 row_offset(const RowOperand& operand, const RowIndex& index) {
 struct ShortIndex {
   u32 at[3];
 };
-DEVICE u32 divided(u32 number, const RowDivisor& divisor) { return u32(u64(number) * divisor.multiplier >> divisor.shift); }
+DEVICE u32 divided(u32 number, const RowDivisor& divisor) {
+  return u32(u64(number) * divisor.multiplier >> divisor.shift);
+}
 DEVICE ShortIndex split_short_row(u32 row, u32 extent2, u32 extent3, const RowDivisor (&divisor)[2]) {
   const u32 rest = divided(row, divisor[1]);
   const u32 outermost = divided(rest, divisor[0]);

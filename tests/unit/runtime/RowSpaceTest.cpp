@@ -111,5 +111,52 @@ TEST(RowSpace, ATransposedOperandKeepsItsExtents) {
   EXPECT_EQ(collapseRows(3, extent, 2, stride), 3);
 }
 
+// As kernels do it (compiler/device/rows.cuh).
+uint32_t divided(uint32_t number, const RowDivisor& divisor) {
+  return static_cast<uint32_t>(uint64_t(number) * divisor.multiplier >> divisor.shift);
+}
+
+TEST(RowSpace, MultiplyingDivides) {
+  constexpr uint32_t kLargest = 0x7fffffff;
+  std::mt19937 random(11);
+  std::vector<uint32_t> extents{1, 2, 3, 5, 7, 31, 32, 33, 641, 65535, 65536, 65537, 1u << 30, kLargest - 1, kLargest};
+  for (int trial = 0; trial < 2000; ++trial)
+    extents.push_back(std::max<uint32_t>(random() >> (1 + random() % 31), 1));
+  for (uint32_t extent : extents) {
+    const RowDivisor divisor = divisorOf(extent);
+    std::vector<uint32_t> numbers{0, 1, kLargest, kLargest - 1};
+    for (int trial = 0; trial < 200; ++trial) {
+      // Beside a multiple is where a quotient that is too large or too small shows.
+      const uint64_t multiple = uint64_t(extent) * (random() % (kLargest / extent + 1));
+      for (uint64_t number : {multiple, multiple + extent - 1, multiple - (multiple > 0)})
+        if (number <= kLargest)
+          numbers.push_back(static_cast<uint32_t>(number));
+    }
+    for (uint32_t number : numbers)
+      ASSERT_EQ(divided(number, divisor), number / extent) << number << " / " << extent;
+  }
+}
+
+TEST(RowSpace, DivisorsAreForRowsOf32Bits) {
+  const auto hasDivisors = [](int64_t rank, int64_t rows, int64_t stride) {
+    RowArguments arguments{};
+    arguments.rows = rows;
+    arguments.rowRank = rank;
+    for (int64_t& extent : arguments.extent)
+      extent = 3;
+    arguments.operand[1].stride[2] = stride;
+    setDivisors(arguments, 2);
+    EXPECT_EQ(arguments.divisor[0].multiplier != 0, arguments.divisor[1].multiplier != 0);
+    return arguments.divisor[0].multiplier != 0;
+  };
+  EXPECT_TRUE(hasDivisors(2, 9, 7));
+  EXPECT_TRUE(hasDivisors(3, (int64_t(1) << 31) - 1, 0xffffffff));
+  EXPECT_FALSE(hasDivisors(1, 3, 7));
+  EXPECT_FALSE(hasDivisors(4, 81, 7));
+  EXPECT_FALSE(hasDivisors(3, int64_t(1) << 31, 7));
+  EXPECT_FALSE(hasDivisors(3, 27, int64_t(1) << 32));
+  EXPECT_FALSE(hasDivisors(3, 27, -1));
+}
+
 } // namespace
 } // namespace cermet
