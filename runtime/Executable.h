@@ -31,7 +31,7 @@ private:
     CUfunction vectorEntry = nullptr, scalarEntry = nullptr, fold = nullptr;
     HostEntry hostVectorEntry = nullptr, hostScalarEntry = nullptr;
     HostFold hostFold = nullptr;
-    int64_t largestGrid = INT64_MAX; // of a persistent kernel, which has one program
+    int64_t largestGrid = INT64_MAX; // of each program of a persistent kernel
   };
   struct ValueUse {
     bool unitStride = false; // a kernel moves vectors of its last dimension

@@ -145,7 +145,8 @@ def accumulate(case: Case) -> Found:
                 with contextlib.nullcontext() if index == 2 else call.no_sync():
                     (call(input_ids=_share(text), labels=_share(text)).loss / len(batches)).backward()
             results.append({name: value.grad for name, value in model.named_parameters()})
-            after = cermet.counters() if wrap else after
+            if wrap is not None:
+                after = cermet.counters()
     parts = [_exact(case, [text[row : row + 1] for row in range(2)]) for text in batches]
     true = {name: torch.stack([part[name] for part in parts]).mean(0) for name in results[0]}
     ours, eager = ({name: [truth.relative(found[name], true[name])] for name in found} for found in results)

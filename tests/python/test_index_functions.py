@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from cermet.index_functions import Fork, Functions, Real, is_formula
-from cermet.linear import And, AtLeastZero, Facts, Flag, IsZero, Linear, Not, Or
+from cermet.linear import And, AtLeastZero, Facts, Flag, Linear, Not, Or
 
 GRAPHS, OPERATIONS, SYMBOLIC_GRAPHS = 250, 18, 60
 DTYPES = (torch.int64, torch.int64, torch.int32, torch.int8, torch.bool, torch.float32, torch.bfloat16)

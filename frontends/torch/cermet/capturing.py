@@ -29,9 +29,8 @@ FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 class Capture:
     """How one compiled graph is recorded; what a cache can keep."""
 
-    kind: str  # FORWARD, BACKWARD or INFERENCE
+    kind: str  # FORWARD, INFERENCE, or BACKWARD: the tree is told that it runs, and nothing else is said of it
     device: int
-    recorded: bool  # False: of a backward; the tree is told that it runs
     static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters
     integers: tuple[int, ...] = ()  # inputs that are numbers: a graph is recorded for each
     inputs: int = 0
@@ -43,7 +42,7 @@ class Capture:
         """`run` (of a list of inputs, which it empties), recorded when it is called."""
         from torch._inductor import cudagraph_trees
 
-        if not self.recorded:
+        if self.kind == BACKWARD:
 
             def told(arguments: list[Any]) -> Any:
                 manager = cudagraph_trees.get_manager(self.device, create_if_none_exists=False)
@@ -75,7 +74,7 @@ class Captures:
     def of(self, graph: fx.GraphModule, kind: str) -> Capture | None:
         """How a graph of AOTAutograd's is recorded, or None where it runs as it is."""
         if kind == BACKWARD:
-            return Capture(kind, self._forward.device, recorded=False) if self._forward is not None else None
+            return Capture(kind, self._forward.device) if self._forward is not None else None
         static = _fixed()
         mutated = find_input_mutations(graph.graph)
         if reason := _obstacle(graph, mutated - set(static)):
@@ -86,7 +85,6 @@ class Captures:
         capture = Capture(
             kind,
             _device(graph),
-            True,
             static,
             tuple(numbers),
             len(inputs),

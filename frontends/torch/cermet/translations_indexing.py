@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from .call import Call, Refused, example, is_number, wide
 from .text import Value
 

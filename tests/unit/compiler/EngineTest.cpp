@@ -7,6 +7,7 @@
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <map>
 #include <regex>
 
 using namespace cermet;
@@ -62,6 +63,24 @@ TEST(Engine, PlainGraphsBecomeFewKernels) {
     ++graphs;
   }
   EXPECT_GE(graphs, 10);
+}
+
+// As many as leave both halves of a head to one thread, which then reads each column once.
+TEST(Engine, AHeadIsSharedByThreadsThatHoldBothHalves) {
+  const std::map<std::string, std::string> threads = {
+      {"rope.mlir", "threads=128 threads_per_row=8"}, {"rope_narrow.mlir", "threads=96 threads_per_row=6"}};
+  size_t seen = 0;
+  for (const auto& [name, text] : graphFiles()) {
+    const auto expected = threads.find(name);
+    if (expected == threads.end())
+      continue;
+    std::string answer, error;
+    ASSERT_EQ(compileGraph(text, "sm_90", Dump(), answer, error), CERMET_OK) << error;
+    const std::string spec = nlohmann::json::parse(answer)["steps"][0]["spec"];
+    EXPECT_NE(spec.find(expected->second), std::string::npos) << name << "\n" << spec;
+    ++seen;
+  }
+  EXPECT_EQ(seen, threads.size());
 }
 
 // Five tiles of such rows are summed by a kernel of their own: every stage of a softmax would read them all again. Of

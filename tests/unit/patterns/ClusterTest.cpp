@@ -1,6 +1,7 @@
 // Regions that are clusters of operations: rotary embeddings and losses, found by what they compute.
 #include "patterns/Match.h"
 #include "ir/Text.h"
+#include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -10,12 +11,6 @@ namespace cermet {
 namespace {
 
 using Strings = std::vector<std::string>;
-
-std::string replaceAll(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 json answer(const std::string& arguments, const std::string& results, const std::string& body) {
   std::string text = "module attributes {cermet.version = 1 : i64} {\n  func.func @g(" + arguments + ") -> (" + results +

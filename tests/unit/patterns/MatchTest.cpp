@@ -3,6 +3,7 @@
 #include "ir/Interpreter.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
+#include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -13,12 +14,6 @@ namespace cermet {
 namespace {
 
 using Strings = std::vector<std::string>;
-
-std::string replaceAll(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 // A norm as Llama has it, its values and nodes with a suffix. !x, !wide, !row and !w stand for types.
 std::string norm(const std::string& x, const std::string& weight, const std::string& suffix,
