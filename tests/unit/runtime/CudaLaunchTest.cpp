@@ -1,43 +1,11 @@
 // Launches against a driver without a GPU: what is loaded, which entry runs on which grid, and what a launch costs.
 #include "runtime/ElementType.h"
-#include "tests/unit/runtime/Plans.h"
-#include "tests/unit/runtime/fake_cuda.h"
+#include "tests/unit/runtime/CudaLaunch.h"
 #include <chrono>
-#include <cstring>
-#include <dlfcn.h>
-#include <gtest/gtest.h>
 #include <thread>
 
 namespace cermet {
 namespace {
-
-constexpr const char* kCubin = "a cubin, as far as anyone here knows";
-
-struct CudaLaunch : testing::Test {
-  FakeCudaState& cuda = state();
-  Config config = testConfig();
-  std::shared_ptr<Context> context;
-  alignas(256) static inline char memory[1 << 16];
-
-  static FakeCudaState& state() {
-    void* library = dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
-    const auto find = reinterpret_cast<FakeCudaState* (*)()>(dlsym(library, "fakeCudaState"));
-    return *find();
-  }
-  void SetUp() override {
-    cuda = FakeCudaState();
-    config.cudaLibrary = FAKE_CUDA;
-    context = std::make_shared<Context>(config);
-  }
-  // x and y of `rows` rows; x may begin some bytes later or have another row stride.
-  Status launchScale(const Executable& executable, int64_t rows, int offset = 0, int64_t rowStride = 8,
-                     void* stream = nullptr) {
-    const TestTensor x(memory + offset, {rows, 1, 8}, {rowStride, rowStride, 1}), weight(memory + 4096, {8}),
-        y(memory + 8192, {rows, 1, 8});
-    const cermet_tensor tensors[] = {x, weight, y};
-    return executable.launch(stream, tensors, 3, nullptr, 0);
-  }
-};
 
 TEST_F(CudaLaunch, PrepareLoadsEverything) {
   Json plan = scalePlan("$TARGET", kCubin);
@@ -117,82 +85,6 @@ TEST_F(CudaLaunch, FlatGridsCoverEveryElement) {
   EXPECT_EQ(cuda.launches[0].grid[0], 3u); // 520 elements, 64 threads of 4
   ASSERT_TRUE(launchScale(*executable, 65, 4).ok());
   EXPECT_EQ(cuda.launches[1].grid[0], 9u); // one element a thread
-}
-
-TEST_F(CudaLaunch, AccumulatorsFoldTheirPartialRows) {
-  const auto executable = prepare(context, sumPlan("$TARGET", kCubin), "auto");
-  ASSERT_TRUE(executable);
-  for (int64_t rows : {3, 100000}) {
-    cuda.launches.clear();
-    const TestTensor x(memory, {rows, 1, 8}, {0, 0, 1}), weight(memory + 4096, {8}), total(memory + 8192, {8});
-    const std::vector<cermet_tensor> tensors{x, weight, total};
-    size_t bytes = 0;
-    ASSERT_TRUE(executable->workspaceSize(tensors.data(), 2, &bytes).ok());
-    const int64_t blocks = std::min<int64_t>((rows + 1) / 2, 132 * 2);
-    const auto padded = [](int64_t size) { return static_cast<size_t>((size + 255) / 256 * 256); };
-    EXPECT_EQ(bytes, padded(rows * 32) + padded(blocks * 32));
-    char* workspace = memory + (1 << 15); // only passed on
-    ASSERT_TRUE(executable->launch(nullptr, tensors.data(), 3, workspace, bytes).ok());
-    ASSERT_EQ(cuda.launches.size(), 3u);
-    const FakeLaunch &main = cuda.launches[1], &fold = cuda.launches[2];
-    EXPECT_EQ(main.grid[0], blocks);
-    EXPECT_EQ(main.arguments.partialRows, blocks);
-    EXPECT_EQ(reinterpret_cast<char*>(main.arguments.partials), workspace + padded(rows * 32));
-    EXPECT_EQ(main.arguments.operand[0].base, workspace);
-    EXPECT_EQ(fold.kernel, "sum_rows_fold");
-    EXPECT_EQ(fold.grid[0], 1u);
-    EXPECT_EQ(fold.grid[1], 1u);
-    EXPECT_EQ(fold.block[0], 32u);
-    EXPECT_EQ(fold.block[1], 16u);
-    EXPECT_EQ(fold.arguments.partialRows, blocks);
-  }
-}
-
-// The programs share one launch: the first blocks are the first's, and vectors are moved where both can.
-TEST_F(CudaLaunch, ProgramsStandSideBySide) {
-  const auto executable = prepare(context, besidePlan("$TARGET", kCubin), "auto");
-  ASSERT_TRUE(executable);
-  struct Case {
-    int64_t first, second; // rows
-    int offset, other;     // of x and u, in bytes
-    const char* entry;
-  };
-  for (const Case& one : {Case{5, 9, 0, 0, "beside_vector"},
-                          {5, 9, 0, 8, "beside_vector"},
-                          {5, 9, 8, 0, "beside_scalar"},
-                          {5, 9, 0, 4, "beside_scalar"},
-                          {0, 9, 4, 0, "beside_vector"},
-                          {5, 0, 0, 4, "beside_vector"},
-                          {0, 0, 0, 0, nullptr}}) {
-    cuda.launches.clear();
-    const TestTensor x(memory + one.offset, {one.first, 1, 8}, {16, 16, 1}), weight(memory + 4096, {8}),
-        u(memory + 1024 + one.other, {one.second, 8}), y(memory + 8192, {one.first, 1, 8}),
-        z(memory + 16384, {one.second, 8});
-    const cermet_tensor tensors[] = {x, weight, u, y, z};
-    ASSERT_TRUE(executable->launch(nullptr, tensors, 5, nullptr, 0).ok());
-    ASSERT_EQ(cuda.launches.size(), one.entry ? 1u : 0u);
-    if (!one.entry)
-      continue;
-    const FakeLaunch& launch = cuda.launches[0];
-    EXPECT_EQ(launch.kernel, one.entry) << one.offset << " " << one.other;
-    EXPECT_EQ(launch.grid[0], (one.first + 1) / 2 + (one.second + 3) / 4);
-    EXPECT_EQ(launch.arguments.rows, one.first);
-    EXPECT_EQ(launch.arguments.partialRows, (one.first + 1) / 2);
-    RowArguments second;
-    std::memcpy(static_cast<void*>(&second), launch.bytes + argumentBytes(3), argumentBytes(3));
-    EXPECT_EQ(second.rows, one.second);
-    EXPECT_EQ(second.partialRows, (one.second + 3) / 4);
-    if (one.first > 0) {
-      EXPECT_EQ(launch.arguments.operand[0].stride[3], one.first > 1 ? 16 : 0);
-      EXPECT_EQ(launch.arguments.operand[2].base, memory + 8192);
-    }
-    if (one.second > 0) {
-      EXPECT_EQ(second.extent[3], one.second);
-      EXPECT_EQ(second.operand[0].base, memory + 1024 + one.other);
-      EXPECT_EQ(second.operand[1].base, memory + 4096);
-      EXPECT_EQ(second.operand[2].base, memory + 16384);
-    }
-  }
 }
 
 // [heads, tokens] of what lies as [tokens, heads]: rows are walked as they lie, and the shared row of a token stays.

@@ -53,7 +53,7 @@ TEST(Plan, WhatIsWrongWithProgramsSideBySideIsNamed) {
                                                               programs[0]}); }),
          "kernel 'beside' has 5 programs, expected 2 to 4");
   expect(refused([](Json& programs) { programs[1]["blocks_per_sm"] = 2; }),
-         "kernel 'beside' has several programs, of which one is persistent or sums over rows");
+         "kernel 'beside' has several programs, of which one is persistent or sums over rows as others do not");
   expect(refused([](Json& programs) { programs[1].erase("operands"); }), "'operands' not found");
 }
 

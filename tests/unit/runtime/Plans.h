@@ -103,6 +103,27 @@ inline Json besidePlan(const std::string& target = "$TARGET", const std::string&
   return plan;
 }
 
+// total[8] = sum over rows of x[a, b, 8] and other[8] = sum over rows of u[c, 8], side by side in one kernel
+inline Json sumsBesidePlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
+  Json plan = besidePlan(target, spec);
+  plan["name"] = "sums";
+  const auto total = [](const char* name) -> Json {
+    return {{"name", name}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {8}}};
+  };
+  plan["values"] = {plan["values"][0], plan["values"][2], total("total"), total("other")};
+  Json& step = plan["steps"][0];
+  step["name"] = "sums";
+  step["entries"] = {{"vector", "sum_rows"}, {"scalar", "sum_rows"}, {"fold", "sum_rows_fold"}};
+  for (int program : {0, 1}) {
+    Json& each = step["programs"][program];
+    each["blocks_per_sm"] = 2;
+    each["accumulators"] = 1;
+    each["operands"] = {{{"value", program}, {"kind", "tile"}, {"dtype", "f32"}, {"output", false}},
+                        {{"value", 2 + program}, {"kind", "column"}, {"dtype", "f32"}, {"output", true}}};
+  }
+  return plan;
+}
+
 // A tensor with its own sizes and strides; dense unless strides are given.
 struct TestTensor {
   TestTensor(void* data, std::vector<int64_t> sizes, std::vector<int64_t> strides = {}, int32_t dtype = CERMET_F32)
