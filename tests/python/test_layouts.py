@@ -217,3 +217,80 @@ def test_a_last_dimension_that_is_not_innermost_is_declined():
     decision = rewriter.decide(module)
     assert decision.regions == [] and any("has strides" in miss.condition for miss in decision.near_misses)
     torch.testing.assert_close(graphs.compiled(function)(gate, up), function(gate, up), rtol=0, atol=0)
+
+
+# --- Copies of what is replaced --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("remainder", ["eager", "aot", "inductor"])
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda y, x: y.contiguous(),
+        lambda y, x: y.clone(memory_format=torch.contiguous_format),
+        lambda y, x: y.clone(),
+        lambda y, x: torch.cat([y, x.transpose(1, 2)[..., COLUMNS:]], dim=-1),  # as a rotation of whole heads joins
+    ],
+    ids=["contiguous", "clone", "clone-as-it-is", "cat-with-nothing"],
+)
+def test_a_copy_of_a_result_is_written_by_the_region(copy, remainder, device):
+    def function(x, weight):
+        return copy(transposed_norm(x, weight), x)
+
+    x = torch.randn(2, 5, 4, COLUMNS, device=device, requires_grad=True)
+    weight = torch.randn(COLUMNS, device=device, requires_grad=True)
+    module = graphs.trace(function, x, weight)
+    (region,) = rewriter.decide(module).regions
+    assert region.results[0].target in ("contiguous", "clone", torch.cat)
+    ours, eager = graphs.compiled(function, remainder)(x, weight), function(x, weight)
+    assert ours.stride() == eager.stride()
+    close(ours, eager)
+    close(torch.autograd.grad(ours.sum(), (x, weight)), torch.autograd.grad(eager.sum(), (x, weight)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: (y, y.clone()),
+        lambda y: y.clone() + y.exp(),
+        lambda y: y.to(torch.float64),
+        lambda y: torch.cat([y, y[..., :1]], dim=-1),
+        lambda y: y.transpose(1, 2).contiguous(),
+    ],
+    ids=["returned", "read-twice", "another-type", "joined", "a-view-first"],
+)
+def test_what_is_no_copy_of_the_whole_alone_stays(function):
+    def call(x, weight):
+        return function(transposed_norm(x, weight))
+
+    x, weight = torch.randn(2, 5, 4, COLUMNS), torch.randn(COLUMNS)
+    before = cermet.counters()["regions"]
+    ours, eager = graphs.compiled(call, "aot")(x, weight), call(x, weight)
+    assert cermet.counters()["regions"] == before + 1
+    torch.testing.assert_close(ours, eager, rtol=2e-5, atol=2e-5)
+
+
+def test_a_copy_that_the_kernels_cannot_write_stays():
+    """The region then writes what it would have written without it."""
+
+    def function(x, weight):
+        return graphs.rms_norm(x, weight).clone(memory_format=torch.channels_last)
+
+    x, weight = torch.randn(2, 5, 4, COLUMNS), torch.randn(COLUMNS)
+    (region,) = rewriter.decide(graphs.trace(function, x, weight)).regions
+    assert region.results[0].target != "clone"
+    ours, eager = graphs.compiled(function, "aot")(x, weight), function(x, weight)
+    assert ours.stride() == eager.stride()
+    close(ours, eager)
+
+
+def test_a_copy_in_another_mode_stays():
+    def function(x, weight):
+        y = transposed_norm(x, weight)
+        with torch.no_grad():
+            return y.clone()
+
+    x, weight = torch.randn(2, 5, 4, COLUMNS, requires_grad=True), torch.randn(COLUMNS)
+    (region,) = rewriter.decide(graphs.trace(function, x, weight)).regions
+    assert region.results[0].target != "clone"
+    close(graphs.compiled(function, "aot")(x, weight), function(x, weight))

@@ -73,6 +73,70 @@ def test_a_product_that_something_else_reads_is_not_written(lines):
     assert "addmm_" not in lines[-1]
 
 
+# --- Sums of the gradients of slices ---------------------------------------------------------------------------------
+
+
+def weighted(*parts):
+    """A number that each element of each part has another weight in."""
+    return sum((part * torch.arange(part.numel(), dtype=part.dtype).view(part.shape).cos()).sum() for part in parts)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("cuts", [(0, 4, 6, 9), (0, 1, 9), (0, 2, 4, 5, 9)])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_gradients_of_pieces_are_joined(lines, dim, cuts, dynamic):
+    def call(x):
+        y = torch.tanh(x)
+        pieces = [torch.narrow(y, dim, start, stop - start) for start, stop in zip(cuts, cuts[1:])]
+        return weighted(*(piece.exp() for piece in reversed(pieces)))
+
+    shape = [5, 6, 7]
+    shape[dim] = cuts[-1]
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    if dynamic:
+        torch._dynamo.mark_dynamic(x, 0 if dim else 1)
+    options = {"remainder": "aot", "strict": True}
+    (ours,) = torch.autograd.grad(torch.compile(call, backend="cermet", options=options)(x), x)
+    (eager,) = torch.autograd.grad(call(x), x)
+    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+    assert lines[-1].count("aten.cat.default(") == 1 and "slice_backward" not in lines[-1], lines[-1]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        lambda y: (y[:, :4], y[:, 5:]),  # a gap
+        lambda y: (y[:, :5], y[:, 4:]),  # an overlap
+        lambda y: (y[:, ::2], y[:, 1::2]),
+        lambda y: (y[:, :4], y[4:]),  # two dimensions
+        lambda y: (y[:, :4], y[:, 4:], y),
+    ],
+    ids=["gap", "overlap", "steps", "dimensions", "whole"],
+)
+def test_gradients_of_other_slices_are_added(lines, pieces):
+    def call(x):
+        return weighted(*(piece.exp() for piece in pieces(torch.tanh(x))))
+
+    x = torch.randn(8, 9, dtype=torch.float64, requires_grad=True)
+    options = {"remainder": "aot", "strict": True}
+    (ours,) = torch.autograd.grad(torch.compile(call, backend="cermet", options=options)(x), x)
+    (eager,) = torch.autograd.grad(call(x), x)
+    torch.testing.assert_close(ours, eager)
+    assert "aten.add.Tensor(" in lines[-1], lines[-1]
+
+
+def test_packed_queries_keys_and_values_leave_one_copy_to_direct_calls(lines):
+    """Phi-3's layers: the rotation writes what it joins with nothing, and one copy makes the packed gradient."""
+    model, text = tiny("Phi3").train(), words()
+    options = {"remainder": "aot", "strict": True}
+    torch.compile(model, backend="cermet", options=options)(input_ids=text, labels=text).loss.backward()
+    forward, backward = lines
+    layers = model.config.num_hidden_layers
+    assert forward.count("aten.cat.default(") == 1  # of the frequencies
+    assert backward.count("aten.cat.default(") == layers
+    assert not re.search("slice_backward|clone", backward), backward
+
+
 # --- The choice ------------------------------------------------------------------------------------------------------
 
 

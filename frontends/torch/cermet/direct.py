@@ -19,6 +19,7 @@ from torch._inductor.output_code import OutputCode
 
 from .accumulation import accumulate
 from .capturing import BACKWARD, FORWARD, INFERENCE, Captures
+from .joining import join
 from .options import Options
 from .simplifying import simplify
 from .straight import StraightLine
@@ -34,6 +35,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             if kind == FORWARD:
                 _keep_saved()
             simplify(graph.graph)
+            join(graph.graph)
             accumulate(graph.graph)
             return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
 

@@ -17,13 +17,16 @@ import torch.fx as fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import checking, layouts, library, logits, regions
-from .effects import attribute, tensor_nodes
+from .effects import attribute, target_name, tensor_nodes
 from .importer import Imported, example, import_graph
 from .layouts import Order, written
 from .logits import Head, Returned
 
 # Higher-order operators whose bodies are ordinary graphs, run where they are called.
 _BODIES = re.compile(r"checkpoint|^wrap|invoke_subgraph|inner_compile")
+
+# Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
+_COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +152,7 @@ def decide(
     found = []
     for item in answer["regions"]:
         try:
-            region = _check(imported, by_name, item, functional)
+            region = _check_with_copies(imported, by_name, item, functional)
             if not checking.enabled():
                 region.head = logits.find(imported, region, region.dying(), returned)
             found.append(region)
@@ -161,6 +164,34 @@ def decide(
 
 def _source(by_name: dict[str, fx.Node], name: str) -> str:
     return source_line(by_name[name]) if name in by_name else ""
+
+
+def _check_with_copies(
+    imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool
+) -> Region:
+    """The region of a match. Where nothing but a copy reads a result, it writes the copy if its kernels can."""
+    copies = {name: copy.name for name in item["results"] if (copy := _copy_of(by_name.get(name))) is not None}
+    if copies:
+        changed = {**item, "results": [copies.get(name, name) for name in item["results"]]}
+        changed["replaced"] = [*item["replaced"], *item["results"]]
+        try:
+            return _check(imported, by_name, changed, functional)
+        except Declined:
+            pass
+    return _check(imported, by_name, item, functional)
+
+
+def _copy_of(node: fx.Node | None) -> fx.Node | None:
+    """The only reader of a value, if that gives the same elements in memory that may be ordered in another way."""
+    if node is None or len(node.users) != 1:
+        return None
+    copy = next(iter(node.users))
+    tensors = [value for value in (example(node), example(copy)) if isinstance(value, torch.Tensor)]
+    if len(tensors) != 2 or tensors[0].dtype != tensors[1].dtype:
+        return None
+    if [written(size) for size in tensors[0].shape] != [written(size) for size in tensors[1].shape]:
+        return None
+    return copy if _COPIES & set(target_name(copy).split(".")) else None
 
 
 def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool) -> Region:
