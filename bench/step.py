@@ -1,7 +1,7 @@
 """A training step (forward, backward, of one model AdamW's too) with random weights: Cermet, eager, Inductor and Liger.
 
-All contenders share one set of weights and see the same tokens. After each one's first step (its compile; caches are
-fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row
+All contenders share one set of weights and see the same tokens. After each one's first step (from torch.compile or what
+stands for it, imports included, to the end of the step; caches are fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row
 between two events. The table gives the median of the rounds, their spread, peak memory, the first step's seconds, the
 loss, and where a step's GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of
 the step). First steps run in one process in the order of the table: a later compiled contender finds Inductor's worker
@@ -134,13 +134,18 @@ CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "inductor-unmasked
 COMPILED = ("inductor", "cermet-aot", "cermet-inductor")
 
 
-def run_first(contender: Contender, batch) -> None:
+def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender | None:
+    """A contender that has made its first step."""
     torch.cuda.synchronize()
     start = time.perf_counter()
-    loss = contender.step(batch)
-    contender.loss = loss.item()
+    contender = CONTENDERS[key](model)
+    if contender is None:
+        return None
+    contender.key, contender.optimizer = key, optimizer
+    contender.loss = contender.step(batch).item()
     torch.cuda.synchronize()
     contender.first_step_s = time.perf_counter() - start
+    return contender
 
 
 def run_round(contender: Contender, batch, steps: int) -> None:
@@ -245,15 +250,12 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     contenders, failures, kernels = [], {}, {}
     for key in arguments.contender or CONTENDERS:
         try:
-            contender = CONTENDERS[key](model)
+            contender = run_first(key, model, optimizer, batch)
             if contender is None:
                 print(f"{key}: not installed here")
                 continue
-            contender.optimizer = optimizer
-            run_first(contender, batch)
             contenders.append(contender)
             print(f"{contender.name}: first step {contender.first_step_s:.1f} s, loss {contender.loss:.6f}", flush=True)
-            contender.key = key
         except Exception as problem:  # one contender's failure must not cost the others their figures
             failures[key] = f"{type(problem).__name__}: {problem}"
             print(f"{key} failed: {failures[key][:2000]}", flush=True)
