@@ -1,15 +1,16 @@
 """A training step (forward, backward, of one model AdamW's too) with random weights: Cermet, eager, Inductor and Liger.
 
 All contenders share one set of weights and see the same tokens. After each one's first step (from torch.compile or what
-stands for it, imports included, to the end of the step; caches are fresh, so it is a cold one) they take turns, in alternating order: `--rounds` times, each runs `--steps` steps in a row
-between two events. The table gives the median of the rounds, their spread, peak memory, the first step's seconds, the
-loss, and where a step's GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of
-the step). First steps run in one process in the order of the table: a later compiled contender finds Inductor's worker
-processes started, a second Cermet finds the first one's kernels.
-With --warm each compiled contender takes its first step once more, in a process of its own that finds the caches.
+stands for it, imports included, to the end of the step; caches are fresh, so it is a cold one) they take turns, in
+alternating order: `--rounds` times, each runs `--steps` steps in a row between two events. The table gives the median of
+the rounds, their spread, peak memory, the first step's seconds, the loss, and where a step's GPU time goes (profiler:
+matmul, attention, Cermet's kernels, all else; idle is what is left of the step). First steps run in one process in the
+order of the table: a later compiled contender finds what the first one imported and Inductor's worker processes
+started, a second Cermet finds the first one's kernels.
+With --warm these contenders take their first step once more, each in a process of its own that finds the caches.
 "Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
 
-    python bench/step.py [--model Llama-3-8B ...] [--contender eager ...] [--check] [--warm] [--layers N] [--out FILE]
+    python bench/step.py [--model NAME ...] [--contender NAME ...] [--check] [--warm NAME ...] [--layers N] [--out FILE]
 
 --check exits 1 unless Cermet's losses equal eager's to 4 digits and Cermet replaced every norm, RoPE, GLU and mask.
 """
@@ -131,7 +132,7 @@ def make_liger(compiled: bool):
 CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "inductor-unmasked": make_unmasked,
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "liger": make_liger(False), "liger-compiled": make_liger(True)}
-COMPILED = ("inductor", "cermet-aot", "cermet-inductor")
+COMPILED = [name for name in CONTENDERS if name not in ("eager", "liger")]
 
 
 def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender | None:
@@ -266,7 +267,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
         kernels[contender.name] = profile(contender, batch)
     if arguments.warm:
         for contender in contenders:
-            if contender.key in COMPILED:
+            if contender.key in arguments.warm:
                 contender.warm_s = warm_seconds(contender.key, name, arguments)
 
     kinds = ("matmul", "attention", "cermet", "rest")
@@ -302,7 +303,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--layers", type=int, help="instead of the model's own number")
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--warm", choices=COMPILED, nargs="+", default=())
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("bench/step.py measures a GPU and there is none here")
