@@ -52,7 +52,8 @@ std::optional<LogSum> logSumAt(LogOp log) {
 
 bool isSmall(Operation* op) {
   return isElementwise(op) ||
-         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp>(op);
+         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp>(op) ||
+         isa<SoftcapOp>(op);
 }
 
 class Growth {

@@ -42,6 +42,24 @@ def returned(hidden, weight, labels):
     return loss_of(logits, labels), logits
 
 
+def capped_returned(hidden, weight, labels):
+    logits = torch.tanh(F.linear(hidden * 1.5, weight) / 2.0) * 2.0
+    return loss_of(logits, labels), logits
+
+
+def scaled_returned(hidden, weight, labels):
+    logits = F.linear(hidden * 1.5, weight) / 0.7
+    return loss_of(logits, labels), logits
+
+
+def widened_returned(hidden, weight, labels):
+    logits = F.linear(hidden * 1.5, weight).view(-1, VOCABULARY).double().view(2, -1, VOCABULARY)
+    return loss_of(logits, labels), logits
+
+
+TAILS = (capped_returned, scaled_returned, widened_returned)
+
+
 def read(hidden, weight, labels):
     logits = F.linear(hidden, weight).view(-1, VOCABULARY)
     correct = (logits.argmax(-1) == labels).sum()
@@ -82,12 +100,18 @@ def scaled(hidden, weight, labels):
     return loss_of(F.linear(hidden, weight) * 0.5, labels)
 
 
+def capped(hidden, weight, labels):
+    return loss_of(torch.tanh(F.linear(hidden, weight) / 2.0) * 2.0, labels)
+
+
 def two_losses(hidden, weight, labels):
     logits = F.linear(hidden, weight).view(-1, VOCABULARY)
     return loss_of(logits, labels) + loss_of(logits, labels.flip(0))
 
 
-@pytest.mark.parametrize(("function", "op"), [(scaled, "linear_head_1"), (two_losses, "linear_head_2")])
+@pytest.mark.parametrize(
+    ("function", "op"), [(scaled, "linear_head_1"), (capped, "linear_head_1"), (two_losses, "linear_head_2")]
+)
 def test_what_the_loss_region_absorbs_is_part_of_the_head(function, op):
     arguments = inputs()
     assert targets(function, *arguments) == [op]
@@ -99,6 +123,57 @@ def test_what_the_loss_region_absorbs_is_part_of_the_head(function, op):
 @pytest.mark.parametrize("function", [returned, read])
 def test_logits_with_other_readers_stay(function):
     assert targets(function, *inputs()) == ["head_2"]
+
+
+@pytest.mark.parametrize(
+    ("function", "ops"), [(capped_returned, ["head_2", "region_1_1"]), (scaled_returned, ["head_2"])]
+)
+def test_what_is_returned_of_the_logits_is_made_apart(function, ops):
+    assert targets(function, *inputs()) == ops
+
+
+def cap_of_a_bias(hidden, weight, labels):
+    logits = torch.tanh(F.linear(hidden, weight, weight[:, 0]) / 2.0) * 2.0
+    return loss_of(logits, labels), logits
+
+
+def cap_of_a_computed_weight(hidden, weight, labels):
+    logits = torch.tanh(F.linear(hidden, weight * 2.0) / 2.0) * 2.0
+    return loss_of(logits, labels), logits
+
+
+def cap_read_by_another(hidden, weight, labels):
+    logits = torch.tanh(F.linear(hidden, weight) / 2.0) * 2.0
+    return loss_of(logits, labels) + logits.sort(-1).values[..., 0].mean(), logits
+
+
+def cap_beside_the_layer(hidden, weight, labels):
+    raw = F.linear(hidden, weight)
+    logits = torch.tanh(raw / 2.0) * 2.0
+    return loss_of(logits, labels), logits, raw
+
+
+def two_tensors(hidden, weight, labels):
+    logits = F.linear(hidden, weight) * hidden.sum(-1, keepdim=True)
+    return loss_of(logits, labels), logits
+
+
+@pytest.mark.parametrize(
+    "function", [cap_of_a_bias, cap_of_a_computed_weight, cap_read_by_another, cap_beside_the_layer, two_tensors]
+)
+def test_what_no_edge_can_carry_is_left_together(function):
+    """The graph computes what is returned once, and its gradient is autograd's."""
+    arguments = inputs()
+    module = graphs.trace(function, *arguments)
+    before = [node.name for node in module.graph.nodes]
+    decision = rewriter.decide(module, returned=Returned.EDGE)
+    assert [node.name for node in module.graph.nodes] == before
+    assert all(region.head is None for region in decision.regions)
+    results = []
+    for run in (graphs.compiled(function, "aot"), function):
+        loss, logits = run(*arguments)[:2]
+        results.append([loss.detach(), *torch.autograd.grad(loss + logits.square().mean(), arguments[:2])])
+    close(*results)
 
 
 def no_gradient(hidden, weight, labels):
@@ -202,16 +277,17 @@ def test_loss_and_gradients(function, remainder, dtype, device):
 
 @pytest.mark.parametrize("cotangent", [1.0, 0.25])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-def test_errors_by_the_rule_for_numbers(dtype, cotangent):
+@pytest.mark.parametrize("function", [dead, capped, scaled])
+def test_errors_by_the_rule_for_numbers(function, dtype, cotangent):
     errors: dict[str, dict[str, list[float]]] = {"ours": {}, "eager": {}}
-    call = graphs.compiled(dead, "aot")
+    call = graphs.compiled(function, "aot")
     for seed in range(MEDIAN_SEEDS):
         torch.manual_seed(seed)
         hidden, weight, labels = inputs(dtype, rows=64)
         with Float64():
             wide = [value.detach().double().requires_grad_() for value in (hidden, weight)]
-            truth = torch.autograd.grad(cotangent * dead(*wide, labels), wide)
-        for name, run in (("ours", call), ("eager", dead)):
+            truth = torch.autograd.grad(cotangent * function(*wide, labels), wide)
+        for name, run in (("ours", call), ("eager", function)):
             grads = torch.autograd.grad(cotangent * run(hidden, weight, labels), (hidden, weight))
             for tensor, grad, exact in zip(("hidden", "weight"), grads, truth):
                 errors[name].setdefault(tensor, []).append(relative(grad, exact))
@@ -237,12 +313,13 @@ def test_a_cotangent_that_is_no_power_of_two_rounds_once_more():
 
 @pytest.mark.parametrize("remainder", ["eager", "aot", "inductor"])
 @pytest.mark.parametrize("use", ["loss", "logits", "both"])
-def test_returned_logits_are_differentiable(use, remainder, device):
+@pytest.mark.parametrize("function", [returned, *TAILS])
+def test_returned_logits_are_differentiable(function, use, remainder, device):
     hidden, weight, labels = inputs(device=device)
     cotangent = torch.randn(2, ROWS // 2, VOCABULARY, device=device)
-    call = graphs.compiled(returned, remainder)
+    call = graphs.compiled(function, remainder)
     results = []
-    for run in (call, returned):
+    for run in (call, function):
         loss, logits = run(hidden, weight, labels)
         assert loss.requires_grad and logits.requires_grad and logits.shape == cotangent.shape and not logits.is_leaf
         total = (loss * 3.0 if use != "logits" else 0.0) + ((logits * cotangent).sum() if use != "loss" else 0.0)
@@ -252,10 +329,11 @@ def test_returned_logits_are_differentiable(use, remainder, device):
 
 @pytest.mark.parametrize("remainder", ["eager", "aot"])
 @pytest.mark.parametrize("use", ["loss", "logits", "both"])
-def test_a_model_that_returns_its_logits(use, remainder):
+@pytest.mark.parametrize("family", ["Llama", "Gemma2", "Granite", "Cohere"])
+def test_a_model_that_returns_its_logits(family, use, remainder):
     from tiny_models import tiny, words
 
-    model, text = tiny("Llama").train(), words()
+    model, text = tiny(family).train(), words()
     options = {"remainder": remainder, "strict": True}
     call = torch.compile(model, backend="cermet", fullgraph=True, options=options)
     results = []
@@ -325,13 +403,14 @@ def test_a_backward_makes_nothing_of_the_logits_size_and_reads_no_number(functio
     assert views == []
 
 
-def test_unused_returned_logits_get_no_zeros_even_while_tracing():
+@pytest.mark.parametrize("function", [returned, *TAILS[:2]])
+def test_unused_returned_logits_get_no_zeros_even_while_tracing(function):
     """The backward graph that AOTAutograd makes has no operation of the logits' size but views."""
     from torch._dynamo.backends.common import aot_autograd
     from functorch.compile import make_boxed_func
 
     hidden, weight, labels = inputs(rows=200)
-    module = graphs.trace(returned, hidden, weight, labels)
+    module = graphs.trace(function, hidden, weight, labels)
     done = backend.rewrite(module, strict=True, returned=Returned.EDGE)
     backwards = []
 

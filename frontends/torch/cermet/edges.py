@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+import torch.nn.functional as F
 
 from .importer import example
-from .logits import linear_operands
+from .logits import Head, linear_operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +26,18 @@ class Edge:
     outputs: tuple[int, ...]  # the places of the logits
     hidden: int  # a place among the outputs, those included that were added; below zero: of an input, ~place
     weight: int  # the place of an input
+    tail: Callable[[torch.Tensor], torch.Tensor] | None  # what makes the outputs of the linear layer's result
 
 
 class _Linear(torch.autograd.Function):
-    """The gradient of `hidden @ weight.T` for a result that was computed elsewhere; the result itself comes back."""
+    """The gradient of `tail(hidden @ weight.T)` for a result that was computed elsewhere; the result itself comes back.
+
+    The product is not kept for the tail's gradient: whoever asks for that computes it again."""
 
     @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tail: Any, logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(hidden, weight)
+        ctx.tail = tail
         ctx.mark_dirty(logits)  # so that it is no view of anything: its reader may write it
         return logits
 
@@ -40,12 +45,22 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
         hidden, weight = ctx.saved_tensors
         of_hidden = of_weight = None
-        if ctx.needs_input_grad[1]:
-            of_hidden = torch.matmul(cotangent, weight)
+        if ctx.tail is not None:
+            cotangent = _before(ctx.tail, hidden, weight, cotangent)
         if ctx.needs_input_grad[2]:
+            of_hidden = torch.matmul(cotangent, weight)
+        if ctx.needs_input_grad[3]:
             rows = cotangent.reshape(-1, cotangent.shape[-1])
             of_weight = torch.mm(rows.t(), hidden.reshape(-1, hidden.shape[-1]))
-        return None, of_hidden, of_weight
+        return None, None, of_hidden, of_weight
+
+
+def _before(tail: Any, hidden: torch.Tensor, weight: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+    """The cotangent of the linear layer's result."""
+    with torch.no_grad():
+        logits = F.linear(hidden, weight)
+    with torch.enable_grad():
+        return torch.autograd.grad(tail(logits.requires_grad_()), logits, cotangent)[0]
 
 
 def outputs(module: fx.GraphModule) -> int:
@@ -54,16 +69,21 @@ def outputs(module: fx.GraphModule) -> int:
     return len(items) if isinstance(items, (tuple, list)) else 1
 
 
-def detach(module: fx.GraphModule, linears: Sequence[fx.Node]) -> list[Edge]:
-    """Makes the graph return these linear layers' results without a gradient, and what `attach` needs for one."""
+def detach(
+    module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.Node], fx.Node] = lambda node: node
+) -> list[Edge]:
+    """Makes the graph return these heads' logits without a gradient, and what `attach` needs for one. `current`: what
+    stands in the graph for a node now."""
     graph = module.graph
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     items = list(output.args[0])
     edges = []
-    for linear in linears:
+    for head in heads:
+        linear, tail = head.linear, head.tail
         hidden, weight = linear_operands(linear)
-        places = tuple(place for place, item in enumerate(items) if item is linear)
+        given = linear if tail is None else current(tail.copies[-1])
+        places = tuple(place for place, item in enumerate(items) if item is given)
         if hidden in inputs:
             source = ~inputs.index(hidden)
         else:
@@ -77,7 +97,7 @@ def detach(module: fx.GraphModule, linears: Sequence[fx.Node]) -> list[Edge]:
                 linear.replace_input_with(operand, detached)
         for node in _views(linear):
             node.meta["example_value"] = example(node).detach()
-        edges.append(Edge(places, source, inputs.index(weight)))
+        edges.append(Edge(places, source, inputs.index(weight), tail.body if tail is not None else None))
     output.args = (tuple(items),)
     return edges
 
@@ -105,7 +125,7 @@ def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callab
         results = list(run(*arguments))
         for edge in edges:
             hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
-            attached = _Linear.apply(results[edge.outputs[0]], hidden, arguments[edge.weight])
+            attached = _Linear.apply(edge.tail, results[edge.outputs[0]], hidden, arguments[edge.weight])
             for place in edge.outputs:
                 results[place] = attached
         return tuple(results[:count])

@@ -4,12 +4,14 @@ It does where the logits are a linear layer's, without a bias, and the loss is t
 more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
 logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
 AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
+What is returned may be made of the logits: tails.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +22,7 @@ from . import head, regions
 from .effects import PURE, effect_of, target_name, tensor_nodes
 from .importer import Imported, example
 from .layouts import written
+from .tails import Tail
 
 if TYPE_CHECKING:
     from .rewriter import Region
@@ -41,6 +44,7 @@ class Head:
     position: int  # of the logits among the region's operands
     made: bool  # nothing else reads the logits: the op makes them
     returned: bool  # they need an edge outside
+    tail: Tail | None  # what is returned is made of them
     keys: tuple[int, ...]  # what it launches (regions.py)
 
 
@@ -60,8 +64,15 @@ def linear_operands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     return (hidden, weight) if plain else None
 
 
-def find(imported: Imported, region: Region, dying: set[fx.Node], returned: Returned) -> Head | None:
-    """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads."""
+def find(
+    imported: Imported,
+    region: Region,
+    dying: set[fx.Node],
+    returned: Returned,
+    tails: Mapping[fx.Node, Tail],
+) -> Head | None:
+    """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads; `tails`:
+    what the graph returns of linear layers' results."""
     if region.pattern != "cross_entropy" or region.wanted is None or sum(region.wanted) != 1:
         return None
     if len(region.results) != 1 or region.values[0].dim() != 0 or len(region.operands) > head.MAX_INPUTS:
@@ -73,13 +84,15 @@ def find(imported: Imported, region: Region, dying: set[fx.Node], returned: Retu
     linear, (hidden, weight) = chain[-1], linear_operands(chain[-1])
     if not _plain(imported, region, [*chain, hidden, weight]):
         return None
-    readers = {user for node in chain for user in node.users if user not in chain and not _dies(user, dying)}
+    tail = tails.get(linear)
+    apart = {*chain, *(tail.copies if tail is not None else ())}
+    readers = {user for node in chain for user in node.users if user not in apart and not _dies(user, dying)}
     returns = {user for user in readers if user.op == "output"}
     if any(_differentiable(example(user)) for user in readers - returns):
         return None
     if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
         return None
-    edge = bool(returns) and returned is Returned.EDGE
+    edge = (bool(returns) or tail is not None) and returned is Returned.EDGE
     if edge and weight.op != "placeholder":
         return None
     key = head.forward_key(region.key, position)
@@ -87,9 +100,9 @@ def find(imported: Imported, region: Region, dying: set[fx.Node], returned: Retu
         return None
     logits = region.operands[position]
     shaped = example(logits).dim() == 2 or _sizes(logits) == _sizes(linear)
-    made = not readers and shaped and head.in_place(key, position, region.device)
+    made = not readers and tail is None and shaped and head.in_place(key, position, region.device)
     keys = head.prepared_keys(key, example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
-    return Head(linear, position, made, edge, keys)
+    return Head(linear, position, made, edge, tail, keys)
 
 
 def _chain(node: fx.Node) -> list[fx.Node] | None:

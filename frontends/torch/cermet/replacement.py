@@ -143,8 +143,9 @@ def _apply(decision: Decision) -> Replaced:
             node.replace_all_uses_with(became[node])
         erase_unused(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
         done.append(region)
-    returned = [region.head.linear for region in done if region.head is not None and region.head.returned]
-    return Replaced(done, near_misses, edges.detach(decision.module, returned) if returned else [])
+    returned = [region.head for region in done if region.head is not None and region.head.returned]
+    attached = edges.detach(decision.module, returned, lambda node: _current(node, became)) if returned else []
+    return Replaced(done, near_misses, attached)
 
 
 def erase_unused(module: fx.GraphModule, dying: Sequence[fx.Node]) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from . import checking, layouts, library, logits, regions
+from . import checking, layouts, library, logits, regions, tails
 from .effects import attribute, target_name, tensor_nodes
 from .importer import Imported, example, import_graph
 from .layouts import Order, written
@@ -135,13 +135,29 @@ def source_line(node: fx.Node) -> str:
 def decide(
     module: fx.GraphModule, functional: bool = True, returned: Returned = Returned.DECLINED
 ) -> Decision:
-    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does.
+    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does. With
+    Returned.EDGE, logits that are returned after what follows their layer are computed twice then (tails.py).
 
     `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
     graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
     (its cast to float32), where a region keeps the value itself. `returned` says what becomes of logits that the graph
     returns beside their loss.
     """
+    if returned is not Returned.EDGE:
+        return _decide(module, functional, returned, {})
+    apart = tails.separate(module, logits.linear_operands)
+    decision = _decide(module, functional, returned, apart)
+    used = {region.head.linear for region in decision.regions if region.head is not None}
+    unused = [tail for linear, tail in apart.items() if linear not in used]
+    if not unused:
+        return decision
+    tails.restore(module, unused)
+    return _decide(module, functional, returned, {linear: apart[linear] for linear in apart if linear in used})
+
+
+def _decide(
+    module: fx.GraphModule, functional: bool, returned: Returned, apart: Mapping[fx.Node, tails.Tail]
+) -> Decision:
     imported = import_graph(module)
     answer = library.context().match(imported.text)
     by_name = {node.name: node for node in module.graph.nodes}
@@ -154,7 +170,7 @@ def decide(
         try:
             region = _check_with_copies(imported, by_name, item, functional)
             if not checking.enabled():
-                region.head = logits.find(imported, region, region.dying(), returned)
+                region.head = logits.find(imported, region, region.dying(), returned, apart)
             found.append(region)
         except Declined as reason:
             at = item["results"][0]
