@@ -112,13 +112,14 @@ def changed(
     value, kernel = traced(node, new)
     if kernel is None and (must_have_kernel or traced(node, given)[1] is not None):
         raise Declined("attention has no kernel for it")
-    return Change(module, node, new, _consequences(module, node, value, before))
+    return Change(module, node, new, consequences(module, node, value, before))
 
 
-def _consequences(
+def consequences(
     module: fx.GraphModule, node: fx.Node, value: torch.Tensor, before: dict[fx.Node, torch.Tensor]
 ) -> dict[fx.Node, torch.Tensor]:
-    """The new values of a node and of what depends on its strides."""
+    """The new values of a node, which becomes `value`, and of what depends on its strides. `before`: new values of
+    others. Raises Declined where that cannot be followed."""
     found: dict[fx.Node, torch.Tensor] = {}
     if not _differs(node, value):
         return found

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import edges, gains, leftovers, preparing, remainder, replacement, reporting, rewriter, variants
+from . import edges, gains, leftovers, packed, preparing, remainder, replacement, reporting, rewriter, variants
 from .counting import count
 from .explanation import Explanation
 from .logits import Returned
@@ -60,6 +60,8 @@ def compile(
         told = found if where and module is gm else None  # not of a variant of the same graph
         done = rewrite(module, settings.strict, not eager, told, returned, settings)
         chosen = done.choice
+        if not eager:
+            _release(module, done, functools.partial(failed, settings.strict, found))
         _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
         run, uncached = remainder.run(module, example_inputs, chosen.remainder, settings)
         if uncached:
@@ -131,6 +133,13 @@ def rewrite(
     for near_miss in done.near_misses:
         _log.info("near miss: %s", near_miss)
     return done
+
+
+def _release(module: fx.GraphModule, done: Replaced, failed: Callable[[Exception], None]) -> None:
+    try:
+        count("released", packed.release(module, done.regions))
+    except Exception as error:
+        failed(error)
 
 
 def rewritten(gm: fx.GraphModule) -> bool:

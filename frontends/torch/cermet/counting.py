@@ -6,8 +6,8 @@ import collections
 import threading
 
 NAMES = (
-    "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded",
-    "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed",
+    "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "released", "calls_unpadded",
+    "calls_padded", "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed",
 )  # fmt: skip
 
 _lock = threading.Lock()
@@ -30,10 +30,11 @@ def counters() -> dict[str, int]:
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
     rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
-    heads, calls of graphs with two variants by the one they took (`calls_unpadded`, `calls_padded`), `fallbacks`
-    (graphs left as they were because of a failure of ours), `late_gradients` (gradients derived while tracing rather
-    than when the graph was compiled), `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed`
-    (regions that `autotune` measured). Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
+    heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
+    (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs left as they were because of a failure of ours),
+    `late_gradients` (gradients derived while tracing rather than when the graph was compiled), `cache_bypasses` (graphs
+    that torch's AOTAutogradCache does not take), `timed` (regions that `autotune` measured). Under CERMET_CHECK=1:
+    kernels `checked`, regions `refused`.
     """
     from . import library
 

@@ -299,7 +299,8 @@ def _fake_results(
     if mode is None:
         raise Declined("the graph was traced without fake tensors")
     with mode, torch.set_grad_enabled(differentiable):
-        value = op(*tensors, key)
+        # Detached: later writes, which the fake values have had, are no business of autograd's here.
+        value = op(*(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors), key)
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 

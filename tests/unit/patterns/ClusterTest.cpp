@@ -160,6 +160,23 @@ TEST(CrossEntropy, ScaledLogitsThatAreReadElsewhereAreItsOperand) {
   EXPECT_EQ(found["regions"][0]["operands"], (Strings{"scaled", "labels"}));
 }
 
+// A cap before the loss has a name of its own once it is raised, and is part of the loss all the same.
+TEST(CrossEntropy, TakesInACapThatNothingElseReads) {
+  const std::string capped = replaceAll(kLoss, "%scaled = cermet.mul %x, %two : !logits loc(\"scaled\")", R"(
+    %part = cermet.div %x, %two : !logits loc("part")
+    %bent = cermet.tanh %part : !logits loc("bent")
+    %scaled = cermet.mul %bent, %two : !logits loc("scaled"))");
+  json found = answer(kLogits, "tensor<f32>", capped + "return %mean : tensor<f32>\n");
+  ASSERT_EQ(found["regions"].size(), 1u) << found.dump(1);
+  EXPECT_EQ(found["regions"][0]["pattern"], "cross_entropy");
+  EXPECT_EQ(found["regions"][0]["operands"], (Strings{"logits", "labels"}));
+  EXPECT_EQ(found["regions"][0]["replaced"], (Strings{"part", "bent", "scaled", "loss", "mean"}));
+  found = answer(kLogits, "tensor<f32>, !logits", capped + "return %mean, %scaled : tensor<f32>, !logits\n");
+  ASSERT_EQ(found["regions"].size(), 2u) << found.dump(1);
+  EXPECT_EQ(found["regions"][0]["pattern"], "softcap");
+  EXPECT_EQ(found["regions"][1]["operands"], (Strings{"scaled", "labels"}));
+}
+
 TEST(CrossEntropy, WithoutLabelsItIsNone) {
   std::string body = replaceAll(kLoss, "cermet.select %here, %p, %zero : tensor<6x32xi1>, !logits", "cermet.exp %p : !logits");
   json found = answer(kLogits, "tensor<f32>", body + "return %mean : tensor<f32>\n");
