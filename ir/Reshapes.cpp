@@ -1,5 +1,6 @@
 #include "ir/Reshapes.h"
 #include "ir/Ops.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -33,6 +34,10 @@ bool isStored(Value value) {
   return isa_and_nonnull<MatmulOp>(value.getDefiningOp());
 }
 
+bool isReturn(Operation* op) {
+  return isa<func::ReturnOp>(op);
+}
+
 bool keepsColumns(RankedTensorType from, RankedTensorType to) {
   return from.getRank() > 0 && to.getRank() > 0 && !from.isDynamicDim(from.getRank() - 1) &&
          from.getShape().back() == to.getShape().back();
@@ -52,10 +57,25 @@ class Sinking {
 public:
   explicit Sinking(func::FuncOp function) : function(function), builder(function.getContext()) {}
 
-  void run() {
+  void run(bool liftFirst) {
     Block& block = function.getBody().front();
-    for (ReshapeOp reshape : llvm::to_vector(block.getOps<ReshapeOp>()))
+    for (ReshapeOp reshape : llvm::to_vector(block.getOps<ReshapeOp>())) {
       viewStored(reshape);
+      if (liftFirst)
+        liftOverElements(reshape);
+    }
+    sink(block);
+  }
+
+  // Reshapes between computations.
+  size_t left() {
+    return llvm::count_if(function.getBody().front().getOps<ReshapeOp>(), [](ReshapeOp reshape) {
+      return isComputed(reshape.getOperand()) && !llvm::all_of(reshape->getUsers(), isReturn);
+    });
+  }
+
+private:
+  void sink(Block& block) {
     for (Operation& op : llvm::make_early_inc_range(block.without_terminator())) {
       builder.setInsertionPoint(&op);
       if (isElementwise(&op))
@@ -74,7 +94,6 @@ public:
         op.erase();
   }
 
-private:
   // What a computed value has been reshaped from, or null.
   static Value sourceOf(Value value) {
     auto reshape = value.getDefiningOp<ReshapeOp>();
@@ -97,6 +116,38 @@ private:
     for (CastOp cast : llvm::reverse(casts))
       value = CastOp::create(builder, cast.getLoc(), withElement(shape, typeOf(cast).getElementType()), value);
     reshape.getResult().replaceAllUsesWith(value);
+  }
+
+  // reshape(f(a)), where f works element by element on what is stored and on numbers, becomes f of views. What else reads
+  // a step of f reads it reshaped back, and such a reshape may sink, where this one had met what lies along its rows.
+  void liftOverElements(ReshapeOp reshape) {
+    llvm::SetVector<Operation*> steps;
+    if (llvm::all_of(reshape->getUsers(), isReturn) || !isComputed(reshape.getOperand()) ||
+        !keepsColumns(typeOf(reshape.getOperand()), typeOf(reshape)) || !worksOnStored(reshape.getOperand(), steps))
+      return;
+    llvm::SmallVector<Operation*> order = steps.takeVector();
+    llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+    for (Operation* step : order) {
+      builder.setInsertionPoint(step);
+      SmallVector<Value> operands;
+      for (Value operand : step->getOperands())
+        operands.push_back(inShape(operand, typeOf(reshape)));
+      replace(step, operands, typeOf(reshape));
+    }
+  }
+
+  static constexpr size_t kMostSteps = 32;
+
+  bool worksOnStored(Value value, llvm::SetVector<Operation*>& steps) {
+    Operation* op = value.getDefiningOp();
+    if (isStored(value) || isa_and_nonnull<ConstantOp>(op))
+      return true;
+    if (auto broadcast = dyn_cast_or_null<BroadcastOp>(op))
+      return isNumber(broadcast.getOperand());
+    if (!op || !isElementwise(op) || (!steps.contains(op) && steps.size() == kMostSteps))
+      return false;
+    steps.insert(op);
+    return llvm::all_of(op->getOperands(), [&](Value operand) { return worksOnStored(operand, steps); });
   }
 
   void elementwise(Operation* op) {
@@ -192,7 +243,15 @@ private:
 } // namespace
 
 void sinkReshapes(func::FuncOp function) {
-  Sinking(function).run();
+  // How many reshapes stay between computations, on a copy.
+  auto left = [&](bool liftFirst) {
+    OwningOpRef<func::FuncOp> trial = function.clone();
+    Sinking sinking(*trial);
+    sinking.run(liftFirst);
+    return sinking.left();
+  };
+  const size_t sunk = left(/*liftFirst=*/false);
+  Sinking(function).run(sunk > 0 && left(/*liftFirst=*/true) < sunk);
 }
 
 } // namespace cermet::ir

@@ -10,7 +10,8 @@ namespace cermet::ir {
 // What else the operation reads must fit without another computation: a constant, a column [columns] under a broadcast,
 // a reshape from the same shape, or a contiguous argument or product, which is viewed in the other shape instead.
 //
-// A reshape of casts of a contiguous argument or product becomes casts of a view of it.
+// A reshape of casts of a contiguous argument or product becomes casts of a view of it. So does one that cannot sink, of
+// operations that work element by element on such values and on numbers: op(reshape(a)) instead of reshape(op(a)).
 //
 // Values change their shapes, and no bit. For small operations; folding afterwards removes what cancels.
 void sinkReshapes(mlir::func::FuncOp function);

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import cermet
 import graphs
-from cermet import backend, head, library, regions, rewriter
+from cermet import backend, edges, head, library, regions, rewriter
 from cermet.importer import import_graph
 from cermet.logits import Returned
 from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
@@ -57,7 +57,12 @@ def widened_returned(hidden, weight, labels):
     return loss_of(logits, labels), logits
 
 
-TAILS = (capped_returned, scaled_returned, widened_returned)
+def widened_apart(hidden, weight, labels):
+    logits = F.linear(hidden * 1.5, weight)
+    return loss_of(logits, labels), logits.double()
+
+
+TAILS = (capped_returned, scaled_returned, widened_returned, widened_apart)
 
 
 def read(hidden, weight, labels):
@@ -126,7 +131,8 @@ def test_logits_with_other_readers_stay(function):
 
 
 @pytest.mark.parametrize(
-    ("function", "ops"), [(capped_returned, ["head_2", "region_1_1"]), (scaled_returned, ["head_2"])]
+    ("function", "ops"),
+    [(capped_returned, ["head_2", "region_1_1"]), (scaled_returned, ["head_2"]), (widened_apart, ["head_2"])],
 )
 def test_what_is_returned_of_the_logits_is_made_apart(function, ops):
     assert targets(function, *inputs()) == ops
@@ -371,6 +377,22 @@ def test_returned_logits_may_be_written_by_their_reader(remainder):
         logits /= 2.0
         results.append([logits.detach(), *torch.autograd.grad(loss + logits.square().mean(), (hidden, weight))])
     close(*results)
+
+
+def test_an_edge_leaves_the_graphs_own_tensor_alone():
+    """A recorded CUDA graph returns the same object at every call: with a history it would hold what that saved."""
+    hidden, weight, _ = inputs()
+    with torch.no_grad():
+        logits = F.linear(hidden, weight)
+    kept = logits.clone()
+    call = edges.attach(lambda hidden, weight: (logits,), [edges.Edge((0,), ~0, 1, None)], 1)
+    for _ in range(2):
+        (attached,) = call(hidden, weight)
+        assert logits.grad_fn is None and not logits.requires_grad and attached.requires_grad
+        assert attached.data_ptr() == logits.data_ptr() and not attached._is_view()
+    close(torch.autograd.grad(attached.sum(), weight), torch.autograd.grad(F.linear(hidden, weight).sum(), weight))
+    attached.mul_(2.0)
+    close([attached.detach()], [kept * 2.0])
 
 
 class _Sizes(torch.utils._python_dispatch.TorchDispatchMode):

@@ -60,8 +60,6 @@ def compile(
         told = found if where and module is gm else None  # not of a variant of the same graph
         done = rewrite(module, settings.strict, not eager, told, returned, settings)
         chosen = done.choice
-        if not eager:
-            _release(module, done, functools.partial(failed, settings.strict, found))
         _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
         run, uncached = remainder.run(module, example_inputs, chosen.remainder, settings)
         if uncached:
@@ -126,6 +124,11 @@ def rewrite(
         done.regions += replaced.regions
         done.near_misses += [*decision.near_misses, *replaced.near_misses]
         done.edges += replaced.edges
+    if functional:
+        try:
+            count("released", packed.release(gm, done.regions))
+        except Exception as error:
+            failed(strict, found, error)
     if settings is not None:
         done.choice = remainder.choose(settings, done.work)
     count("regions", len(done.regions))
@@ -133,13 +136,6 @@ def rewrite(
     for near_miss in done.near_misses:
         _log.info("near miss: %s", near_miss)
     return done
-
-
-def _release(module: fx.GraphModule, done: Replaced, failed: Callable[[Exception], None]) -> None:
-    try:
-        count("released", packed.release(module, done.regions))
-    except Exception as error:
-        failed(error)
 
 
 def rewritten(gm: fx.GraphModule) -> bool:

@@ -125,7 +125,9 @@ def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callab
         results = list(run(*arguments))
         for edge in edges:
             hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
-            attached = _Linear.apply(edge.tail, results[edge.outputs[0]], hidden, arguments[edge.weight])
+            # Detached: a recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
+            logits = results[edge.outputs[0]].detach()
+            attached = _Linear.apply(edge.tail, logits, hidden, arguments[edge.weight])
             for place in edge.outputs:
                 results[place] = attached
         return tuple(results[:count])

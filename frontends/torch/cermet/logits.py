@@ -121,11 +121,11 @@ def _chain(node: fx.Node) -> list[fx.Node] | None:
 
 
 def _dies(node: fx.Node, dying: set[fx.Node]) -> bool:
-    """Whether a node goes, itself or with all that reads it (a cast to the type that is already there)."""
+    """Whether a node goes, itself or with all that reads it (a cast to the type that is already there), if anything."""
     if node in dying:
         return True
     pure = node.op in ("call_function", "call_method") and effect_of(node, node.graph.owning_module).kind == PURE
-    return pure and bool(node.users) and all(_dies(user, dying) for user in node.users)
+    return pure and all(_dies(user, dying) for user in node.users)
 
 
 def _sizes(node: fx.Node) -> list[str]:

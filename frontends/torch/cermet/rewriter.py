@@ -146,7 +146,11 @@ def decide(
     if returned is not Returned.EDGE:
         return _decide(module, functional, returned, {})
     apart = tails.separate(module, logits.linear_operands)
-    decision = _decide(module, functional, returned, apart)
+    try:
+        decision = _decide(module, functional, returned, apart)
+    except Exception:
+        tails.restore(module, apart.values())
+        raise
     used = {region.head.linear for region in decision.regions if region.head is not None}
     unused = [tail for linear, tail in apart.items() if linear not in used]
     if not unused:

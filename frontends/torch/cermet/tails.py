@@ -40,8 +40,8 @@ def separate(module: fx.GraphModule, is_linear: Callable[[fx.Node], Any]) -> dic
         return {}
     found: dict[fx.Node, Tail] = {}
     for item in dict.fromkeys(items):
-        chain = _chain(item, is_linear) if item is not None and len(item.users) > 1 else None
-        if chain is None or chain[0] in found or chain[0] in items:
+        chain = _chain(item, is_linear) if item is not None else None
+        if chain is None or chain[0] in found or chain[0] in items or not _is_read(chain):
             continue
         tail = Tail(chain[0], item, tuple(_copied(module.graph, chain)), _body(module, chain))
         if not _same(tail, chain):
@@ -78,6 +78,11 @@ def _chain(item: fx.Node, is_linear: Callable[[fx.Node], Any]) -> list[fx.Node] 
     if len({tuple(map(written, value.shape)) for value in values}) != 1:
         return None
     return chain if values[0].untyped_storage()._cdata != values[-1].untyped_storage()._cdata else None
+
+
+def _is_read(chain: list[fx.Node]) -> bool:
+    """Whether the graph goes on from any of it."""
+    return any(user not in chain and user.op != "output" for node in chain for user in node.users)
 
 
 def _copied(graph: fx.Graph, chain: list[fx.Node]) -> list[fx.Node]:

@@ -78,6 +78,26 @@ func.func @two_computations(%gate: !a, %up: !b) -> !b {
   return %y : !b
 }
 
+// What works on an argument element by element is computed on a view of it, where its reshape cannot sink because a label
+// lies along the rows. What reads it in its own shape goes with it.
+// CHECK-LABEL: func.func @lifted(
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %arg0 : tensor<2x3x64xf32> to tensor<6x64xf32>
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %[[V]] : tensor<6x64xf32>
+// CHECK-NEXT: %[[L:.*]] = cermet.broadcast %arg1
+// CHECK-NEXT: %[[A:.*]] = cermet.add %[[E]], %[[L]] : tensor<6x64xf32>
+// CHECK-NEXT: %[[M:.*]] = cermet.mul %[[A]], %[[E]] : tensor<6x64xf32>
+// CHECK-NEXT: %[[R:.*]] = cermet.reshape %[[M]]
+// CHECK-NEXT: return %[[R]]
+func.func @lifted(%x: tensor<2x3x64xf32>, %label: tensor<6x1xf32>) -> tensor<2x3x64xf32> {
+  %exp = cermet.exp %x : tensor<2x3x64xf32>
+  %view = cermet.reshape %exp : tensor<2x3x64xf32> to tensor<6x64xf32>
+  %along = cermet.broadcast %label : tensor<6x1xf32> to tensor<6x64xf32>
+  %sum = cermet.add %view, %along : tensor<6x64xf32>
+  %back = cermet.reshape %sum : tensor<6x64xf32> to tensor<2x3x64xf32>
+  %y = cermet.mul %back, %exp : tensor<2x3x64xf32>
+  return %y : tensor<2x3x64xf32>
+}
+
 // Another last dimension: element by element nothing changes, a reduction stays where it is.
 // CHECK-LABEL: func.func @other_columns(
 // CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0 : tensor<4x64xf32>
