@@ -146,10 +146,11 @@ std::string ProgramText::rowValue(int index) const {
     values.need(input, needed);
   std::string locals = values.statements(needed, "      "), value;
   if (instruction.opcode == Opcode::Pick) {
-    const std::string number = values.use(instruction.inputs[1]);
-    locals = fmt::format("      const Element& element = row.at{};\n{}", instruction.inputs[1], locals);
+    const std::string number = values.use(instruction.inputs[1]), picked = values.use(instruction.inputs[0]);
+    if ((locals + picked).find("element.") != std::string::npos) // a number of the row is the same at every column
+      locals = fmt::format("      const Element& element = row.at{};\n{}", instruction.inputs[1], locals);
     // A sum of zeros and one value is never -0.
-    value = fmt::format("is_column<kColumns>({}) ? {} + 0.0f : 0.0f", number, values.use(instruction.inputs[0]));
+    value = fmt::format("is_column<kColumns>({}) ? {} + 0.0f : 0.0f", number, picked);
     if (instruction.type != DType::F32 && instruction.type != program.instructions[instruction.inputs[0]].type)
       value = fmt::format("round_to<{}>({})", deviceType(instruction.type), value);
   } else {
