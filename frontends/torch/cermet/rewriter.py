@@ -1,7 +1,8 @@
 """Which sequences of an FX graph become region ops, or why one does not.
 
-`decide` only looks: it imports a graph, asks libcermet for matches and checks each against what a value graph cannot
-see, namely the order of writes, devices, strides and modes. `replacement.apply` changes the graph. A replaced value
+`decide` imports a graph, asks libcermet for matches and checks each against what a value graph cannot see, namely the
+order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py);
+`replacement.apply` changes the graph. A replaced value
 keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
 """
 
