@@ -2,8 +2,8 @@
 
 `decide` imports a graph, asks libcermet for matches and checks each against what a value graph cannot see, namely the
 order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py);
-`replacement.apply` changes the graph. A replaced value
-keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
+`replacement.apply` changes the graph. A replaced value keeps its shape, dtype and strides exactly; otherwise the match
+is declined and reported as a near miss.
 """
 
 from __future__ import annotations
