@@ -60,7 +60,7 @@ EXPORTED cermet_executable* op_plain_prepare(int64_t columns, int32_t device) {
 
 // Nanoseconds that the host needs for `times` of it on bfloat16 rows, or -1.
 EXPORTED double op_plain_run(cermet_executable* executable, void* stream, int32_t device, void* input, void* weight,
-                               int64_t rows, int64_t columns, int32_t times) {
+                             int64_t rows, int64_t columns, int32_t times) {
   std::vector<AtenTensorHandle> outputs(size_t(times), nullptr);
   const std::array<int64_t, 2> sizes{rows, columns}, strides{columns, 1};
   const int32_t type = device < 0 ? aoti_torch_device_type_cpu() : aoti_torch_device_type_cuda();

@@ -69,9 +69,7 @@ def outputs(module: fx.GraphModule) -> int:
     return len(items) if isinstance(items, (tuple, list)) else 1
 
 
-def detach(
-    module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.Node], fx.Node] = lambda node: node
-) -> list[Edge]:
+def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.Node], fx.Node]) -> list[Edge]:
     """Makes the graph return these heads' logits without a gradient, and what `attach` needs for one. `current`: what
     stands in the graph for a node now."""
     graph = module.graph
