@@ -52,7 +52,9 @@ native_part() {
 }
 
 python_part() {
-  "$python" -m pytest "$1" -q --timeout 900 --durations 5 -rsf -p no:cacheprovider --junitxml "$results/$2.xml"
+  local workers=$(($(nproc) < 12 ? $(nproc) : 12))
+  "$python" -m pytest "$1" -q -n "$workers" --dist worksteal --timeout 900 --durations 5 -rsf -p no:cacheprovider \
+    --junitxml "$results/$2.xml"
 }
 
 for part in "${parts[@]}"; do

@@ -18,6 +18,8 @@ mkdir -p "$staging/wheels" "$staging/bin" "$staging/tests" .gpu
 step "wheel" wheel.log "$python" -m pip wheel --disable-pip-version-check --no-build-isolation --no-deps \
   --config-settings=build-dir=build --config-settings=install.strip=true -w "$staging/wheels" .
 step "CMake configure (tests again)" configure.log cmake --preset default -DCERMET_TESTS=ON
+step "wheels that run the tests side by side" pip-gpu.log "$python" -m pip download --disable-pip-version-check --no-deps \
+  -d "$staging/wheels" "$(grep '^pytest-xdist' tests/requirements.txt)" execnet
 for peer in .gpu/wheels/*.whl; do [ ! -e "$peer" ] || cp "$peer" "$staging/wheels/"; done
 for binary in "${binaries[@]}"; do
   [ -x "build/bin/$binary" ] || fail "build/bin/$binary is missing; did the build leave it out?"

@@ -39,9 +39,12 @@ def run(command: list, seconds: float, quiet: bool = False) -> tuple[int, str]:
 
 
 def pytest(folder: str, marks: list[str], seconds: float) -> dict:
+    """The folder's tests, side by side: most of their time is compilers' on the CPU."""
+    workers = min(len(os.sched_getaffinity(0)), 12)
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
         status, output = run([sys.executable, "-m", "pytest", folder, "-q", "-p", "no:cacheprovider", "--tb=short",
+                              "-n", workers, "--dist", "worksteal",
                               "--maxfail=25", "--durations=8", "-rs", f"--junitxml={report}", *marks], seconds)
         answer = {"status": status, "passed": 0, "failed": [], "skipped": 0}
         if report.exists():

@@ -1,9 +1,9 @@
 """CUDA graphs for `remainder="aot"`: torch's own trees of recorded graphs, as Inductor's mode "reduce-overhead" has.
 
-Forwards and inference are recorded. A backward runs as it is, and the tree is told that it runs: recorded, torch's
-trees found that what the forward saved dies in a backward's recording but not in its replay, and refuse that. A graph
-that cannot be recorded (another device in it, an input that it writes, an op that may not be captured) runs as it is,
-too, and torch's log says why.
+Forward, backward and inference are recorded. What a forward saved stands where its graph wrote it, which a backward's
+recording relies on; so nothing outside may keep a tensor alive that dies with a backward (edges.py detaches what a
+graph returned). A graph that cannot be recorded (another device in it, an input that it writes, an op that may not be
+captured) runs as it is, and torch's log says why. So does the backward of such a forward.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch._inductor.cudagraph_utils import (
     get_placeholder_info,
     log_cudagraph_skip_and_bump_counter,
 )
-from torch._inductor.utils import get_first_incompatible_cudagraph_node
+from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
 
 FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 
@@ -29,9 +29,10 @@ FORWARD, BACKWARD, INFERENCE = "forward", "backward", "inference"
 class Capture:
     """How one compiled graph is recorded; what a cache can keep."""
 
-    kind: str  # FORWARD, INFERENCE, or BACKWARD: the tree is told that it runs, and nothing else is said of it
+    kind: str
     device: int
-    static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters
+    recorded: bool = True  # False: a backward that runs as it is behind a recorded forward
+    static: tuple[int, ...] = ()  # inputs whose addresses stay: parameters, and what the forward saved
     integers: tuple[int, ...] = ()  # inputs that are numbers: a graph is recorded for each
     inputs: int = 0
     outputs: int = 0
@@ -42,9 +43,9 @@ class Capture:
         """`run` (of a list of inputs, which it empties), recorded when it is called."""
         from torch._inductor import cudagraph_trees
 
-        if self.kind == BACKWARD:
+        if not self.recorded:
 
-            def told(arguments: list[Any]) -> Any:
+            def told(arguments: list[Any]) -> Any:  # the tree must know that a backward runs
                 manager = cudagraph_trees.get_manager(self.device, create_if_none_exists=False)
                 if manager is not None:
                     manager.set_to_running_backward()
@@ -56,7 +57,7 @@ class Capture:
             [0 if place in self.integers else None for place in range(self.inputs)],
             self.static,
             device_index=self.device,
-            is_backward=False,
+            is_backward=self.kind == BACKWARD,
             is_inference=self.kind == INFERENCE,
             stack_traces=[None] * self.outputs,
             constants=tuple(constants),
@@ -73,24 +74,24 @@ class Captures:
 
     def of(self, graph: fx.GraphModule, kind: str) -> Capture | None:
         """How a graph of AOTAutograd's is recorded, or None where it runs as it is."""
-        if kind == BACKWARD:
-            return Capture(kind, self._forward.device) if self._forward is not None else None
-        static = _fixed()
+        if kind == BACKWARD and self._forward is None:
+            return None
+        static = tuple(range(count_tangents(graph))) if kind == BACKWARD else _fixed()
         mutated = find_input_mutations(graph.graph)
         if reason := _obstacle(graph, mutated - set(static)):
             log_cudagraph_skip_and_bump_counter(f"skipping cudagraphs due to {reason}")
-            return None
+            return Capture(kind, self._forward.device, recorded=False) if kind == BACKWARD else None
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
         numbers = [place for place, node in enumerate(inputs) if isinstance(node.meta["val"], (int, torch.SymInt))]
         capture = Capture(
             kind,
             _device(graph),
-            static,
-            tuple(numbers),
-            len(inputs),
-            len(graph.graph.output_node().args[0]),
-            tuple(get_placeholder_info(graph.graph)),
-            tuple(sorted(mutated)),
+            static=static,
+            integers=tuple(numbers),
+            inputs=len(inputs),
+            outputs=len(graph.graph.output_node().args[0]),
+            placeholders=tuple(get_placeholder_info(graph.graph)),
+            mutated=tuple(sorted(mutated)),
         )
         if kind == FORWARD:
             self._forward = capture
