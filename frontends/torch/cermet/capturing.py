@@ -4,11 +4,15 @@ Forward, backward and inference are recorded. What a forward saved stands where 
 recording relies on; so nothing outside may keep a tensor alive that dies with a backward (edges.py detaches what a
 graph returned). A graph that cannot be recorded (another device in it, an input that it writes, an op that may not be
 captured) runs as it is, and torch's log says why. So does the backward of such a forward.
+
+Under Inductor and here, gradients that a recorded backward hands to `.grad` lie in memory that the next step writes;
+torch refuses to add to them there. `keep_gradients` makes them the parameters' own where they outlive their step.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,3 +121,52 @@ def _obstacle(graph: fx.GraphModule, written: set[int]) -> str:
 def _device(graph: fx.GraphModule) -> int:
     (device,) = get_device_node_mapping(graph)
     return device.index
+
+
+# --- Gradients that outlive their step -------------------------------------------------------------------------------
+
+# What recorded graphs may have given a gradient: every leaf that a compiled forward had, by id.
+_leaves: dict[int, weakref.ref[torch.Tensor]] = {}
+
+
+def keep_gradients(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """`run`, which copies gradients out of recorded memory where it begins a step that would write there: gradients
+    accumulate over steps, and `zero_grad(set_to_none=False)` works. Where they are None by then, this is one question."""
+    tensors = [(place, each) for place, each in enumerate(example_inputs) if isinstance(each, torch.Tensor)]
+    places = [place for place, each in tensors if each.requires_grad and each.is_leaf and each.is_cuda]
+    if not places:
+        return run
+
+    def keeping(*arguments: Any) -> Any:
+        for place in places:
+            leaf = arguments[place]
+            known = _leaves.get(id(leaf))
+            if known is None or known() is not leaf:
+                _leaves[id(leaf)] = weakref.ref(leaf)
+        _keep(arguments[places[0]].device.index)
+        return run(*arguments)
+
+    return keeping
+
+
+def _keep(device: int) -> None:
+    from torch._inductor import cudagraph_trees
+
+    manager = cudagraph_trees.get_manager(device, create_if_none_exists=False)
+    if manager is None or manager.current_node is None or not manager.can_start_new_generation():
+        return
+    held = []
+    for number, reference in list(_leaves.items()):
+        leaf = reference()
+        if leaf is None:
+            del _leaves[number]
+        elif leaf.grad is not None:
+            held.append(leaf)
+    if not held:
+        return
+    recorded = {storage.data_ptr() for storage in manager.current_node.path_live_weakrefs()}
+    for leaf in held:
+        grad = leaf.grad
+        plain = type(grad) is torch.Tensor and grad.layout is torch.strided
+        if not plain or grad.untyped_storage().data_ptr() in recorded:
+            leaf.grad = grad.detach().clone()

@@ -41,8 +41,6 @@ def choose(options: Options, work: Work) -> Choice:
         return Choice(options.remainder, "as asked")
     if options.for_inductor_alone:
         return Choice("inductor", f"{options.for_inductor_alone[0]} is an option of Inductor's")
-    if options.cuda_graphs:
-        return Choice("inductor", "CUDA graphs of a backward are Inductor's")
     if work.unknown:
         return Choice("inductor", "Cermet failed, and left the graph as it was")
     if work.bodies:
@@ -74,6 +72,10 @@ def run(
 
             lowering.lower_in_inductor()
             compiled = compile_fx(module, list(example_inputs), config_patches=options.inductor)
+    if options.cuda_graphs:
+        from .capturing import keep_gradients
+
+        compiled = keep_gradients(compiled, example_inputs)
     if _bypasses() == before:
         return compiled, ""
     count("cache_bypasses")
