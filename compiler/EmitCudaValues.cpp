@@ -232,7 +232,7 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::Rsqrt:
     return call("inverse_sqrt");
   case Opcode::Tanh:
-    return call("hyperbolic_tangent");
+    return graded("tanh");
   case Opcode::Erf:
     return call("error_function");
   case Opcode::Relu:

@@ -3,6 +3,7 @@ outputs that must be written whole and nowhere else, determinism, streams, captu
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import math
 
 import pytest
@@ -33,10 +34,7 @@ class Region:
 
 @pytest.fixture(scope="session")
 def region(core):
-    """Compiles all cases at once: NVRTC scales with threads."""
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        made = dict(zip(CASES, pool.map(lambda case: Region(core, *case), CASES)))
-    return lambda *case: made[case]
+    return functools.cache(functools.partial(Region, core))
 
 
 def describe(tensor: torch.Tensor) -> Tensor:

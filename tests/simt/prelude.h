@@ -280,7 +280,10 @@ DEVICE float logarithm(float x) {
 DEVICE float power(float x, float y) {
   return std::pow(x, y);
 }
-DEVICE float hyperbolic_tangent(float x) {
+DEVICE float exact_tanh(float x) {
+  return std::tanh(x);
+}
+DEVICE float fast_tanh(float x) {
   return std::tanh(x);
 }
 DEVICE float error_function(float x) {

@@ -23,6 +23,7 @@ from .joining import join
 from .options import Options
 from .simplifying import simplify
 from .straight import StraightLine
+from .widening import widen
 
 
 def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
@@ -37,6 +38,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             simplify(graph.graph)
             join(graph.graph)
             accumulate(graph.graph)
+            widen(graph.graph)
             return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)

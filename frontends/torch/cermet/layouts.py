@@ -25,6 +25,11 @@ def _numbers(value: torch.Tensor) -> bool:
     return all(isinstance(size, int) for size in (*value.shape, *value.stride()))
 
 
+def row_major(value: torch.Tensor) -> bool:
+    """Whether it lies in row-major order without gaps, as far as numbers tell."""
+    return _numbers(value) and value.is_contiguous()
+
+
 def _dense(value: torch.Tensor) -> tuple[int, ...] | None:
     """The permutation, the last dimension innermost, that the tensor is dense in, or None. A dimension of size 1 goes
     where its stride says, or where it stands."""
@@ -59,7 +64,7 @@ def _row_major(order: tuple[int, ...], value: torch.Tensor) -> bool:
 
 def order_of(value: torch.Tensor) -> Order:
     """The order that gives a tensor's own strides; None also where there is no such order."""
-    if value.dim() < 3 or (_numbers(value) and value.is_contiguous()):
+    if value.dim() < 3 or row_major(value):
         return None  # two dimensions of which the last is innermost are row-major
     order = _dense(value)
     return None if order is None or _row_major(order, value) else order
@@ -68,7 +73,7 @@ def order_of(value: torch.Tensor) -> Order:
 def order_like(value: torch.Tensor) -> Order:
     """The order of the strides' sizes, for a tensor made to be read beside `value`; None where elements repeat or the
     last dimension is not innermost."""
-    if value.dim() < 3 or (_numbers(value) and value.is_contiguous()):
+    if value.dim() < 3 or row_major(value):
         return None
     order = _dense(value)
     if order is None:

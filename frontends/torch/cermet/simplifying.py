@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 import torch.fx as fx
 
-from .layouts import written
+from .layouts import row_major, written
 
 _aten = torch.ops.aten
 _SAME = {_aten.detach.default, _aten.alias.default}
@@ -53,8 +53,5 @@ def _sizes(node: fx.Node) -> list[str]:
 
 
 def _contiguous(node: fx.Node) -> bool:
-    """Row-major without gaps, as far as numbers tell."""
     value = node.meta.get("val")
-    if not isinstance(value, torch.Tensor):
-        return False
-    return all(isinstance(size, int) for size in (*value.shape, *value.stride())) and value.is_contiguous()
+    return isinstance(value, torch.Tensor) and row_major(value)
