@@ -30,12 +30,12 @@ class Measured:
     inductor: float
 
 
-# From bench/results: h200-2026-11-21-heads.json (bf16, 8192 rows).
+# From bench/results (bf16, 8192 rows): h200-2026-11-21-heads.json; softcap h200-2026-11-22-fusions-gemma-2-2b.json.
 _TABLES = {
     "sm_90": (
         Measured("rope", False, (129, 256), 64_000_000, 28.6, 27.6),
-        Measured("softcap", False, (8192, 1 << 20), 64_000_000, 290.4, 253.3),
-        Measured("softcap", True, (8192, 1 << 20), 64_000_000, 676.1, 611.1),
+        Measured("softcap", False, (8192, 1 << 20), 64_000_000, 283.0, 251.3),
+        Measured("softcap", True, (8192, 1 << 20), 64_000_000, 647.7, 612.3),
     )
 }
 
