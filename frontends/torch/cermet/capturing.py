@@ -131,7 +131,7 @@ _leaves: dict[int, weakref.ref[torch.Tensor]] = {}
 
 def keep_gradients(run: Callable[..., Any], example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """`run`, which copies gradients out of recorded memory where it begins a step that would write there: gradients
-    accumulate over steps, and `zero_grad(set_to_none=False)` works. Where they are None by then, this is one question."""
+    accumulate over steps, and `zero_grad(set_to_none=False)` works. Where they are None by then, this is a look at each."""
     tensors = [(place, each) for place, each in enumerate(example_inputs) if isinstance(each, torch.Tensor)]
     places = [place for place, each in tensors if each.requires_grad and each.is_leaf and each.is_cuda]
     if not places:

@@ -1,11 +1,13 @@
 """Copies that change the order of rows in memory move sixteen bytes at a time.
 
-ATen copies a strided tensor element by element, and elements of two bytes at a seventh of what memory gives (H200). Where
-a tensor's rows lie in whole pieces of sixteen bytes, the same bytes are copied as elements of that size.
+ATen copies a strided tensor element by element, and elements of two bytes far below what memory gives. Where a tensor's
+rows lie in whole pieces of sixteen bytes, the same bytes are copied as elements of that size. Only of memory that the
+graph itself allocates: what it is given may begin in the middle of sixteen bytes at the next call.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -21,7 +23,8 @@ _SMALLEST = 1 << 20  # bytes: below, two more calls cost more than they save
 
 def widen(graph: fx.Graph) -> int:
     """Makes such copies of `clone`s into row-major memory, in place; returns how many."""
-    copies = [node for node in graph.nodes if _is_copy(node) and _is_wide(node.args[0].meta.get("val"))]
+    copies = [node for node in graph.nodes if _is_copy(node) and _is_made(node.args[0])]
+    copies = [node for node in copies if _is_wide(node.args[0].meta.get("val"))]
     for node in copies:
         with graph.inserting_before(node):
             wide = _call(_aten.view.dtype, node.args[0], _WIDE)
@@ -41,6 +44,20 @@ def _call(target: Any, source: fx.Node, *arguments: Any, **settings: Any) -> fx.
 
 def _is_copy(node: fx.Node) -> bool:
     return node.target is _aten.clone.default and node.kwargs.get("memory_format") is torch.contiguous_format
+
+
+def _is_made(node: fx.Node) -> bool:
+    """Whether a tensor lies in memory that an operation of the graph allocated."""
+    while _shares_memory(node.target):
+        node = node.args[0]
+    return isinstance(node.target, torch._ops.OpOverload)
+
+
+def _shares_memory(target: Any) -> bool:
+    """Whether a result is its first operand or a view of it."""
+    if target is operator.getitem or target is _aten._unsafe_view.default:
+        return True
+    return isinstance(target, torch._ops.OpOverload) and (target.is_view or target._schema.is_mutable)
 
 
 def _is_wide(value: Any) -> bool:

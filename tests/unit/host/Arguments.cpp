@@ -205,18 +205,18 @@ std::vector<Row> Arguments::row(int64_t index) const {
   return current;
 }
 
-std::vector<Array> Arguments::expected(std::vector<Row>& sizes) const {
+std::vector<Array> Arguments::expected(std::vector<Row>* sizes) const {
   std::vector<Array> result = arrays;
   std::vector<Row> sums(arrays.size());
   for (size_t i = 0; i < arrays.size(); ++i)
     sums[i].assign(width(i), 0.0);
-  sizes = sums;
+  std::vector<Row> absolute = sums;
   for (int64_t index = 0; index < rows(); ++index) {
     std::vector<Row> current = row(index), before = sums;
     evaluateRow(program, current, sums);
     for (size_t i = 0; i < arrays.size(); ++i)
       for (int64_t c = 0; c < width(i); ++c)
-        sizes[i][c] += std::fabs(sums[i][c] - before[i][c]);
+        absolute[i][c] += std::fabs(sums[i][c] - before[i][c]);
     for (size_t i = 0; i < arrays.size(); ++i)
       if (program.operands[i].isOutput && program.operands[i].kind != OperandKind::Column)
         for (int64_t c = 0; c < width(i); ++c)
@@ -226,6 +226,8 @@ std::vector<Array> Arguments::expected(std::vector<Row>& sizes) const {
     if (program.operands[i].isOutput && program.operands[i].kind == OperandKind::Column)
       for (int64_t c = 0; c < width(i); ++c)
         result[i].set(c * steps[i], sums[i][c]);
+  if (sizes)
+    *sizes = std::move(absolute);
   return result;
 }
 

@@ -48,7 +48,7 @@ struct Arguments {
   std::vector<Row> row(int64_t index) const;
   // The arrays as the oracle leaves them. `sizes`, by operand and column: what a sum over rows would be were none of its
   // terms negative, which is what its terms' rounding is relative to.
-  std::vector<Array> expected(std::vector<Row>& sizes) const;
+  std::vector<Array> expected(std::vector<Row>* sizes = nullptr) const;
 
   const RowProgram& program;
   std::vector<int64_t> extents;
