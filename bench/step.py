@@ -7,7 +7,8 @@ the rounds, their spread, peak memory, the first step's seconds, the loss, and w
 matmul, attention, Cermet's kernels, all else; idle is what is left of the step). First steps run in one process in the
 order of the table: a later compiled contender finds what the first one imported and Inductor's worker processes
 started, a second Cermet finds the first one's kernels.
-With --warm these contenders take their first step once more, each in a process of its own that finds the caches.
+With --warm these contenders take their first step again, three times in turns, each in a process of its own that finds
+the caches; the table gives the median.
 "Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
 
     python bench/step.py [--model NAME ...] [--contender NAME ...] [--check] [--warm NAME ...] [--layers N] [--out FILE]
@@ -57,8 +58,9 @@ class Contender:
     def __init__(self, name: str, model: torch.nn.Module, call: Callable, module_names: dict | None = None):
         self.name, self.model, self.call, self.module_names = name, model, call, module_names or {}
         self.module, self.optimizer = module_of(model), None
-        self.first_step_s = self.loss = self.peak_gb = self.warm_s = None
+        self.first_step_s = self.loss = self.peak_gb = None
         self.rounds_ms: list[float] = []
+        self.warm: list[dict] = []  # a row each: seconds and loss of a first step in a process that finds the caches
         self.gpu_ms: dict[str, float] = {}
 
     def step(self, batch) -> torch.Tensor:
@@ -132,6 +134,7 @@ def make_liger(compiled: bool):
 CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "inductor-unmasked": make_unmasked,
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "liger": make_liger(False), "liger-compiled": make_liger(True)}
+WARM_ROUNDS = 3
 COMPILED = [name for name in CONTENDERS if name not in ("eager", "liger")]
 
 
@@ -204,10 +207,11 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
 
     wrong = []
     truth = contenders[0].loss
+    half_of_digit_4 = 0.5 * 10 ** (math.floor(math.log10(abs(truth))) - 3)
     for contender in contenders[1:]:
-        if contender.name.startswith("cermet") and not abs(contender.loss - truth) < 0.5 * 10 ** (
-                math.floor(math.log10(abs(truth))) - 3):  # half of digit 4
-            wrong.append(f"{contender.name}: loss {contender.loss:.6f}, eager's is {truth:.6f}")
+        for loss in (contender.loss, *(row["loss"] for row in contender.warm)):
+            if contender.name.startswith("cermet") and not abs(loss - truth) < half_of_digit_4:
+                wrong.append(f"{contender.name}: loss {loss:.6f}, eager's is {truth:.6f}")
     counts = dict(cermet.explain(model, **batch).counts)
     print(f"replaced: {counts}")
     expected = {"norms": described.norms_per_layer * layers + 1, "ropes": layers, "glu": layers, "causal_mask": layers}
@@ -219,8 +223,8 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
                     for name, number in expected.items() if counts.get(name, 0) != number]
 
 
-def warm_seconds(name: str, model: str, arguments: argparse.Namespace) -> float | None:
-    """A contender's first step in a new process that finds what the first one left in the caches."""
+def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict | None:
+    """Seconds and loss of a contender's first step in a new process that finds what the first one left in the caches."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [sys.executable, __file__, "--model", model, "--contender", name, "--rounds", "0", "--out", file.name]
         command += ["--layers", str(arguments.layers)] if arguments.layers else []
@@ -230,7 +234,8 @@ def warm_seconds(name: str, model: str, arguments: argparse.Namespace) -> float 
         if done.returncode or not text:
             print(f"{name}, warm: failed: {(done.stderr or done.stdout)[-800:]}")
             return None
-        return json.loads(text)["models"][0]["contenders"][0]["first_step_s"]
+        row = json.loads(text)["models"][0]["contenders"][0]
+        return {key: row[key] for key in ("first_step_s", "loss")}
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict:
@@ -265,10 +270,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
             run_round(contender, batch, arguments.steps)
     for contender in contenders if arguments.rounds else ():
         kernels[contender.name] = profile(contender, batch)
-    if arguments.warm:
-        for contender in contenders:
-            if contender.key in arguments.warm:
-                contender.warm_s = warm_seconds(contender.key, name, arguments)
+    asked = [contender for contender in contenders if contender.key in arguments.warm]
+    for number in range(WARM_ROUNDS):
+        for contender in asked if number % 2 == 0 else reversed(asked):
+            row = run_warm(contender.key, name, arguments)
+            contender.warm += [row] if row else []
 
     kinds = ("matmul", "attention", "cermet", "rest")
     print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'loss':>10s}"
@@ -277,13 +283,13 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     for c in contenders if arguments.rounds else ():
         step, spread = statistics.median(c.rounds_ms), max(c.rounds_ms) - min(c.rounds_ms)
         c.gpu_ms["idle"] = max(step - sum(c.gpu_ms.values()), 0.0)
-        warm = f"{c.warm_s:8.1f}" if c.warm_s else f"{'':8s}"
+        warm = f"{statistics.median(row['first_step_s'] for row in c.warm):8.1f}" if c.warm else f"{'':8s}"
         print(f"{c.name:18s}{step:9.1f}{spread:8.1f}{c.peak_gb:9.1f}{c.first_step_s:9.1f}{warm}{c.loss:10.4f}"
               + "".join(f"{c.gpu_ms.get(kind, 0):11.2f}" for kind in (*kinds, "idle")))
     for c in contenders:
         rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms) if c.rounds_ms else None,
                      "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s,
-                     "warm_first_step_s": c.warm_s, "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
+                     "warm": c.warm, "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
     wrong = [f"{key}: {why}" for key, why in failures.items() if key.startswith("cermet")]
     if arguments.check and contenders:
         wrong += check(contenders, model, batch, described, layers)
