@@ -29,13 +29,14 @@ from torch._dynamo.utils import counters
 print("ANSWER" + json.dumps(dict(
     counters=cermet.counters(), loss=loss.item(), norm=norm,
     opened=[name for name in ("libnvrtc", "libcermet_compiler") if name in maps],
+    lowering="torch._inductor.lowering" in sys.modules,
     aot={k: v for k, v in counters["aot_autograd"].items() if "cache" in k},
     inductor={k: v for k, v in counters["inductor"].items() if "fxgraph" in k})))
 """
 
 
-def process(tmp_path: Path, options: dict) -> dict:
-    code = MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + ANSWER
+def process(tmp_path: Path, options: dict, before: str = "") -> dict:
+    code = before + MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + ANSWER
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(tmp_path / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
@@ -61,6 +62,32 @@ def test_a_second_process_compiles_nothing(remainder, tmp_path):
     assert cold["aot"]["autograd_cache_saved"] == warm["aot"]["autograd_cache_hit"] == 1, (cold, warm)
     assert warm["aot"].get("autograd_cache_miss", 0) == 0 and warm["inductor"].get("fxgraph_cache_miss", 0) == 0, warm
     assert (warm["inductor"].get("fxgraph_cache_hit", 0) == 2) == (remainder == "inductor"), warm
+    # Found, direct calls need nothing of Inductor's lowering, whose import takes a second.
+    assert warm["lowering"] == (remainder == "inductor"), warm
+
+
+def test_a_direct_graph_is_found_where_inductor_was_used_before(tmp_path):
+    options = {"remainder": "aot"}
+    cold = process(tmp_path, options)
+    registered = """
+from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
+init_backend_registration()
+assert custom_backend_passes  # which the key of a graph for Inductor holds
+"""
+    warm = process(tmp_path, options, before=registered)
+    assert cold["aot"].get("autograd_cache_saved") == 1 and warm["lowering"], (cold, warm)
+    assert warm["aot"].get("autograd_cache_hit") == 1 and not warm["aot"].get("autograd_cache_miss"), warm
+
+
+def test_torchs_key_is_its_own_again_after_a_direct_graph():
+    import torch
+    from torch._inductor import codecache
+
+    names = ("init_backend_registration", "custom_backend_passes", "custom_backend_codegen_configs", "CacheBase")
+    before = [getattr(codecache, name) for name in names]
+    layer = torch.compile(torch.nn.Linear(6, 3), backend="cermet", options={"remainder": "aot"})
+    layer(torch.randn(2, 6)).sum().backward()
+    assert all(getattr(codecache, name) is value for name, value in zip(names, before, strict=True))
 
 
 def test_the_backend_is_found_without_an_import():

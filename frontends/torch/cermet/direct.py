@@ -7,7 +7,8 @@ compiled with the forward, so that nothing is left to do in the first backward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch.fx as fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from .accumulation import accumulate
@@ -55,8 +57,41 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     }
-    with torch._functorch.config.patch(settings):
+    with torch._functorch.config.patch(settings), _key_without_generators():
         return backend(module, list(example_inputs))
+
+
+class _System:
+    """What AOTAutogradCache's key names of a machine, in the place of codecache.CacheBase."""
+
+    @staticmethod
+    def get_system() -> dict[str, str | None]:
+        if not torch.cuda.is_available():
+            return {}
+        return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
+
+
+@contextlib.contextmanager
+def _key_without_generators() -> Iterator[None]:
+    """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
+
+    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering
+    (0.8 to 1 s of a first step), and a hash of all of Triton's files (0.3 s).
+    """
+    stand_ins = {
+        "init_backend_registration": lambda: None,
+        "custom_backend_passes": {},
+        "custom_backend_codegen_configs": {},
+        "CacheBase": _System,
+    }
+    before = {name: getattr(codecache, name) for name in stand_ins if hasattr(codecache, name)}
+    try:
+        for name in before:
+            setattr(codecache, name, stand_ins[name])
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(codecache, name, value)
 
 
 def _keep_saved() -> None:
