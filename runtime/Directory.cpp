@@ -6,6 +6,8 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,37 +111,68 @@ void Directory::write(const Entry& entry) {
                    errorText(failure)));
 }
 
+namespace {
+
+void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes) {
+  Result<Entry> entry = decode(bytes);
+  if (!entry.ok()) {
+    file.problem = entry.status().message();
+  } else if (!file.leftover &&
+             (entry->kind != kind || entryFileName(entry->key) != std::filesystem::path(file.path).filename())) {
+    file.problem = "its name is not that of its key";
+  } else {
+    entry->payload.clear();
+    file.entry = std::move(*entry);
+  }
+}
+
+// What the torch frontend's tuning.py writes; its key's third line is the device.
+void readTiming(StoredFile& file, const std::string& bytes) {
+  try {
+    const nlohmann::json kept = nlohmann::json::parse(bytes);
+    const std::string key = kept.at("key");
+    const size_t device = key.find('\n', key.find('\n') + 1) + 1;
+    file.timing = fmt::format("{}: {:.1f} us fused, {:.1f} us as it was",
+                              key.substr(device, key.find('\n', device) - device), kept.at("ours").get<double>(),
+                              kept.at("unfused").get<double>());
+  } catch (const nlohmann::json::exception&) {
+    file.problem = "it is not the JSON of a timing";
+  }
+}
+
+void listFiles(std::vector<StoredFile>& files, const std::string& directory, std::string_view suffix,
+               const std::function<void(StoredFile&, const std::string&)>& read) {
+  std::error_code failure;
+  std::filesystem::directory_iterator iterator(directory, failure), end;
+  for (; !failure && iterator != end; iterator.increment(failure)) {
+    StoredFile file;
+    file.path = iterator->path().string();
+    const std::string leaf = iterator->path().filename().string();
+    const bool temporary = leaf.starts_with(kTemporaryPrefix);
+    file.leftover = temporary || leaf.ends_with(std::string(suffix) + std::string(kBadSuffix));
+    if (!file.leftover && !leaf.ends_with(suffix))
+      continue; // not ours
+    const Result<std::string> bytes = readFile(file.path);
+    file.bytes = bytes.ok() ? bytes->size() : 0;
+    if (bytes.ok())
+      read(file, *bytes);
+    else
+      file.problem = bytes.status().message();
+    files.push_back(std::move(file));
+  }
+}
+
+} // namespace
+
 Result<std::vector<StoredFile>> listDirectory(const std::string& path) {
   std::vector<StoredFile> files;
   std::error_code failure;
   if (!std::filesystem::is_directory(path, failure))
     return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
-  for (EntryKind kind : kEntryKinds) {
-    std::filesystem::directory_iterator iterator(fmt::format("{}/{}", path, name(kind)), failure), end;
-    for (; !failure && iterator != end; iterator.increment(failure)) {
-      StoredFile file;
-      file.path = iterator->path().string();
-      const std::string leaf = iterator->path().filename().string();
-      const bool isEntry = leaf.ends_with(kEntrySuffix) && !leaf.starts_with(kTemporaryPrefix);
-      file.leftover =
-          leaf.starts_with(kTemporaryPrefix) || leaf.ends_with(std::string(kEntrySuffix) + std::string(kBadSuffix));
-      if (!isEntry && !file.leftover)
-        continue; // not ours
-      Result<std::string> bytes = readFile(file.path);
-      file.bytes = bytes.ok() ? bytes->size() : 0;
-      if (!bytes.ok()) {
-        file.problem = bytes.status().message();
-      } else if (Result<Entry> entry = decode(*bytes); !entry.ok()) {
-        file.problem = entry.status().message();
-      } else if (isEntry && (entry->kind != kind || entryFileName(entry->key) != leaf)) {
-        file.problem = "its name is not that of its key";
-      } else {
-        entry->payload.clear();
-        file.entry = std::move(*entry);
-      }
-      files.push_back(std::move(file));
-    }
-  }
+  for (EntryKind kind : kEntryKinds)
+    listFiles(files, fmt::format("{}/{}", path, name(kind)), kEntrySuffix,
+              [kind](StoredFile& file, const std::string& bytes) { readEntry(file, kind, bytes); });
+  listFiles(files, path + "/gain", ".json", readTiming);
   std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) { return a.path < b.path; });
   return files;
 }

@@ -36,7 +36,8 @@ struct StoredFile {
   std::string path;
   uint64_t bytes = 0;
   bool leftover = false;      // a temporary file of a process that ended, or an entry moved aside
-  std::optional<Entry> entry; // without its payload; empty where `problem` says why
+  std::optional<Entry> entry; // without its payload; empty where `problem` says why, and beside a timing
+  std::string timing;         // of a file that the torch frontend keeps here: device and microseconds
   std::string problem;
 };
 Result<std::vector<StoredFile>> listDirectory(const std::string& path);

@@ -42,6 +42,8 @@ Status cacheCommand(const Common& common, CacheAction action) {
       ++removed;
     } else if (bad || (file.leftover && action == CacheAction::Verify)) {
       fmt::print("{}: {}\n", file.path, file.leftover ? "left by a process that ended, or moved aside" : file.problem);
+    } else if (action == CacheAction::List && !file.timing.empty()) {
+      fmt::print("{:<9} {:>9}  {}\n", "gain", file.bytes, file.timing);
     } else if (action == CacheAction::List && file.entry) {
       fmt::print("{:<9} {:>9}  {}\n", name(file.entry->kind), file.bytes, title(*file.entry));
     }

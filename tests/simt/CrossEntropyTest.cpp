@@ -3,7 +3,7 @@
 #include "compiler/CompilerApi.h"
 #include "frontends/tools/Numbers.h"
 #include "runtime/ElementType.h"
-#include "tests/simt/Plans.h"
+#include "tests/simt/Truth.h"
 
 #include <cmath>
 #include <cstring>
@@ -27,19 +27,6 @@ std::string graph(const std::string& name, const std::string& from, int64_t colu
   std::ifstream file(fmt::format("{}/tests/graphs/{}.mlir", CERMET_SOURCE_DIR, name));
   std::string text{std::istreambuf_iterator<char>(file), {}};
   return replaced(replaced(text, from, std::to_string(columns)), "xbf16", "x" + dtype);
-}
-
-Plan planOf(const std::string& text) {
-  const cermet_compiler_table& compiler = *cermet_compiler_table_v1();
-  const cermet_compiler_options options = {"", ""};
-  cermet_buffer answer{}, error{};
-  if (compiler.compile(text.data(), text.size(), "sm_90", &options, &answer, &error) != CERMET_OK)
-    throw std::runtime_error(std::string(error.data, error.size));
-  auto plan = parsePlan(std::string(answer.data, answer.size));
-  compiler.release(&answer);
-  if (!plan.ok())
-    throw std::runtime_error(plan.status().message());
-  return std::move(*plan);
 }
 
 // Logits, labels, a factor for each row; loss and gradient.

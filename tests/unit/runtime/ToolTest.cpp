@@ -117,6 +117,26 @@ TEST_F(Tool, DamageIsFound) {
   EXPECT_CONTAINS(cermet("cache verify").text, "2 entries");
 }
 
+TEST_F(Tool, TheTorchFrontendsTimingsAreListedAndCleared) {
+  const std::string gain = directory / "cache/gain";
+  runCommand("mkdir -p " + gain);
+  std::ofstream(gain + "/0123.json") << R"({"key": "build\n2.13.0\nNVIDIA H200\n7", "ours": 12.5, "unfused": 20})";
+  std::ofstream(gain + "/.tmp.abc") << "{";
+  std::ofstream(gain + "/notes.txt") << "not ours";
+  const CommandOutput listed = cermet("cache ls");
+  EXPECT_EQ(listed.code, 0);
+  EXPECT_CONTAINS(listed.text, "NVIDIA H200: 12.5 us fused, 20.0 us as it was");
+  EXPECT_CONTAINS(listed.text, "1 entries, 70 bytes, 0 damaged, 1 left over");
+  for (const char* text : {"[]", "{", R"({"key": 3, "ours": 1, "unfused": 1})", R"({"key": "", "ours": "1"})"}) {
+    std::ofstream(gain + "/4567.json") << text;
+    const CommandOutput verify = cermet("cache verify");
+    EXPECT_EQ(verify.code, 1) << text;
+    EXPECT_CONTAINS(verify.text, "4567.json: it is not the JSON of a timing");
+  }
+  EXPECT_CONTAINS(cermet("cache clear").text, "removed 3 files");
+  EXPECT_CONTAINS(runCommand("ls -A " + gain).text, "notes.txt");
+}
+
 TEST_F(Tool, TheExampleRuns) {
   const CommandOutput example = runCommand(environment + EXAMPLE);
   EXPECT_EQ(example.code, 0) << example.text;
