@@ -189,11 +189,11 @@ def test_a_dropout_that_drops_nothing_is_no_work(capfd, monkeypatch, p, training
 def test_attention_with_a_body_goes_to_inductor(capfd, monkeypatch):
     from torch.nn.attention.flex_attention import flex_attention
 
-    def function(q):
-        return flex_attention(q, q, q, score_mod=lambda score, b, h, i, j: score * 0.5)
+    def function(q, k, v):
+        return flex_attention(q, k, v, score_mod=lambda score, b, h, i, j: score * 0.5)
 
     with torch.no_grad():
-        said = report_of(capfd, monkeypatch, function, torch.randn(1, 2, 16, 16))
+        said = report_of(capfd, monkeypatch, function, *torch.randn(3, 1, 2, 16, 16).unbind())
     assert said.startswith("  inductor: only a compiler makes a kernel of flex_attention"), said
 
 
@@ -286,13 +286,18 @@ def test_another_build_finds_no_graph_in_torchs_cache(monkeypatch, tmp_path, rem
 
 
 def test_autocast_in_the_graph_is_a_bypass_that_is_counted_and_reported(capfd, monkeypatch):
+    from torch._dynamo.utils import counters
+
     def function(x):
         with torch.autocast("cpu", torch.bfloat16):
             return x @ x
 
-    before = cermet.counters()["cache_bypasses"]
+    before, theirs = cermet.counters()["cache_bypasses"], counters["aot_autograd"]["autograd_cache_bypass"]
     said = report_of(capfd, monkeypatch, function, torch.randn(8, 8))
-    assert cermet.counters()["cache_bypasses"] == before + 1
+    bypasses = counters["aot_autograd"]["autograd_cache_bypass"] - theirs
+    assert cermet.counters()["cache_bypasses"] == before + bypasses
+    if bypasses == 0:
+        pytest.skip(f"torch {torch.__version__} keeps a graph that enters autocast")
     assert said.startswith("  aot: 0.0 %")
     assert "not cached by torch: Unsupported call_function target" in " ".join(said.split())
     assert "_enter_autocast" in said
