@@ -27,6 +27,10 @@ from .simplifying import simplify
 from .straight import StraightLine
 from .widening import widen
 
+# Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
+# gives is silently connected with nothing. Later ones refuse a double backward by themselves.
+_LOSES_GRAD = torch.__version__ < (2, 13)
+
 
 def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
     """The callable of a graph at the Dynamo level."""
@@ -41,7 +45,8 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             join(graph.graph)
             accumulate(graph.graph)
             widen(graph.graph)
-            return StraightLine(graph, captures.of(graph, kind) if captures is not None else None)
+            capture = captures.of(graph, kind) if captures is not None else None
+            return StraightLine(graph, capture, kind == BACKWARD and _LOSES_GRAD)
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)
 
@@ -75,8 +80,8 @@ class _System:
 def _key_without_generators() -> Iterator[None]:
     """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
 
-    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering
-    (0.8 to 1 s of a first step), and a hash of all of Triton's files (0.3 s).
+    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
+    and a hash of all of Triton's files: more than a second of a first step.
     """
     stand_ins = {
         "init_backend_registration": lambda: None,

@@ -26,11 +26,13 @@ _LITERALS = (bool, int, str, type(None), type(Ellipsis))
 class StraightLine(OutputCode):
     """A compiled graph that AOTAutogradCache keeps: its source and the operations and constants that it names."""
 
-    def __init__(self, graph: fx.GraphModule, capture: Capture | None = None) -> None:
+    def __init__(self, graph: fx.GraphModule, capture: Capture | None = None, refuses_grad: bool = False) -> None:
+        """`refuses_grad`: a call in grad mode raises."""
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
         self.source, self._constants = _write(graph)
         self._capture = capture  # under CUDA graphs
+        self._refuses_grad = refuses_grad
         self._pickled: bytes | None = None
         self._run: Callable[[list[Any]], Any] | None = self._load()
 
@@ -40,9 +42,10 @@ class StraightLine(OutputCode):
 
     def _load(self) -> Callable[[list[Any]], Any]:
         run = _function(self.source, self._constants)
-        if self._capture is None:
-            return run
-        return self._capture.wrap(run, [value for value in self._constants.values() if isinstance(value, torch.Tensor)])
+        if self._capture is not None:
+            tensors = [value for value in self._constants.values() if isinstance(value, torch.Tensor)]
+            run = self._capture.wrap(run, tensors)
+        return _without_grad(run) if self._refuses_grad else run
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""
@@ -69,6 +72,18 @@ def _function(source: str, constants: dict[str, Any]) -> Callable[[list[Any]], A
             names[name] = getattr(names[name], "_op", names[name])
     exec(compile(source, "<cermet aot>", "exec"), names)
     return names["run"]
+
+
+def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    def checked(arguments: list[Any]) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "double backward is not supported in a compiled graph; call it outside of torch.compile, or backward "
+                "without create_graph"
+            )
+        return run(arguments)
+
+    return checked
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------
