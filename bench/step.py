@@ -223,7 +223,7 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
                     for name, number in expected.items() if counts.get(name, 0) != number]
 
 
-def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict | None:
+def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict:
     """Seconds and loss of a contender's first step in a new process that finds what the first one left in the caches."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [sys.executable, __file__, "--model", model, "--contender", name, "--rounds", "0", "--out", file.name]
@@ -232,8 +232,7 @@ def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict | Non
         done = subprocess.run(command, env=settings, capture_output=True, text=True)
         text = Path(file.name).read_text()
         if done.returncode or not text:
-            print(f"{name}, warm: failed: {(done.stderr or done.stdout)[-800:]}")
-            return None
+            raise RuntimeError((done.stderr or done.stdout)[-800:])
         row = json.loads(text)["models"][0]["contenders"][0]
         return {key: row[key] for key in ("first_step_s", "loss")}
 
@@ -273,8 +272,11 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     asked = [contender for contender in contenders if contender.key in arguments.warm]
     for number in range(WARM_ROUNDS):
         for contender in asked if number % 2 == 0 else reversed(asked):
-            row = run_warm(contender.key, name, arguments)
-            contender.warm += [row] if row else []
+            try:
+                contender.warm.append(run_warm(contender.key, name, arguments))
+            except RuntimeError as problem:
+                failures[f"{contender.key}, warm"] = str(problem)
+                print(f"{contender.key}, warm, failed: {problem}", flush=True)
 
     kinds = ("matmul", "attention", "cermet", "rest")
     print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'loss':>10s}"

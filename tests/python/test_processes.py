@@ -36,8 +36,8 @@ print("ANSWER" + json.dumps(dict(
 """
 
 
-def process(tmp_path: Path, options: dict, before: str = "") -> dict:
-    code = before + MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + ANSWER
+def process(tmp_path: Path, options: dict, prologue: str = "") -> dict:
+    code = prologue + MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + ANSWER
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(tmp_path / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
@@ -75,7 +75,7 @@ from torch._inductor.codegen.common import custom_backend_passes, init_backend_r
 init_backend_registration()
 assert custom_backend_passes  # which the key of a graph for Inductor holds
 """
-    warm = process(tmp_path, options, before=registered)
+    warm = process(tmp_path, options, prologue=registered)
     assert cold["aot"].get("autograd_cache_saved") == 1 and warm["lowering"], (cold, warm)
     assert warm["aot"].get("autograd_cache_hit") == 1 and not warm["aot"].get("autograd_cache_miss"), warm
 

@@ -265,6 +265,17 @@ def test_constants_and_nested_arguments_are_passed_as_they_are():
             assert mine.stride() == theirs.stride()
 
 
+def test_a_graph_that_refuses_grad_mode_says_so():
+    """What torch before 2.13 needs of a backward (direct.py); here the graph by itself, under any torch."""
+    graph = torch.fx.symbolic_trace(lambda x: torch.ops.aten.mul.Tensor(x, 2.0))
+    run, x = straight.StraightLine(graph, refuses_grad=True), torch.ones(3)
+    with torch.no_grad():
+        assert torch.equal(run([x]), x * 2.0)
+    with pytest.raises(RuntimeError, match="double backward is not supported"):
+        run([x])
+    assert torch.equal(straight.StraightLine(graph)([x]), x * 2.0)
+
+
 # --- Caches ----------------------------------------------------------------------------------------------------------
 
 

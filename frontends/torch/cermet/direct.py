@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.convert_frame import compile_lock
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor import codecache
@@ -81,7 +82,8 @@ def _key_without_generators() -> Iterator[None]:
     """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
 
     The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
-    and a hash of all of Triton's files: more than a second of a first step.
+    and a hash of all of Triton's files: more than a second of a first step. The lock is what torch compiles under, a
+    backward of Inductor's in another thread too, so that no other key is made meanwhile.
     """
     stand_ins = {
         "init_backend_registration": lambda: None,
@@ -89,14 +91,15 @@ def _key_without_generators() -> Iterator[None]:
         "custom_backend_codegen_configs": {},
         "CacheBase": _System,
     }
-    before = {name: getattr(codecache, name) for name in stand_ins if hasattr(codecache, name)}
-    try:
-        for name in before:
-            setattr(codecache, name, stand_ins[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(codecache, name, value)
+    with compile_lock:
+        before = {name: getattr(codecache, name) for name in stand_ins if hasattr(codecache, name)}
+        try:
+            for name in before:
+                setattr(codecache, name, stand_ins[name])
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(codecache, name, value)
 
 
 def _keep_saved() -> None:
