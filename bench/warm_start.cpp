@@ -96,7 +96,8 @@ int turn(const std::string& target, int64_t started) {
   at.push_back(now());
   for (size_t part = 1; part < at.size(); ++part)
     fmt::print("{} ", at[part] - at[part - 1]);
-  cermet_counters counters;
+  cermet_counters counters{};
+  counters.size = sizeof(counters);
   check(cermet_context_counters(context, &counters), "cermet_context_counters");
   fmt::print("{}\n", counters.kernels_compiled + counters.plans_compiled);
   std::fflush(stdout);

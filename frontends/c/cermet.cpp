@@ -1,6 +1,7 @@
 // The C interface: checks of pointers, handles, and the last failure's text. What it does is the runtime's.
 #include "frontends/c/cermet.h"
 #include "BuildId.h"
+#include "frontends/c/Sized.h"
 #include "runtime/Context.h"
 #include "runtime/Executable.h"
 #include <cstdlib>
@@ -22,8 +23,10 @@ namespace {
 
 using cermet::Config;
 using cermet::error;
+using cermet::readSized;
 using cermet::Result;
 using cermet::Status;
+using cermet::writeSized;
 
 thread_local std::string lastMessage;
 
@@ -72,8 +75,8 @@ void override(std::string& setting, const char* value) {
     setting = value;
 }
 
-Status describeValue(const cermet_plan& plan, int32_t index, int first, int count, const char* kind,
-                     cermet_value_info* info) {
+Status describeValue(const char* function, const cermet_plan& plan, int32_t index, int first, int count,
+                     const char* kind, cermet_value_info* info) {
   if (index < 0 || index >= count)
     return error(CERMET_INVALID_ARGUMENT, "{}: {} {} does not exist, the plan has {}", plan.plan->name, kind, index,
                  count);
@@ -86,8 +89,7 @@ Status describeValue(const cermet_plan& plan, int32_t index, int first, int coun
     described.sizes[dim] = value.dims[dim].size;
     described.symbols[dim] = value.dims[dim].symbolic() ? plan.plan->symbols[value.dims[dim].symbol].c_str() : nullptr;
   }
-  *info = described;
-  return {};
+  return writeSized(function, "cermet_value_info", described, info);
 }
 
 } // namespace
@@ -127,18 +129,17 @@ const char* cermet_version(void) {
 cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context) {
   return guarded([&]() -> Status {
     CERMET_REQUIRE_IN("cermet_context_create", context);
-    if (options && options->size != sizeof(cermet_context_options))
-      return error(CERMET_INVALID_ARGUMENT, "cermet_context_create: options->size is {}, expected {}", options->size,
-                   sizeof(cermet_context_options));
+    cermet_context_options chosen{};
+    if (options)
+      CERMET_RETURN_IF_ERROR(
+          readSized("cermet_context_create: options", "cermet_context_options", options, chosen));
     const Result<Config>& environment = Config::environment();
     if (!environment.ok())
       return environment.status();
     Config config = *environment;
-    if (options) {
-      override(config.cacheDirectory, options->cache_directory);
-      override(config.nvrtcLibrary, options->nvrtc_library);
-      override(config.dumpDirectory, options->dump_directory);
-    }
+    override(config.cacheDirectory, chosen.cache_directory);
+    override(config.nvrtcLibrary, chosen.nvrtc_library);
+    override(config.dumpDirectory, chosen.dump_directory);
     *context = new cermet_context{std::make_shared<cermet::Context>(std::move(config))};
     return {};
   });
@@ -152,8 +153,8 @@ cermet_status cermet_context_counters(const cermet_context* context, cermet_coun
   return guarded([&]() -> Status {
     CERMET_REQUIRE_IN("cermet_context_counters", context);
     CERMET_REQUIRE_IN("cermet_context_counters", counters);
-    *counters = context->context->counters().snapshot();
-    return {};
+    return writeSized("cermet_context_counters: counters", "cermet_counters", context->context->counters().snapshot(),
+                      counters);
   });
 }
 
@@ -190,7 +191,7 @@ cermet_status cermet_plan_input(const cermet_plan* plan, int32_t index, cermet_v
   return guarded([&]() -> Status {
     CERMET_REQUIRE_IN("cermet_plan_input", plan);
     CERMET_REQUIRE_IN("cermet_plan_input", info);
-    return describeValue(*plan, index, 0, plan->plan->inputs, "input", info);
+    return describeValue("cermet_plan_input: info", *plan, index, 0, plan->plan->inputs, "input", info);
   });
 }
 
@@ -198,7 +199,8 @@ cermet_status cermet_plan_output(const cermet_plan* plan, int32_t index, cermet_
   return guarded([&]() -> Status {
     CERMET_REQUIRE_IN("cermet_plan_output", plan);
     CERMET_REQUIRE_IN("cermet_plan_output", info);
-    return describeValue(*plan, index, plan->plan->inputs, plan->plan->outputs, "output", info);
+    return describeValue("cermet_plan_output: info", *plan, index, plan->plan->inputs, plan->plan->outputs, "output",
+                         info);
   });
 }
 

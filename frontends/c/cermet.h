@@ -12,6 +12,12 @@
  * Nothing throws or aborts across this boundary. Handles are opaque; a handle is destroyed by its own function, NULL is
  * allowed there. Text is UTF-8 and need not end in a zero where a length is passed.
  *
+ * Versions. A struct with a `size` may gain fields at its end; set size to sizeof(the struct) before every call, for an
+ * answer too: `cermet_counters counters = {.size = sizeof(counters)};`. A library that knows more than the program's header reads
+ * and writes the fields that fit. One that knows less refuses options of which the rest is not 0 (INVALID_ARGUMENT), and
+ * fills the rest of an answer with 0. cermet_tensor is passed in arrays and never changes; what it lacks will come by
+ * another function. An enum may gain values: expect some that your header has not.
+ *
  * Threads. A context, a plan and an executable may be used from any number of threads at once; creating and destroying
  * one is the caller's to order. cermet_launch takes no lock and allocates nothing.
  *
@@ -56,10 +62,10 @@ CERMET_API const char* cermet_version(void);
 
 typedef struct cermet_context cermet_context;
 
-/* Zero-initialise, set size = sizeof(cermet_context_options), then what you need. NULL strings mean "as the environment
- * or the default says" (docs/environment.md). Strings are copied. */
+/* Zero-initialise, set size, then what you need. NULL strings mean "as the environment or the default says"
+ * (docs/environment.md). Strings are copied. */
 typedef struct cermet_context_options {
-  size_t size;
+  size_t size;                   /* sizeof(cermet_context_options) */
   const char* cache_directory;   /* "" switches the directory cache off; NULL: CERMET_CACHE_DIR or ~/.cache/cermet */
   const char* nvrtc_library;     /* path of libnvrtc.so.*; NULL: CERMET_NVRTC or found by name */
   const char* dump_directory;    /* NULL: CERMET_DUMP or none */
@@ -70,6 +76,7 @@ CERMET_API void cermet_context_destroy(cermet_context* context);
 
 /* Monotonic since the context was made. "Plans" are all answers about a graph: plans, matches and gradients. */
 typedef struct cermet_counters {
+  size_t size;                           /* sizeof(cermet_counters), set by the caller */
   uint64_t plans_compiled, plans_from_memory, plans_from_directory;
   uint64_t kernels_compiled, kernels_from_memory, kernels_from_directory;
   uint64_t kernel_compile_microseconds;  /* NVRTC or host code generation, summed over kernels */
@@ -100,6 +107,7 @@ typedef enum cermet_dtype {
 
 #define CERMET_MAX_RANK 8
 typedef struct cermet_value_info {
+  size_t size;                    /* sizeof(cermet_value_info), set by the caller */
   const char* name;               /* owned by the plan */
   cermet_dtype dtype;
   int32_t rank;
@@ -145,7 +153,8 @@ CERMET_API cermet_status cermet_prepare(cermet_context* context, const cermet_pl
 /* Kernels stay loaded for the life of the context: a captured graph may still hold them. */
 CERMET_API void cermet_executable_destroy(cermet_executable* executable);
 
-/* A tensor of the caller's. Sizes and strides are in elements, `rank` of each; they are read during the call only. */
+/* A tensor of the caller's. Sizes and strides are in elements, `rank` of each; they are read during the call only. The
+ * struct is an element of arrays, so it has no size and keeps this layout for good. */
 typedef struct cermet_tensor {
   void* data;             /* may be NULL only when the tensor has no elements */
   const int64_t* sizes;

@@ -41,7 +41,7 @@ class _Options(ctypes.Structure):
 
 
 class _Counters(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in (
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in (
         "plans_compiled", "plans_from_memory", "plans_from_directory", "kernels_compiled", "kernels_from_memory",
         "kernels_from_directory", "kernel_compile_microseconds", "launches", "cache_failures")]
 
@@ -81,9 +81,9 @@ class Core:
             raise Failure(status, self.library.cermet_error_message().decode(errors="replace"))
 
     def counters(self) -> dict[str, int]:
-        counters = _Counters()
+        counters = _Counters(ctypes.sizeof(_Counters))
         self.check(self.library.cermet_context_counters(self.context, ctypes.byref(counters)))
-        return {name: getattr(counters, name) for name, _ in _Counters._fields_}
+        return {name: getattr(counters, name) for name, _ in _Counters._fields_ if name != "size"}
 
     def differentiate(self, text: str, wanted: Sequence[bool]) -> dict:
         data, answer = text.encode(), ctypes.c_void_p()

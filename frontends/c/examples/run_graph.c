@@ -274,7 +274,7 @@ int main(int argc, char** argv) {
   cermet_context* context;
   cermet_plan* plan;
   cermet_executable* executable;
-  cermet_counters counters;
+  cermet_counters counters = {.size = sizeof(counters)};
   const char* target = "auto";
   char* text;
   size_t length;
@@ -306,6 +306,7 @@ int main(int argc, char** argv) {
   if (count > MAX_TENSORS)
     fail(argv[1], "has more inputs and outputs than this program takes");
   for (int index = 0; index < count; ++index) {
+    infos[index].size = sizeof(infos[index]);
     if (index < inputs)
       check(cermet_plan_input(plan, index, &infos[index]), "input");
     else

@@ -42,7 +42,7 @@ COUNTERS = (
 
 
 class _Counters(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in COUNTERS]
+    _fields_ = [("size", ctypes.c_size_t)] + [(name, ctypes.c_uint64) for name in COUNTERS]
 
 
 def library_path(name: str) -> pathlib.Path:
@@ -167,7 +167,7 @@ class Context:
 
     def counters(self) -> dict[str, int]:
         """The context's counters (cermet.h, cermet_counters)."""
-        counters = _Counters()
+        counters = _Counters(size=ctypes.sizeof(_Counters))
         _check(self._library.cermet_context_counters(self.handle, ctypes.byref(counters)))
         return {name: int(getattr(counters, name)) for name in COUNTERS}
 

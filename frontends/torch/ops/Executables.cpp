@@ -37,7 +37,8 @@ std::atomic<cermet_torch_prepare_callback> prepareCallback{nullptr};
 cermet_status describeInputs(const cermet_plan* plan, Executable& executable,
                              std::unordered_map<std::string, Size>& symbols) {
   for (int32_t i = 0; i < cermet_plan_input_count(plan); ++i) {
-    cermet_value_info info;
+    cermet_value_info info{};
+    info.size = sizeof(info);
     if (cermet_status status = cermet_plan_input(plan, i, &info); status != CERMET_OK)
       return status;
     executable.inputs.push_back({info.name, info.dtype, info.rank});
@@ -64,7 +65,8 @@ bool readOrder(const int8_t* order, int32_t rank, std::vector<int8_t>& dimension
 cermet_status describeOutputs(const cermet_plan* plan, Executable& executable,
                               const std::unordered_map<std::string, Size>& symbols, const int8_t* orders) {
   for (int32_t i = 0; i < cermet_plan_output_count(plan); ++i) {
-    cermet_value_info info;
+    cermet_value_info info{};
+    info.size = sizeof(info);
     if (cermet_status status = cermet_plan_output(plan, i, &info); status != CERMET_OK)
       return status;
     Output output{info.dtype, {}, {}};
@@ -91,6 +93,7 @@ bool asksForWorkspace(const Executable& executable, const cermet_plan* plan) {
   std::vector<cermet_value_info> infos(executable.inputs.size());
   std::vector<cermet_tensor> tensors;
   for (size_t i = 0; i < infos.size(); ++i) {
+    infos[i].size = sizeof(infos[i]);
     if (cermet_plan_input(plan, int32_t(i), &infos[i]) != CERMET_OK)
       return true;
     for (int32_t axis = 0; axis < infos[i].rank; ++axis)

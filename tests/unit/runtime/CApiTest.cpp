@@ -36,6 +36,18 @@ struct CApi : testing::Test {
   }
 };
 
+cermet_counters emptyCounters() {
+  cermet_counters counters{};
+  counters.size = sizeof(counters);
+  return counters;
+}
+
+cermet_value_info emptyInfo() {
+  cermet_value_info info{};
+  info.size = sizeof(info);
+  return info;
+}
+
 #define EXPECT_NULL_REFUSED(call, argument)                                                                            \
   EXPECT_EQ(call, CERMET_INVALID_ARGUMENT);                                                                            \
   EXPECT_TRUE(std::string(cermet_error_message()).ends_with(argument " is NULL")) << cermet_error_message()
@@ -46,7 +58,7 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   ASSERT_EQ(cermet_prepare(context, plan, 0, &executable), CERMET_OK) << cermet_error_message();
   char* json = nullptr;
   cermet_plan* noPlan = nullptr;
-  cermet_value_info info;
+  cermet_value_info info = emptyInfo();
   size_t size;
   const uint8_t wanted = 1;
   EXPECT_NULL_REFUSED(cermet_context_create(nullptr, nullptr), "context");
@@ -93,16 +105,6 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   cermet_plan_destroy(plan);
 }
 
-TEST_F(CApi, OptionsOfAnotherSizeAreRefused) {
-  cermet_context_options options{};
-  options.size = 3;
-  cermet_context* another = nullptr;
-  EXPECT_EQ(cermet_context_create(&options, &another), CERMET_INVALID_ARGUMENT);
-  EXPECT_EQ(another, nullptr);
-  EXPECT_EQ(std::string(cermet_error_message()),
-            fmt::format("cermet_context_create: options->size is 3, expected {}", sizeof(options)));
-}
-
 TEST_F(CApi, AFailureTouchesNoOutput) {
   cermet_plan* plan = reinterpret_cast<cermet_plan*>(1);
   EXPECT_EQ(cermet_compile(context, "fail 2 line 3: no such operation", 32, "host", &plan), CERMET_INVALID_GRAPH);
@@ -121,7 +123,7 @@ TEST_F(CApi, PlansDescribeTheirValues) {
   cermet_plan* plan = compile(scalePlan());
   EXPECT_EQ(cermet_plan_input_count(plan), 2);
   EXPECT_EQ(cermet_plan_output_count(plan), 1);
-  cermet_value_info info;
+  cermet_value_info info = emptyInfo();
   ASSERT_EQ(cermet_plan_output(plan, 0, &info), CERMET_OK);
   EXPECT_STREQ(info.name, "y");
   EXPECT_EQ(info.dtype, CERMET_F32);
@@ -154,7 +156,7 @@ TEST_F(CApi, TheWholeWay) {
   ASSERT_EQ(cermet_launch(executable, nullptr, tensors, 3, nullptr, 0), CERMET_OK) << cermet_error_message();
   for (int index = 0; index < 16; ++index)
     EXPECT_EQ(y[index], x[index] * weight[index % 8]);
-  cermet_counters counters;
+  cermet_counters counters = emptyCounters();
   ASSERT_EQ(cermet_context_counters(kept, &counters), CERMET_OK);
   EXPECT_EQ(counters.plans_compiled, 1u);
   EXPECT_EQ(counters.kernels_compiled, 1u);
@@ -182,7 +184,7 @@ TEST_F(CApi, AnswersForFrontendsAreCached) {
     EXPECT_STREQ(json, "a graph yes yes yes");
     cermet_string_free(json);
   }
-  cermet_counters counters;
+  cermet_counters counters = emptyCounters();
   ASSERT_EQ(cermet_context_counters(context, &counters), CERMET_OK);
   EXPECT_EQ(counters.plans_compiled, 3u);
   EXPECT_EQ(counters.plans_from_memory, 3u);
@@ -201,7 +203,7 @@ TEST_F(CApi, TheDirectoryServesAnotherContext) {
     ASSERT_EQ(cermet_context_create(&options, &own), CERMET_OK);
     ASSERT_EQ(cermet_compile(own, text.data(), text.size(), "host", &plan), CERMET_OK);
     ASSERT_EQ(cermet_prepare(own, plan, 0, &executable), CERMET_OK);
-    cermet_counters counters;
+    cermet_counters counters = emptyCounters();
     ASSERT_EQ(cermet_context_counters(own, &counters), CERMET_OK);
     EXPECT_EQ(counters.plans_compiled, turn == 0 ? 1u : 0u);
     EXPECT_EQ(counters.kernels_compiled, turn == 0 ? 1u : 0u);

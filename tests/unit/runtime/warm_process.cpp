@@ -50,7 +50,8 @@ int main() {
   for (float value : y)
     if (value < 2.9999f || value > 3.0001f) // 2 / sqrt(4 + eps) * 3
       return 2;
-  cermet_counters counters;
+  cermet_counters counters{};
+  counters.size = sizeof(counters);
   check(cermet_context_counters(context, &counters));
   std::printf("%d %d:", static_cast<int>(counters.plans_compiled), static_cast<int>(counters.kernels_compiled));
   dl_iterate_phdr(report, nullptr);
