@@ -14,6 +14,9 @@ struct cermet_buffer {
 struct cermet_compiler_options {
   const char* nvrtc_library;   // path, or "" to search by name
   const char* dump_directory;  // "" for none
+  // Told of each text that cannot be written there, which fails nothing; by any thread that compiles. May be null.
+  void (*dump_failed)(void* user, const char* what) = nullptr;
+  void* user = nullptr;
 };
 
 // Each function returns CERMET_OK and fills `answer`, or another status and fills `error` with text. All are safe to call

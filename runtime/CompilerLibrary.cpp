@@ -1,5 +1,6 @@
 #include "runtime/CompilerLibrary.h"
 #include "BuildId.h"
+#include "runtime/Fork.h"
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
@@ -29,10 +30,6 @@ private:
   const cermet_compiler_table& table_;
   cermet_buffer buffer_{nullptr, 0};
 };
-
-cermet_compiler_options optionsOf(const Config& config) {
-  return {config.nvrtcLibrary.c_str(), config.dumpDirectory.c_str()};
-}
 
 Status failure(cermet_status status, const char* what, const Buffer& text) {
   std::string message = text.text();
@@ -86,10 +83,19 @@ Result<const cermet_compiler_table*> CompilerLibrary::open() {
 }
 
 template <typename Call> Result<std::string> CompilerLibrary::ask(const char* what, const Call& call) {
+  // The compiler's own locks and threads would not survive a fork.
+  const ForkSection section;
+  CERMET_RETURN_IF_ERROR(checkNotCutByFork());
   const auto table = open();
   if (!table.ok())
     return table.status();
-  const cermet_compiler_options options = optionsOf(config_);
+  const auto dumpFailed = [](void* user, const char* what) noexcept {
+    try {
+      static_cast<CompilerLibrary*>(user)->dumpFailed_(what);
+    } catch (...) { // no memory for the message
+    }
+  };
+  const cermet_compiler_options options{config_.nvrtcLibrary.c_str(), config_.dumpDirectory.c_str(), dumpFailed, this};
   Buffer answer(**table), text(**table);
   const cermet_status status = call(**table, &options, answer.out(), text.out());
   if (status != CERMET_OK)

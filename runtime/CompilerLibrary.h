@@ -4,6 +4,7 @@
 #include "compiler/CompilerApi.h"
 #include "runtime/Config.h"
 #include "runtime/Status.h"
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -13,7 +14,10 @@ namespace cermet {
 
 class CompilerLibrary {
 public:
-  explicit CompilerLibrary(const Config& config) : config_(config) {}
+  // Told of each text of a dump that could not be written.
+  using DumpFailed = std::function<void(const std::string& what)>;
+  CompilerLibrary(const Config& config, DumpFailed dumpFailed)
+      : config_(config), dumpFailed_(std::move(dumpFailed)) {}
 
   Result<std::string> compile(std::string_view text, const std::string& target);
   Result<std::string> match(std::string_view text);
@@ -27,6 +31,8 @@ public:
   // Fills the outputs among `tensors`.
   Status interpret(std::string_view text, bool honourCasts, const std::vector<cermet_tensor>& tensors);
 
+  std::mutex& mutex() { return mutex_; } // for a fork
+
   // Where it is or would be: the configured path, else beside the code that asks, else in ../lib of it.
   static std::string path(const Config& config);
 
@@ -35,6 +41,7 @@ private:
   template <typename Call> Result<std::string> ask(const char* what, const Call& call);
 
   const Config& config_; // of the context, which outlives this
+  const DumpFailed dumpFailed_;
   std::mutex mutex_;
   const cermet_compiler_table* table_ = nullptr; // guarded by mutex_
 };

@@ -8,7 +8,39 @@ namespace cermet {
 // A dump is of what is compiled, so with one nothing comes from the directory.
 Context::Context(Config config)
     : config_(std::move(config)), log_(config_.log),
-      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty()), compiler_(config_) {}
+      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty()),
+      compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
+  addForkable(this);
+}
+
+Context::~Context() {
+  removeForkable(this);
+}
+
+void Context::lockForFork(ForkDeadline deadline) {
+  for (ForkLock* lock : {&own_, &stores_, &compilers_, &logs_})
+    lock->lock(deadline);
+}
+
+void Context::unlockAfterFork() {
+  for (ForkLock* lock : {&own_, &stores_, &compilers_, &logs_})
+    lock->unlock();
+}
+
+void Context::renewInChild() {
+  for (ForkLock* lock : {&own_, &stores_, &compilers_, &logs_})
+    whole_ &= lock->renew();
+  if (whole_)
+    store_.forgetUnfinished();
+}
+
+Status Context::checkWhole() const {
+  if (whole_) [[likely]]
+    return {};
+  return error(CERMET_UNSUPPORTED, "this context cannot be used in this process, which was forked while another thread "
+                                   "was loading into it for long; make another context, or start such processes anew "
+                                   "(in Python with the start method 'spawn')");
+}
 
 Result<std::string> Context::resolveTarget(std::string_view target) {
   if (target == "host")
@@ -68,9 +100,12 @@ Result<std::string> Context::differentiate(std::string_view text, const std::vec
 }
 
 Result<std::shared_ptr<const Driver>> Context::driver() {
+  const ForkSection section;
   std::lock_guard lock(mutex_);
-  if (driver_)
+  if (driver_) {
+    CERMET_RETURN_IF_ERROR(driver_->checkOfThisProcess());
     return driver_;
+  }
   auto opened = Driver::open(config_.cudaLibrary);
   if (opened.ok())
     driver_ = *opened;
@@ -81,6 +116,7 @@ Result<std::shared_ptr<const CudaDevice>> Context::device(int ordinal) {
   auto opened = driver();
   if (!opened.ok())
     return opened.status();
+  const ForkSection section;
   std::lock_guard lock(mutex_);
   if (auto known = devices_.find(ordinal); known != devices_.end())
     return known->second;
@@ -91,10 +127,23 @@ Result<std::shared_ptr<const CudaDevice>> Context::device(int ordinal) {
 }
 
 ThreadPool& Context::pool() {
+  const ForkSection section;
   std::lock_guard lock(mutex_);
   if (!pool_)
-    pool_.reset(new ThreadPool(config_.threads));
+    pool_ = std::make_unique<ThreadPool>(config_.threads);
   return *pool_;
+}
+
+void Context::noteDumpFailure(const std::string& what) {
+  log_.warnOnce("dump not writable", what);
+  std::lock_guard lock(mutex_);
+  if (dumpProblem_.empty())
+    dumpProblem_ = what;
+}
+
+std::string Context::dumpProblem() {
+  std::lock_guard lock(mutex_);
+  return dumpProblem_;
 }
 
 std::string Context::targetsJson() {

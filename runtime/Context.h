@@ -1,10 +1,12 @@
 // Context: one configuration with its caches, counters, driver and loaded kernels; what a cermet_context is. Everything
-// here is thread-safe and off the launch path. It lives until the last executable that was prepared in it is gone.
+// here is thread-safe and off the launch path. It lives until the last executable that was prepared in it is gone. In a
+// forked process it goes on with what it had in memory (Fork.h).
 #pragma once
 #include "runtime/CompilerLibrary.h"
 #include "runtime/Config.h"
 #include "runtime/Counters.h"
 #include "runtime/CudaImage.h"
+#include "runtime/Fork.h"
 #include "runtime/HostImage.h"
 #include "runtime/Log.h"
 #include "runtime/Plan.h"
@@ -17,9 +19,12 @@
 
 namespace cermet {
 
-class Context {
+class Context final : private Forkable {
 public:
   explicit Context(Config config);
+  ~Context();
+  // UNSUPPORTED in a process that was forked while a lock of the context was not to be had: it may not be whole.
+  Status checkWhole() const;
 
   const Config& config() const { return config_; }
   Counters& counters() { return counters_; }
@@ -52,8 +57,15 @@ public:
   ThreadPool& pool();
 
   std::string targetsJson();
+  // The first text of a dump that could not be written, and why; "" if there was none.
+  std::string dumpProblem();
 
 private:
+  void lockForFork(ForkDeadline deadline) override;
+  void unlockAfterFork() override;
+  void renewInChild() override;
+
+  void noteDumpFailure(const std::string& what);
   Result<Store::Payload> graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                      const std::function<Result<std::string>()>& ask);
   Result<KernelImage> kernelImage(const std::string& spec);
@@ -72,7 +84,11 @@ private:
   std::map<int, std::shared_ptr<const CudaDevice>> devices_;
   std::map<int, Loaded<CudaImage>> cudaImages_; // by device
   Loaded<HostImage> hostImages_;
-  ThreadPool::Pointer pool_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::string dumpProblem_;
+
+  bool whole_ = true;
+  ForkLock own_{mutex_}, stores_{store_.mutex()}, compilers_{compiler_.mutex()}, logs_{log_.mutex()};
 };
 
 } // namespace cermet

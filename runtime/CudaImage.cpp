@@ -38,7 +38,7 @@ Result<std::shared_ptr<const CudaDevice>> CudaDevice::open(std::shared_ptr<const
 }
 
 CudaDevice::~CudaDevice() {
-  if (context_)
+  if (context_ && driver_->isOfThisProcess())
     table().cuDevicePrimaryCtxRelease_v2(properties().handle);
 }
 
@@ -68,6 +68,8 @@ Result<std::shared_ptr<const CudaImage>> CudaImage::load(std::shared_ptr<const C
 
 CudaImage::~CudaImage() {
   const DriverTable& driver = device_->table();
+  if (!device_->driver().isOfThisProcess())
+    return;
   if (library_)
     driver.cuLibraryUnload(library_);
   if (module_) {

@@ -17,6 +17,8 @@ Result<std::shared_ptr<const Driver>> Driver::open(const std::string& path) {
   const CUresult initialised = driver->table_.cuInit(0);
   if (initialised == kCudaNoDevice)
     return error(CERMET_NOT_FOUND, "the CUDA driver '{}' sees no device", path);
+  if (initialised == kCudaNotInitialised)
+    return describeForked();
   CERMET_RETURN_IF_ERROR(driver->check(initialised, "cuInit"));
   CERMET_RETURN_IF_ERROR(driver->check(driver->table_.cuDriverGetVersion(&driver->version_), "cuDriverGetVersion"));
   CERMET_RETURN_IF_ERROR(driver->readDevices());
@@ -56,6 +58,11 @@ Status Driver::readDevices() {
     devices_.push_back(std::move(device));
   }
   return {};
+}
+
+Status Driver::describeForked() {
+  return error(CERMET_DRIVER_ERROR, "CUDA cannot be used in this process: it was forked from one in which it was in "
+                                    "use; start such processes anew (in Python with the start method 'spawn')");
 }
 
 Status Driver::describe(CUresult result, const char* call) const {

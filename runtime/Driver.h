@@ -3,6 +3,7 @@
 // stable ABI. A symbol that older drivers lack is null in the table; all others are there once open() succeeded. A
 // driver is immutable after open() and may be used from any thread.
 #pragma once
+#include "runtime/Fork.h"
 #include "runtime/Status.h"
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,7 @@ using CUkernel = struct CudaKernel*;
 using CUevent = struct CudaEvent*;
 
 constexpr CUresult kCudaSuccess = 0;
+constexpr CUresult kCudaNotInitialised = 3; // by cuInit: in a process that was forked from one that had called it
 constexpr CUresult kCudaNoDevice = 100;
 // Calls that a capture in progress forbids fail with 900 (unsupported) to 908.
 constexpr CUresult kCudaFirstCaptureError = 900, kCudaLastCaptureError = 908;
@@ -96,6 +98,10 @@ public:
   const std::vector<Device>& devices() const { return devices_; }
   int version() const { return version_; } // 1000 * major + 10 * minor
 
+  // A driver and all that came from it stay with the process that opened it.
+  bool isOfThisProcess() const { return generation_ == forkGeneration.load(std::memory_order_relaxed); }
+  Status checkOfThisProcess() const { return isOfThisProcess() ? Status() : describeForked(); }
+
   // DRIVER_ERROR with the driver's name for `result`, or CAPTURING where a capture forbade the call.
   Status check(CUresult result, const char* call) const {
     return result == kCudaSuccess ? Status() : describe(result, call);
@@ -105,10 +111,12 @@ private:
   Status resolve(void* library, const std::string& path);
   Status readDevices();
   [[gnu::cold]] Status describe(CUresult result, const char* call) const;
+  [[gnu::cold]] static Status describeForked();
 
   DriverTable table_;
   std::vector<Device> devices_;
   int version_ = 0;
+  uint64_t generation_ = forkGeneration.load();
 };
 
 // While it lives, the calling thread's current context is the given one. A thread that had another gets it back; one

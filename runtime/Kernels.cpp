@@ -1,6 +1,7 @@
 // A context's kernels: from specs to images, several at once, and from images to what is loaded.
 #include "BuildId.h"
 #include "runtime/Context.h"
+#include "runtime/Fork.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -49,6 +50,8 @@ Result<std::vector<Context::KernelImage>> Context::kernelImages(const std::vecto
           statuses[index] = image.status();
       } catch (const std::exception& failure) { // none may leave a thread
         statuses[index] = error(CERMET_INTERNAL, "{}", failure.what());
+      } catch (...) {
+        statuses[index] = error(CERMET_INTERNAL, "something that is no std::exception was thrown by a compile");
       }
       if (!statuses[index].ok())
         failed = true;
@@ -88,6 +91,7 @@ Context::load(Loaded<Image>& known, const std::vector<std::string>& specs,
   if (!images.ok())
     return images.status();
   // Two threads may both get here; loading is quick, and the second finds the first's.
+  const ForkSection section;
   std::lock_guard lock(mutex_);
   for (size_t index = 0; index < missing.size(); ++index) {
     if (known.contains(missing[index]))

@@ -140,6 +140,7 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   if (firstExternal_ && !external_) [[unlikely]]
     return externalMissing();
   if (device_) {
+    CERMET_RETURN_IF_ERROR(device_->driver().checkOfThisProcess());
     const ContextBinding binding(device_->table(), device_->context());
     CERMET_RETURN_IF_ERROR(device_->driver().check(binding.result(), "cuCtxSetCurrent"));
     if (check_) [[unlikely]]

@@ -18,6 +18,7 @@ public:
   // `kind` names the cause ("cache directory not writable"), not the occurrence.
   void warnOnce(std::string_view kind, const std::string& text);
   void info(const std::string& text) const;
+  std::mutex& mutex() { return mutex_; } // for a fork
   bool informs() const { return level_ >= LogLevel::Info; }
 
 private:

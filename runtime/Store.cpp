@@ -1,4 +1,5 @@
 #include "runtime/Store.h"
+#include "runtime/Fork.h"
 
 namespace cermet {
 
@@ -23,6 +24,8 @@ Result<Store::Payload> Store::get(EntryKind kind, const std::string& key, const 
     found = find(kind, key, sources, make);
   } catch (const std::exception& failure) {
     found = error(CERMET_INTERNAL, "{}", failure.what());
+  } catch (...) {
+    found = error(CERMET_INTERNAL, "something that is no std::exception was thrown while an answer was made");
   }
 
   lock.lock();
@@ -35,6 +38,12 @@ Result<Store::Payload> Store::get(EntryKind kind, const std::string& key, const 
   }
   finished_.notify_all();
   return found;
+}
+
+void Store::forgetUnfinished() {
+  renew(finished_);
+  for (auto& slots : slots_)
+    std::erase_if(slots, [](const auto& entry) { return !entry.second->done; });
 }
 
 Result<Store::Payload> Store::find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make) {

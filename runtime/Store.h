@@ -29,6 +29,10 @@ public:
 
   const std::string& directory() const { return directory_.path(); }
 
+  // For a fork: in the child, which took the mutex, nobody makes what the parent's threads were making.
+  std::mutex& mutex() { return mutex_; }
+  void forgetUnfinished();
+
 private:
   struct Slot {
     bool done = false;

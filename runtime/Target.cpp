@@ -8,15 +8,12 @@ constexpr std::string_view kHostPrefix = "host:x86-64-v";
 constexpr int kLowestHostLevel = 2, kHighestHostLevel = 4;
 
 int hostLevel() {
-  static const int level = [] {
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("x86-64-v4"))
-      return 4;
-    if (__builtin_cpu_supports("x86-64-v3"))
-      return 3;
-    return __builtin_cpu_supports("x86-64-v2") ? 2 : 0;
-  }();
-  return level;
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("x86-64-v4"))
+    return 4;
+  if (__builtin_cpu_supports("x86-64-v3"))
+    return 3;
+  return __builtin_cpu_supports("x86-64-v2") ? 2 : 0;
 }
 
 Result<std::string> hostTarget() {

@@ -61,6 +61,11 @@ Status nullArgument(const char* function, const char* argument) {
   if (!(argument)) [[unlikely]]                                                                                        \
   return nullArgument(function, #argument)
 
+// The same for what a context does off the launch path.
+#define CERMET_REQUIRE_CONTEXT(function)                                                                               \
+  CERMET_REQUIRE_IN(function, context);                                                                                \
+  CERMET_RETURN_IF_ERROR(context->context->checkWhole())
+
 Status giveString(const std::string& text, char** out) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
   if (!copy)
@@ -133,6 +138,7 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
     if (options)
       CERMET_RETURN_IF_ERROR(
           readSized("cermet_context_create: options", "cermet_context_options", options, chosen));
+    const cermet::ForkSection section; // a fork does not find the environment half read
     const Result<Config>& environment = Config::environment();
     if (!environment.ok())
       return environment.status();
@@ -161,7 +167,7 @@ cermet_status cermet_context_counters(const cermet_context* context, cermet_coun
 cermet_status cermet_compile(cermet_context* context, const char* text, size_t length, const char* target,
                              cermet_plan** plan) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_compile", context);
+    CERMET_REQUIRE_CONTEXT("cermet_compile");
     CERMET_REQUIRE_IN("cermet_compile", text);
     CERMET_REQUIRE_IN("cermet_compile", target);
     CERMET_REQUIRE_IN("cermet_compile", plan);
@@ -206,7 +212,7 @@ cermet_status cermet_plan_output(const cermet_plan* plan, int32_t index, cermet_
 
 cermet_status cermet_match(cermet_context* context, const char* text, size_t length, char** json) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_match", context);
+    CERMET_REQUIRE_CONTEXT("cermet_match");
     CERMET_REQUIRE_IN("cermet_match", text);
     CERMET_REQUIRE_IN("cermet_match", json);
     const Result<std::string> answer = context->context->match({text, length});
@@ -217,7 +223,7 @@ cermet_status cermet_match(cermet_context* context, const char* text, size_t len
 cermet_status cermet_differentiate(cermet_context* context, const char* text, size_t length, const uint8_t* wanted,
                                    int32_t count, char** json) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_differentiate", context);
+    CERMET_REQUIRE_CONTEXT("cermet_differentiate");
     CERMET_REQUIRE_IN("cermet_differentiate", text);
     CERMET_REQUIRE_IN("cermet_differentiate", json);
     CERMET_REQUIRE_IN("cermet_differentiate", wanted || count == 0);
@@ -231,7 +237,7 @@ cermet_status cermet_differentiate(cermet_context* context, const char* text, si
 
 cermet_status cermet_kernel_source(cermet_context* context, const char* spec, size_t length, char** source) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_kernel_source", context);
+    CERMET_REQUIRE_CONTEXT("cermet_kernel_source");
     CERMET_REQUIRE_IN("cermet_kernel_source", spec);
     CERMET_REQUIRE_IN("cermet_kernel_source", source);
     const Result<std::string> answer = context->context->compiler().kernelSource({spec, length});
@@ -250,7 +256,7 @@ void cermet_string_free(char* text) {
 cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
                              cermet_executable** executable) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_prepare", context);
+    CERMET_REQUIRE_CONTEXT("cermet_prepare");
     CERMET_REQUIRE_IN("cermet_prepare", plan);
     CERMET_REQUIRE_IN("cermet_prepare", executable);
     auto prepared = cermet::Executable::prepare(context->context, plan->plan, device);
@@ -294,7 +300,7 @@ cermet_status cermet_executable_set_external(cermet_executable* executable, cerm
 
 cermet_status cermet_targets(cermet_context* context, char** json) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_targets", context);
+    CERMET_REQUIRE_CONTEXT("cermet_targets");
     CERMET_REQUIRE_IN("cermet_targets", json);
     return giveString(context->context->targetsJson(), json);
   });

@@ -9,17 +9,25 @@
  *
  * Conventions. Every function that can fail returns a status; CERMET_OK is 0. On failure the outputs are untouched and
  * cermet_error_message() holds one or more lines for the calling thread: what was given, what was expected, what to do.
- * Nothing throws or aborts across this boundary. Handles are opaque; a handle is destroyed by its own function, NULL is
- * allowed there. Text is UTF-8 and need not end in a zero where a length is passed.
+ * Nothing throws or aborts across this boundary; what a callback throws becomes a status. Handles are opaque; a handle
+ * is destroyed by its own function, NULL is allowed there. Text is UTF-8 and need not end in a zero where a length is
+ * passed; the names that a graph's text gives are UTF-8 without a zero, whatever its escapes say.
  *
  * Versions. A struct with a `size` may gain fields at its end; set size to sizeof(the struct) before every call, for an
- * answer too: `cermet_counters counters = {.size = sizeof(counters)};`. A library that knows more than the program's header reads
- * and writes the fields that fit. One that knows less refuses options of which the rest is not 0 (INVALID_ARGUMENT), and
- * fills the rest of an answer with 0. cermet_tensor is passed in arrays and never changes; what it lacks will come by
- * another function. An enum may gain values: expect some that your header has not.
+ * answer too: `cermet_counters counters = {.size = sizeof(counters)};`. A library that knows more than the program's
+ * header reads and writes the fields that fit. One that knows less refuses options of which the rest is not 0
+ * (INVALID_ARGUMENT), and fills the rest of an answer with 0. cermet_tensor is passed in arrays and never changes; what
+ * it lacks will come by another function. An enum may gain values: expect some that your header has not.
  *
  * Threads. A context, a plan and an executable may be used from any number of threads at once; creating and destroying
- * one is the caller's to order. cermet_launch takes no lock and allocates nothing.
+ * one is the caller's to order. cermet_launch takes no lock and allocates nothing; only where more threads than before
+ * launch one executable of a large plan at once does it take memory, which the executable keeps. It needs some 16 KiB of
+ * stack, whatever the plan.
+ *
+ * Processes. After fork, at any moment and whatever other threads were doing, contexts, plans and host executables work
+ * in the child, which starts threads of its own. fork waits for a compile that runs, for at most ten seconds; beyond
+ * that the child's compiles are UNSUPPORTED, and what it has in memory or finds in the cache directory works. CUDA does
+ * not survive a fork: what the parent opened is DRIVER_ERROR in the child.
  *
  * Nothing here needs a GPU, MLIR, LLVM or NVRTC to be present until it is used: the compiler library is opened on the
  * first cache miss, the driver on the first CUDA device.

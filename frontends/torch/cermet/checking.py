@@ -16,14 +16,13 @@ import contextlib
 import dataclasses
 import logging
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.autograd.function import once_differentiable
 
-from . import library, regions
+from . import forking, library, regions
 from .comparison import Mismatch, compare
 from .counting import count
 from .errors import Error
@@ -57,7 +56,7 @@ class _Record:
     """The sites of this process, which kernels were checked, and which regions are refused on which device."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forking.lock()
         self.sites: dict[int, Site] = {}
         self.checked: set[tuple[Any, ...]] = set()
         self.refused: set[tuple[int, torch.device]] = set()

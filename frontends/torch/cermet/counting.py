@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import collections
-import threading
+
+from . import forking
 
 NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "released", "calls_unpadded",
     "calls_padded", "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed",
 )  # fmt: skip
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _counts: collections.Counter[str] = collections.Counter()
 
 

@@ -12,7 +12,6 @@ they do for `backend="cermet"`.
 from __future__ import annotations
 
 import functools
-import threading
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -24,7 +23,7 @@ import torch.fx as fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 
-from . import backend, lowering, options, reporting, variants
+from . import backend, forking, lowering, options, reporting, variants
 from .errors import Error
 from .explanation import Explanation
 from .remainder import build
@@ -33,7 +32,7 @@ SLOT = "pre_grad_custom_pass"
 TIMING = "pre_grad_pass_timing"  # torch >= 2.12; before, the pass always came first
 ROOT = "_pre_grad_graph_id"  # the id of the graph that is compiled; Inductor calls its pass on bodies, too
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _installed: ContextVar[Pass | None] = ContextVar("cermet_pass", default=None)
 
 

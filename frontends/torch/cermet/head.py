@@ -19,21 +19,20 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from . import library, regions, targets
+from . import forking, library, regions, targets
 from .errors import Error
 from .regions import NAMESPACE
 from .text import ELEMENT_TYPES, Builder, TensorType
 
 MAX_INPUTS = 8  # of the region; as maxHeadInputs in frontends/torch/ops/Launch.h
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _forwards: dict[tuple[int, int], int | None] = {}
 
 

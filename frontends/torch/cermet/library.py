@@ -13,9 +13,9 @@ import importlib.util
 import json
 import os
 import pathlib
-import threading
 from typing import Any
 
+from . import forking
 from .errors import Error
 
 
@@ -172,7 +172,7 @@ class Context:
         return {name: int(getattr(counters, name)) for name in COUNTERS}
 
 
-_lock = threading.Lock()
+_lock = forking.lock()
 _context: Context | None = None
 
 
@@ -186,9 +186,12 @@ def context() -> Context:
 
 
 def text_key(text: str) -> int:
-    """A 63-bit hash of a text, equal in every process."""
+    """A 63-bit hash of a text, equal in every process. Raises cermet.Error where it is longer than a text may be."""
     data = text.encode()
-    return int(libcermet().cermet_text_key(data, len(data)))
+    key = int(libcermet().cermet_text_key(data, len(data)))
+    if key < 0:
+        raise Error(f"the text has {len(data)} bytes, more than CERMET_MAX_TEXT (cermet.h)")
+    return key
 
 
 def version() -> str:

@@ -17,13 +17,12 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from . import layouts, library, op_library
+from . import forking, layouts, library, op_library
 from .counting import count
 from .errors import Error
 from .layouts import Order
@@ -66,7 +65,7 @@ class _Registry:
     """Texts by key, and what was derived from them. A key's meaning never changes, so nothing is ever dropped."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = forking.recursive_lock()
         self.texts: dict[int, str] = {}
         self.orders: dict[int, tuple[Order, ...]] = {}  # of the keys whose results are not all row-major
         self.plans: dict[tuple[str, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}  # by text and target

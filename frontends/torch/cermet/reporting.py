@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 
+from . import forking
 from .errors import Error
 from .explanation import Explanation, GraphBreaks
 from .rewriter import Decision
 
 _log = logging.getLogger("cermet")
-_lock = threading.Lock()
+_lock = forking.lock()
 _pages: dict[str, int] = {}  # path -> pages written
 _breaks: GraphBreaks | None = None
 

@@ -15,7 +15,6 @@ import logging
 import os
 import pathlib
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +24,7 @@ import torch.fx as fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import preparing, regions
+from . import forking, preparing, regions
 from .counting import count
 from .importer import example
 from .remainder import build
@@ -34,7 +33,7 @@ from .traffic import describe, hint
 from .unfused import extract
 
 _log = logging.getLogger("cermet")
-_lock = threading.Lock()
+_lock = forking.lock()
 _known: dict[str, Times] = {}
 _ROUNDS, _SECONDS = 5, 0.01  # the best of so many rounds, each of about so long
 

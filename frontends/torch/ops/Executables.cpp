@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <pthread.h>
 #include <stdexcept>
 #include <string_view>
 #include <unordered_map>
@@ -27,6 +28,9 @@ using Table = std::unordered_map<Key, const Executable*, KeyHash>;
 // may still be in one: some hundred small maps in the life of a process.
 std::atomic<const Table*> current{nullptr};
 std::mutex publishing;
+// A forked process finds it free and the table whole.
+[[maybe_unused]] const int forks = pthread_atfork([] { publishing.lock(); }, [] { publishing.unlock(); },
+                                                  [] { publishing.unlock(); });
 std::vector<std::unique_ptr<const Table>>& tables() {
   static auto* all = new std::vector<std::unique_ptr<const Table>>();
   return *all;
@@ -155,7 +159,7 @@ cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name
     current.store(table.get(), std::memory_order_release);
     tables().push_back(std::move(table));
     return CERMET_OK;
-  } catch (const std::exception&) {
+  } catch (...) {
     return CERMET_INTERNAL;
   }
 }
