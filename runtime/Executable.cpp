@@ -1,12 +1,13 @@
 #include "runtime/Executable.h"
 #include "runtime/ElementType.h"
+#include "runtime/LaunchFrame.h"
 #include "runtime/Target.h"
 
 namespace cermet {
 
 Executable::Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan)
     : context_(std::move(context)), plan_(std::move(plan)), uses_(plan_->values.size()), kernels_(plan_->steps.size()),
-      check_(context_->config().check) {
+      frames_(Frame::bytesFor(*plan_)), check_(context_->config().check) {
   for (const PlanStep& step : plan_->steps) {
     for (const PlanProgram& program : step.programs)
       for (const PlanOperand& operand : program.operands)
@@ -17,6 +18,7 @@ Executable::Executable(std::shared_ptr<Context> context, std::shared_ptr<const P
   }
   for (size_t value = 0; value < uses_.size(); ++value)
     uses_[value].denseBytes = elementBytes(plan_->values[value].dtype);
+  frames_.giveBack(frames_.take()); // the first launch finds one
 }
 
 Result<std::shared_ptr<Executable>> Executable::prepare(std::shared_ptr<Context> context,

@@ -3,6 +3,7 @@
 // success it takes no lock, allocates nothing and makes no string.
 #pragma once
 #include "runtime/Context.h"
+#include "runtime/FrameBlocks.h"
 #include <algorithm>
 #include <memory>
 
@@ -83,6 +84,7 @@ private:
   std::shared_ptr<const Plan> plan_;
   std::vector<ValueUse> uses_;               // one per value
   std::vector<Kernel> kernels_;              // one per step
+  mutable FrameBlocks frames_;
   std::shared_ptr<const CudaDevice> device_; // null on host
   ThreadPool* pool_ = nullptr;               // on host
   bool check_ = false;

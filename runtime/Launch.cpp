@@ -2,7 +2,6 @@
 #include "runtime/LaunchFrame.h"
 #include "runtime/RowSpace.h"
 #include <algorithm>
-#include <alloca.h>
 #include <cstring>
 
 namespace cermet {
@@ -103,18 +102,11 @@ Status Executable::layOut(Frame& frame, size_t* bytes) const {
   return {};
 }
 
-// The arrays of a frame live on the caller's stack; a plan has at most kMaxValues values.
-#define CERMET_MAKE_FRAME(frame)                                                                                       \
-  Frame frame;                                                                                                         \
-  frame.views = static_cast<View*>(alloca(sizeof(View) * plan_->values.size()));                                       \
-  frame.ownDims = static_cast<int64_t(*)[2 * kMaxRank]>(                                                               \
-      alloca(sizeof(*frame.ownDims) * (plan_->values.size() - plan_->inputs - plan_->outputs)))
-
 Status Executable::workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const {
   if (count < plan_->inputs)
     return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected at least the {} inputs", plan_->name, count,
                  plan_->inputs);
-  CERMET_MAKE_FRAME(frame);
+  Frame frame(*this);
   CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
   size_t bytes = 0;
   CERMET_RETURN_IF_ERROR(layOut(frame, &bytes));
@@ -127,7 +119,7 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   if (count != plan_->inputs + plan_->outputs) [[unlikely]]
     return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected {} ({} inputs, then {} outputs)", plan_->name,
                  count, plan_->inputs + plan_->outputs, plan_->inputs, plan_->outputs);
-  CERMET_MAKE_FRAME(frame);
+  Frame frame(*this);
   CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
   for (int output = plan_->inputs; output < count; ++output)
     CERMET_RETURN_IF_ERROR(checkTensor(output, tensors[output], frame));
@@ -341,17 +333,16 @@ Status Executable::zeroColumnOutputs(const PlanProgram& program, void* stream, c
 
 Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& frame) const {
   const size_t count = step.externalOperands.size() + step.externalResults.size();
-  auto* tensors = static_cast<cermet_tensor*>(alloca(sizeof(cermet_tensor) * std::max<size_t>(count, 1)));
   for (size_t index = 0; index < count; ++index) {
     const bool operand = index < step.externalOperands.size();
     const int value =
         operand ? step.externalOperands[index] : step.externalResults[index - step.externalOperands.size()];
     const View& view = frame.views[value];
     const PlanValue& described = plan_->values[value];
-    tensors[index] = {view.base, view.sizes, view.strides, described.rank, described.dtype};
+    frame.tensors[index] = {view.base, view.sizes, view.strides, described.rank, described.dtype};
   }
   const cermet_status status =
-      external_(externalUser_, step.name.c_str(), tensors, static_cast<int32_t>(step.externalOperands.size()),
+      external_(externalUser_, step.name.c_str(), frame.tensors, static_cast<int32_t>(step.externalOperands.size()),
                 static_cast<int32_t>(step.externalResults.size()), stream);
   if (status != CERMET_OK)
     return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
