@@ -1,4 +1,5 @@
 #include "ir/TextScan.h"
+#include "ir/TextLiteral.h"
 #include "llvm/Support/ConvertUTF.h"
 
 namespace cermet::ir {
@@ -9,17 +10,6 @@ static std::string at(llvm::StringRef text, size_t offset, const std::string& me
   size_t newline = before.rfind('\n');
   size_t column = newline == llvm::StringRef::npos ? offset + 1 : offset - newline;
   return "graph:" + std::to_string(line) + ":" + std::to_string(column) + ": " + message;
-}
-
-// The offset after the string literal that opens at `offset`.
-static size_t skipString(llvm::StringRef text, size_t offset) {
-  for (++offset; offset < text.size(); ++offset) {
-    if (text[offset] == '\\')
-      ++offset;
-    else if (text[offset] == '"' || text[offset] == '\n')
-      return offset + 1;
-  }
-  return text.size();
 }
 
 std::string scanText(llvm::StringRef text) {
@@ -38,7 +28,10 @@ std::string scanText(llvm::StringRef text) {
   for (size_t i = 0; i < text.size();) {
     char c = text[i];
     if (c == '"') {
-      i = skipString(text, i);
+      TextLiteral literal = readLiteral(text, i);
+      if (!literal.problem.empty())
+        return at(text, literal.at, literal.problem);
+      i = literal.end;
       continue;
     }
     if (c == '/' && text.substr(i).starts_with("//")) {

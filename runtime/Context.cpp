@@ -59,6 +59,9 @@ Result<std::string> Context::resolveTarget(std::string_view target) {
 
 Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                             const std::function<Result<std::string>()>& ask) {
+  if (text.size() > CERMET_MAX_TEXT)
+    return error(CERMET_INVALID_GRAPH, "graph:1:1: the text has {} bytes, expected at most {}", text.size(),
+                 CERMET_MAX_TEXT);
   // The question's own text has no line break, so two different questions never make one key.
   const std::string key = fmt::format("{}\n{}\n{}", CERMET_BUILD_ID, question, text);
   const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromDirectory};

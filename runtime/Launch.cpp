@@ -341,9 +341,19 @@ Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& 
     const PlanValue& described = plan_->values[value];
     frame.tensors[index] = {view.base, view.sizes, view.strides, described.rank, described.dtype};
   }
-  const cermet_status status =
-      external_(externalUser_, step.name.c_str(), frame.tensors, static_cast<int32_t>(step.externalOperands.size()),
-                static_cast<int32_t>(step.externalResults.size()), stream);
+  const auto threw = [&](const char* what) {
+    return error(CERMET_INTERNAL, "{}: the callback of the external step {} threw: {}", plan_->name, step.name, what);
+  };
+  cermet_status status = CERMET_OK;
+  try {
+    status = external_(externalUser_, step.name.c_str(), frame.tensors,
+                       static_cast<int32_t>(step.externalOperands.size()),
+                       static_cast<int32_t>(step.externalResults.size()), stream);
+  } catch (const std::exception& failure) {
+    return threw(failure.what());
+  } catch (...) {
+    return threw("something that is no std::exception");
+  }
   if (status != CERMET_OK)
     return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
   return {};

@@ -36,6 +36,14 @@ cermet_status report(const Status& status) {
   return status.code();
 }
 
+void describe(const char* message) noexcept {
+  try {
+    lastMessage = message;
+  } catch (...) {
+    lastMessage.clear();
+  }
+}
+
 // Runs `body`, which returns a Status; nothing that it throws passes.
 template <typename Body> cermet_status guarded(const Body& body) noexcept {
   try {
@@ -43,11 +51,9 @@ template <typename Body> cermet_status guarded(const Body& body) noexcept {
   } catch (const std::bad_alloc&) {
     lastMessage.assign("out of memory"); // short enough for no allocation
   } catch (const std::exception& failure) {
-    try {
-      lastMessage = failure.what();
-    } catch (...) {
-      lastMessage.clear();
-    }
+    describe(failure.what());
+  } catch (...) {
+    describe("something that is no std::exception was thrown");
   }
   return CERMET_INTERNAL;
 }
@@ -227,7 +233,7 @@ cermet_status cermet_differentiate(cermet_context* context, const char* text, si
     CERMET_REQUIRE_IN("cermet_differentiate", text);
     CERMET_REQUIRE_IN("cermet_differentiate", json);
     CERMET_REQUIRE_IN("cermet_differentiate", wanted || count == 0);
-    if (count < 0)
+    if (count < 0 || static_cast<size_t>(count) > length) // an input takes more than a byte of text
       return error(CERMET_INVALID_ARGUMENT, "cermet_differentiate: count is {}, expected one for each input", count);
     const Result<std::string> answer =
         context->context->differentiate({text, length}, std::vector<uint8_t>(wanted, wanted + count));
@@ -240,12 +246,17 @@ cermet_status cermet_kernel_source(cermet_context* context, const char* spec, si
     CERMET_REQUIRE_CONTEXT("cermet_kernel_source");
     CERMET_REQUIRE_IN("cermet_kernel_source", spec);
     CERMET_REQUIRE_IN("cermet_kernel_source", source);
+    if (length > CERMET_MAX_TEXT)
+      return error(CERMET_INVALID_ARGUMENT, "cermet_kernel_source: the spec has {} bytes, expected at most {}", length,
+                   CERMET_MAX_TEXT);
     const Result<std::string> answer = context->context->compiler().kernelSource({spec, length});
     return answer.ok() ? giveString(*answer, source) : answer.status();
   });
 }
 
 int64_t cermet_text_key(const char* text, size_t length) {
+  if (!text || length > CERMET_MAX_TEXT)
+    return -1;
   return static_cast<int64_t>(XXH3_64bits(text, length) >> 1);
 }
 

@@ -93,6 +93,9 @@ typedef struct cermet_counters {
 } cermet_counters;
 CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
 
+/* The most bytes that a text may have; a larger length is refused before anything of the text is read. */
+#define CERMET_MAX_TEXT ((size_t)64 << 20)
+
 /*===--- Graph text to plan -------------------------------------------------------------------------------------------*/
 
 /* Targets: "sm_80" "sm_86" "sm_89" "sm_90" "sm_100" "sm_120", "host" (this machine's CPU), or "auto" (device 0 if
@@ -144,7 +147,8 @@ CERMET_API cermet_status cermet_differentiate(cermet_context* context, const cha
  * compiler library, neither a GPU nor NVRTC. Release the answer with cermet_string_free. */
 CERMET_API cermet_status cermet_kernel_source(cermet_context* context, const char* spec, size_t length, char** source);
 
-/* A 63-bit hash of the text, equal in every process: a short name for a graph. Never fails; text must not be NULL. */
+/* A 63-bit hash of the text, equal in every process: a short name for a graph. -1 where text is NULL or longer than
+ * CERMET_MAX_TEXT. */
 CERMET_API int64_t cermet_text_key(const char* text, size_t length);
 
 CERMET_API void cermet_string_free(char* text);

@@ -112,6 +112,64 @@ TEST_F(CApi, AFailureTouchesNoOutput) {
   EXPECT_EQ(plan, reinterpret_cast<cermet_plan*>(1));
 }
 
+// Refused by its length alone: there is no such text to look at.
+TEST_F(CApi, LengthsThatNoTextHasAreRefusedAtOnce) {
+  const uint8_t wanted = 1;
+  for (size_t length : {SIZE_MAX, SIZE_MAX / 2, size_t(1) << 40, CERMET_MAX_TEXT + 1}) {
+    cermet_plan* plan = nullptr;
+    char* answer = nullptr;
+    const std::string message = fmt::format("graph:1:1: the text has {} bytes, expected at most 67108864", length);
+    EXPECT_EQ(cermet_compile(context, "x", length, "host", &plan), CERMET_INVALID_GRAPH);
+    EXPECT_EQ(cermet_error_message(), message);
+    EXPECT_EQ(cermet_match(context, "x", length, &answer), CERMET_INVALID_GRAPH);
+    EXPECT_EQ(cermet_error_message(), message);
+    EXPECT_EQ(cermet_differentiate(context, "x", length, &wanted, 1, &answer), CERMET_INVALID_GRAPH);
+    EXPECT_EQ(cermet_error_message(), message);
+    EXPECT_EQ(cermet_kernel_source(context, "x", length, &answer), CERMET_INVALID_ARGUMENT);
+    EXPECT_EQ(cermet_error_message(),
+              fmt::format("cermet_kernel_source: the spec has {} bytes, expected at most 67108864", length));
+    EXPECT_EQ(cermet_text_key("x", length), -1);
+    EXPECT_EQ(plan, nullptr);
+    EXPECT_EQ(answer, nullptr);
+  }
+  EXPECT_EQ(cermet_text_key(nullptr, 1), -1);
+  // More inputs than the text has bytes: `wanted` is not read as far.
+  char* answer = nullptr;
+  EXPECT_EQ(cermet_differentiate(context, "text", 4, &wanted, INT32_MAX, &answer), CERMET_INVALID_ARGUMENT);
+}
+
+TEST_F(CApi, WhatACallbackThrowsIsAStatus) {
+  Json json = scalePlan();
+  json["steps"][0] = {{"kind", "external"}, {"op", "frob"}, {"operands", {0, 1}}, {"results", {2}}};
+  cermet_plan* plan = compile(json);
+  cermet_executable* executable = nullptr;
+  ASSERT_EQ(cermet_prepare(context, plan, 0, &executable), CERMET_OK) << cermet_error_message();
+  float x[8] = {}, weight[8] = {}, y[8];
+  const TestTensor given[] = {{x, {1, 1, 8}}, {weight, {8}}, {y, {1, 1, 8}}};
+  const cermet_tensor tensors[] = {given[0], given[1], given[2]};
+  const std::pair<cermet_external, const char*> callbacks[] = {
+      {[](auto...) -> cermet_status { throw std::runtime_error("no BLAS"); }, "no BLAS"},
+      {[](auto...) -> cermet_status { throw 7; }, "something that is no std::exception"}};
+  for (auto [callback, what] : callbacks) {
+    ASSERT_EQ(cermet_executable_set_external(executable, callback, nullptr), CERMET_OK);
+    EXPECT_EQ(cermet_launch(executable, nullptr, tensors, 3, nullptr, 0), CERMET_INTERNAL);
+    EXPECT_EQ(std::string(cermet_error_message()),
+              fmt::format("scale: the callback of the external step frob threw: {}", what));
+  }
+  cermet_executable_destroy(executable);
+  cermet_plan_destroy(plan);
+}
+
+// From within the library, whoever threw it.
+TEST_F(CApi, WhatTheCompilerThrowsIsAStatus) {
+  for (int turn = 0; turn < 2; ++turn) { // nobody waits for the answer that never came
+    cermet_plan* plan = nullptr;
+    EXPECT_EQ(cermet_compile(context, "throw", 5, "host", &plan), CERMET_INTERNAL);
+    EXPECT_EQ(std::string(cermet_error_message()),
+              "something that is no std::exception was thrown while an answer was made");
+  }
+}
+
 TEST_F(CApi, MessagesBelongToTheirThread) {
   cermet_plan* plan = nullptr;
   EXPECT_EQ(cermet_compile(context, "fail 3 mine", 11, "host", &plan), CERMET_UNSUPPORTED);

@@ -69,6 +69,63 @@ TEST_F(GraphErrors, WhatIsNotUtf8IsPlaced) {
   EXPECT_EQ(compile(kHead + "\xed\xa0\x80", CERMET_INVALID_GRAPH), "graph:2:1: the text is not UTF-8 here");
 }
 
+// Everywhere that a text can have a literal. What its escapes say goes into JSON and into C strings.
+std::string withLiteral(const char* place, const std::string& literal) {
+  const std::string symbol = place == std::string("symbol") ? literal : "rows";
+  const std::string node = place == std::string("node") ? literal : "y";
+  const std::string argument = place == std::string("argument") ? literal : "x";
+  const std::string function = place == std::string("function") ? literal : "f";
+  const std::string target = place == std::string("target") ? literal : "aten.frob";
+  const std::string attribute = place == std::string("attribute") ? literal : "value";
+  const std::string key = place == std::string("key") ? literal : "key";
+  const std::string type = fmt::format("tensor<?x8xf32, #cermet.symbols<[\"{}\"]>>", symbol);
+  return fmt::format("{}  func.func @\"{}\"(%x: {} loc(\"{}\")) -> {} {{\n"
+                     "    %y = cermet.opaque \"{}\"(%x) {{\"{}\" = \"{}\"}} : ({}) -> {} loc(\"{}\")\n"
+                     "    return %y : {}\n  }}\n}}\n",
+                     kHead, function, type, argument, type, target, key, attribute, type, type, node, type);
+}
+
+constexpr const char* kPlaces[] = {"symbol", "node", "argument", "function", "target", "attribute", "key"};
+
+TEST_F(GraphErrors, WhatALiteralSaysIsUtf8) {
+  for (const char* place : kPlaces) {
+    for (const char* literal : {"caf\\C3\\A9", "\xc3\xa9", "\\F0\\9F\\A6\\80", "a \\\\FF b", "tab\\tand\\22quotes\\22"}) {
+      const std::string text = withLiteral(place, literal);
+      EXPECT_EQ(compile(text, CERMET_OK), "compiled") << text;
+      char* json = nullptr;
+      EXPECT_EQ(cermet_match(context, text.data(), text.size(), &json), CERMET_OK) << text << cermet_error_message();
+      cermet_string_free(json);
+    }
+    for (const char* literal : {"\\FF", "a\\C3", "\\ED\\A0\\80", "\\C0\\80", "\\e9t\\e9", "\xc3\xa9\\A9"}) {
+      const std::string text = withLiteral(place, literal);
+      const std::string message = compile(text, CERMET_INVALID_GRAPH);
+      EXPECT_STARTS(message, "graph:");
+      EXPECT_TRUE(message.ends_with(": what this escape stands for is not UTF-8")) << place << ": " << message;
+      char* json = nullptr;
+      EXPECT_EQ(cermet_match(context, text.data(), text.size(), &json), CERMET_INVALID_GRAPH);
+      EXPECT_EQ(cermet_error_message(), message);
+      const uint8_t wanted = 1;
+      EXPECT_EQ(cermet_differentiate(context, text.data(), text.size(), &wanted, 1, &json), CERMET_INVALID_GRAPH);
+      EXPECT_EQ(cermet_error_message(), message);
+    }
+  }
+  EXPECT_EQ(compile(withLiteral("node", "ab\\FF"), CERMET_INVALID_GRAPH),
+            "graph:3:147: what this escape stands for is not UTF-8");
+}
+
+// In C `a\00b` and `a\00c` would be one name.
+TEST_F(GraphErrors, ANameHasNoZero) {
+  for (const char* place : kPlaces)
+    for (const std::string& literal : {std::string("a\\00b"), std::string("a\0b", 3), std::string("\\00")}) {
+      const std::string message = compile(withLiteral(place, literal), CERMET_INVALID_GRAPH);
+      EXPECT_STARTS(message, "graph:");
+      EXPECT_TRUE(message.ends_with(": a name has a zero here, where it would end in C; leave it out"))
+          << place << ": " << message;
+    }
+  EXPECT_EQ(compile(withLiteral("argument", "a\\00"), CERMET_INVALID_GRAPH),
+            "graph:2:70: a name has a zero here, where it would end in C; leave it out");
+}
+
 TEST_F(GraphErrors, UnknownOperationsAreNamed) {
   EXPECT_EQ(compile(negation("4x8xf32", "cermet.frob"), CERMET_INVALID_GRAPH),
             "graph:3:10: custom op 'cermet.frob' is unknown");

@@ -1,6 +1,6 @@
 // A compiler library that answers what the test put into the question:
 //   graph text     "fail CODE MESSAGE"  an error      "JSON"  itself, with $TARGET replaced
-//                  "sleep MILLISECONDS"  so long, then itself
+//                  "sleep MILLISECONDS"  so long, then itself      "throw"  an int
 //   kernel spec    "fail CODE MESSAGE"  an error      "file PATH"  that file      else the spec itself
 // Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names. With FAKE_COMPILER_TOGETHER a build
 // ends when that many have begun together, and fails if there are more at once or fewer for ten seconds.
@@ -48,6 +48,8 @@ cermet_status compile(const char* text, size_t length, const char* target, const
   cermet_status status;
   if (fails(question, failure, &status))
     return status;
+  if (question == "throw")
+    throw 7;
   if (question.rfind("sleep ", 0) == 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(question.c_str() + 6)));
   for (size_t at; (at = question.find("$TARGET")) != std::string::npos;)
