@@ -9,6 +9,7 @@
 #include "compiler/Nvrtc.h"
 #include "compiler/Plan.h"
 #include "compiler/Target.h"
+#include "ir/TextScan.h"
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -18,35 +19,51 @@ namespace {
 
 using namespace cermet;
 
-void fill(cermet_buffer* buffer, const std::string& content) {
+static_assert(ir::maximumTextSize == CERMET_MAX_TEXT); // the text that libcermet asks about is one that is read
+
+// False where there is no memory.
+bool fill(cermet_buffer* buffer, const std::string& content) noexcept {
   if (!buffer)
-    return;
+    return true;
   buffer->data = static_cast<char*>(std::malloc(content.size() + 1));
   buffer->size = buffer->data ? content.size() : 0;
   if (buffer->data)
     std::memcpy(buffer->data, content.c_str(), content.size() + 1);
+  return buffer->data != nullptr;
 }
 
 // Runs one entry of the table: `body` fills the answer or the error and returns the status.
-template <typename Body> cermet_status answering(cermet_buffer* answer, cermet_buffer* error, Body body) {
-  std::string result, message;
-  cermet_status status = CERMET_INTERNAL;
+template <typename Body>
+cermet_status answering(cermet_buffer* answer, cermet_buffer* error, const Body& body) noexcept {
   try {
-    status = body(result, message);
-  } catch (const std::exception& exception) {
-    message = fmt::format("the compiler failed: {}", exception.what());
-  } catch (...) {
-    message = "the compiler failed";
+    std::string result, message;
+    cermet_status status = CERMET_INTERNAL;
+    try {
+      status = body(result, message);
+    } catch (const std::exception& exception) {
+      message = fmt::format("the compiler failed: {}", exception.what());
+    } catch (...) {
+      message = "the compiler failed: something that is no std::exception was thrown";
+    }
+    if (status == CERMET_OK && fill(answer, result))
+      return status;
+    if (status == CERMET_OK)
+      fill(error, "out of memory"); // short enough for no allocation
+    else
+      fill(error, message.empty() ? "the compiler gave no reason" : message);
+    return status == CERMET_OK ? CERMET_INTERNAL : status;
+  } catch (...) { // not even a message could be made
+    return CERMET_INTERNAL;
   }
-  if (status == CERMET_OK)
-    fill(answer, result);
-  else
-    fill(error, message.empty() ? "the compiler gave no reason" : message);
-  return status;
 }
 
 Dump dumpOf(const cermet_compiler_options* options) {
-  return {options && options->dump_directory ? options->dump_directory : ""};
+  if (!options || !options->dump_directory)
+    return {};
+  return {options->dump_directory, [told = options->dump_failed, user = options->user](const std::string& what) {
+            if (told)
+              told(user, what.c_str());
+          }};
 }
 
 cermet_status readSpec(const char* text, size_t length, KernelSpec& spec, std::string& message) {
@@ -87,7 +104,7 @@ cermet_status buildKernel(const char* text, size_t length, const cermet_compiler
     Dump dump = dumpOf(options);
     *nvrtcVersion = 0;
     if (isHostTarget(spec.target)) {
-      bool built = buildHostKernel(spec, dump.directory, result, message);
+      bool built = buildHostKernel(spec, dump, result, message);
       if (dump.enabled()) {
         std::string ignored;
         dump.writeKernel(spec, hostKernelSource(spec, ignored), message, "", result);

@@ -1,16 +1,22 @@
 #include "compiler/Dump.h"
 #include "compiler/Target.h"
 #include <atomic>
+#include <cctype>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <sstream>
+#include <system_error>
 #include <unistd.h>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace cermet {
+
+constexpr size_t kLongestName = 100;
+
 namespace {
 
 std::string findOnPath(const char* program) {
@@ -41,28 +47,48 @@ std::string reproduction(const std::string& stem, const KernelSpec& spec) {
                             spec.target.substr(spec.target.find(':') + 1));
 }
 
+std::error_code writeFile(const std::string& path, std::string_view content) {
+  const auto lastError = [] { return std::error_code(errno, std::generic_category()); };
+  std::FILE* file = std::fopen(path.c_str(), "wbxe");
+  if (!file)
+    return lastError();
+  std::error_code failure;
+  if (std::fwrite(content.data(), 1, content.size(), file) != content.size())
+    failure = lastError();
+  if (std::fclose(file) != 0 && !failure) // a full disk is often found here
+    failure = lastError();
+  return failure;
+}
+
 } // namespace
 
 std::string dumpStem(const std::string& name, std::string_view text) {
-  return fmt::format("{}-{:016x}", name, XXH3_64bits(text.data(), text.size()));
+  std::string stem = name.substr(0, kLongestName);
+  for (char& c : stem)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.' && c != '-')
+      c = '_';
+  return fmt::format("{}-{:016x}", stem, XXH3_64bits(text.data(), text.size()));
 }
 
 void Dump::write(const std::string& stem, std::string_view extension, std::string_view content) const {
   if (!enabled())
     return;
-  std::error_code ignored;
-  std::filesystem::create_directories(directory, ignored);
+  std::error_code failure;
+  std::filesystem::create_directories(directory, failure);
   static std::atomic<unsigned> count{0};
   // Processes that dump the same kernel write the same bytes, but a reader must not see half of them.
-  std::string path = fmt::format("{}/{}.{}", directory, stem, extension);
-  std::string fresh = fmt::format("{}.{}.{}.new", path, getpid(), count++);
-  std::ofstream file(fresh, std::ios::binary);
-  file.write(content.data(), static_cast<std::streamsize>(content.size()));
-  file.close();
-  if (file)
-    std::filesystem::rename(fresh, path, ignored);
-  else
-    std::filesystem::remove(fresh, ignored);
+  const std::string path = fmt::format("{}/{}.{}", directory, stem, extension);
+  const std::string fresh = fmt::format("{}.{}.{}.new", path, getpid(), count++);
+  if (!failure)
+    failure = writeFile(fresh, content);
+  if (!failure)
+    std::filesystem::rename(fresh, path, failure);
+  if (!failure)
+    return;
+  std::error_code ignored;
+  std::filesystem::remove(fresh, ignored);
+  if (failed)
+    failed(fmt::format("the dump '{}' cannot be written: {}", path, failure.message()));
 }
 
 void Dump::writeKernel(const KernelSpec& spec, const std::string& source, const std::string& log,

@@ -1,5 +1,4 @@
 #include "compiler/HostTarget.h"
-#include "compiler/Dump.h"
 #include "compiler/HostTargetLinker.h"
 #include "compiler/HostTargetModule.h"
 #include "compiler/HostTargetObject.h"
@@ -125,9 +124,8 @@ std::string hostKernelSource(const KernelSpec& spec, std::string& error) {
   return title + textOf(*build.module);
 }
 
-bool buildHostKernel(const KernelSpec& spec, const std::string& dumpDirectory, std::string& image, std::string& error) {
+bool buildHostKernel(const KernelSpec& spec, const Dump& dump, std::string& image, std::string& error) {
   HostBuild build(spec, error);
-  Dump dump{dumpDirectory};
   std::string stem = dump.enabled() ? dumpStem(spec.name(), print(spec)) : "";
   std::string rows, object;
   if (!build.lower(dump.enabled() ? &rows : nullptr))

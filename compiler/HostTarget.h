@@ -18,6 +18,7 @@
 //
 // All functions are safe to call from several threads at once. None throws.
 #pragma once
+#include "compiler/Dump.h"
 #include "compiler/KernelSpec.h"
 #include <string>
 
@@ -38,9 +39,9 @@ struct HostEntries {
 HostEntries hostEntries(const KernelSpec& spec);
 
 // Compiles `spec`, which is as `parse` leaves it, into `image`. Returns false and says why in `error` when the target
-// is not a host level or a tool fails. With a dump directory (else ""), also writes the kernel's MLIR, optimised LLVM
+// is not a host level or a tool fails. With a dump, also writes the kernel's MLIR, optimised LLVM
 // IR and assembly there.
-bool buildHostKernel(const KernelSpec& spec, const std::string& dumpDirectory, std::string& image, std::string& error);
+bool buildHostKernel(const KernelSpec& spec, const Dump& dump, std::string& image, std::string& error);
 
 // The LLVM IR text that `buildHostKernel` hands to LLVM's optimiser. Empty on failure, with the reason in `error`.
 std::string hostKernelSource(const KernelSpec& spec, std::string& error);

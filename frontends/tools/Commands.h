@@ -16,6 +16,8 @@ struct Common {
   bool json = false;
 };
 Result<std::shared_ptr<Context>> makeContext(const Common& common);
+// Whether every text that --dump asks for was written.
+Status dumpStatus(Context& context);
 // A file's text; "-" is standard input.
 Result<std::string> readGraph(const std::string& file);
 

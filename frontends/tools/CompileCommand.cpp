@@ -1,4 +1,5 @@
 #include "frontends/tools/Commands.h"
+#include "frontends/tools/Output.h"
 #include "runtime/Target.h"
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +23,11 @@ Result<std::shared_ptr<Context>> makeContext(const Common& common) {
   if (!common.dumpDirectory.empty())
     config.dumpDirectory = common.dumpDirectory;
   return std::make_shared<Context>(std::move(config));
+}
+
+Status dumpStatus(Context& context) {
+  std::string problem = context.dumpProblem();
+  return problem.empty() ? Status() : Status(CERMET_INTERNAL, std::move(problem));
 }
 
 Result<std::string> readGraph(const std::string& file) {
@@ -99,11 +105,11 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
   if (!images.ok())
     return images.status();
   printPlans(plans, *images);
-  if (writesPlan && !(std::ofstream(options.output) << plans.front()->json << '\n'))
-    return error(CERMET_INTERNAL, "cannot write '{}'", options.output);
+  if (writesPlan)
+    CERMET_RETURN_IF_ERROR(writeText(options.output, plans.front()->json + '\n'));
   if ((*context)->counters().cacheFailures > 0 && !options.output.empty())
     return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", with.cacheDirectory);
-  return {};
+  return dumpStatus(**context);
 }
 
 } // namespace cermet::tools

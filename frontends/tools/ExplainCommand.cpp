@@ -119,7 +119,7 @@ Status explainCommand(const Common& common, const ExplainOptions& options) {
       }
     if (common.json) {
       fmt::print("{}\n", json{{"match", match}, {"plan", planJson}, {"sources", sources}}.dump(1));
-      return {};
+      return dumpStatus(**context);
     }
     printFusions(match);
     printSteps(planJson, options.specs);
@@ -128,7 +128,7 @@ Status explainCommand(const Common& common, const ExplainOptions& options) {
   } catch (const json::exception& failure) {
     return error(CERMET_INTERNAL, "the compiler's answer cannot be read: {}", failure.what());
   }
-  return {};
+  return dumpStatus(**context);
 }
 
 Status targetsCommand(const Common& common) {

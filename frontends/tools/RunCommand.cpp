@@ -330,7 +330,7 @@ Status runCommand(const Common& common, const RunOptions& options) {
   }
   if (common.json)
     fmt::print("{}\n", report.dump(1));
-  return result;
+  return result.ok() ? dumpStatus(*context) : result;
 }
 
 } // namespace cermet::tools

@@ -1,8 +1,13 @@
 // cermet: compile, run and explain graph text, and look after the cache, from a shell.
 #include "BuildId.h"
 #include "frontends/tools/Commands.h"
+#include "frontends/tools/Output.h"
+#include "frontends/tools/StandardStreams.h"
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <sstream>
+#include <system_error>
 
 using namespace cermet;
 using namespace cermet::tools;
@@ -12,11 +17,13 @@ namespace {
 constexpr int kBadInput = 2, kFailure = 1;
 
 // Bad input is what the user can mend in the command or the graph.
-int exitCode(const Status& status) {
+int exitCode(Status status) {
+  Status output = finishOutput();
+  if (status.ok())
+    status = std::move(output);
   if (status.ok())
     return 0;
-  std::fflush(stdout);
-  fmt::print(stderr, "cermet: {}\n", status.message());
+  complain(status.message());
   return status.code() == CERMET_INVALID_ARGUMENT || status.code() == CERMET_INVALID_GRAPH ? kBadInput : kFailure;
 }
 
@@ -35,6 +42,7 @@ constexpr const char* kTargetHelp =
 } // namespace
 
 int main(int count, char** arguments) {
+  openStandardStreams();
   CLI::App app{"Cermet fuses the bandwidth-bound parts of a transformer into kernels of its own. A graph is a text "
                "file with one\n"
                "function (docs/ir.md); '-' reads standard input. Exit code: 0 done, 1 failed, 2 the input is wrong."};
@@ -100,14 +108,19 @@ int main(int count, char** arguments) {
   try {
     app.parse(count, arguments);
   } catch (const CLI::ParseError& failure) {
-    if (failure.get_exit_code() == 0) // --help, --version
-      return app.exit(failure);
+    if (failure.get_exit_code() == 0) { // --help, --version
+      std::ostringstream text;
+      app.exit(failure, text, text);
+      return exitCode(std::fputs(text.str().c_str(), stdout) < 0 ? outputFailed(errno) : Status());
+    }
     return exitCode(error(CERMET_INVALID_ARGUMENT, "{}; see cermet --help", failure.what()));
+  } catch (const std::system_error& failure) {
+    status = std::ferror(stdout) ? outputFailed(failure.code().value()) : error(CERMET_INTERNAL, "{}", failure.what());
   } catch (const std::exception& failure) {
     status = error(CERMET_INTERNAL, "{}", failure.what());
   }
   if (app.get_subcommands().empty()) {
-    fmt::print(stderr, "{}", app.help());
+    std::fputs(app.help().c_str(), stderr);
     return kBadInput;
   }
   return exitCode(status);

@@ -7,7 +7,9 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
+#include <vector>
 
 using namespace cermet::tests;
 using nlohmann::json;
@@ -210,6 +212,19 @@ TEST(Table, DumpsEveryTextAndNeverFailsForIt) {
     EXPECT_TRUE(extensions.contains(expected)) << expected;
   std::filesystem::remove_all(folder);
   EXPECT_EQ(compile(kNorm, "sm_90", "/dev/null/nowhere").status, CERMET_OK);
+}
+
+TEST(Table, SaysWhatCannotBeDumped) {
+  std::vector<std::string> told;
+  const auto tell = [](void* user, const char* what) { static_cast<std::vector<std::string>*>(user)->push_back(what); };
+  cermet_compiler_options options{"", "/dev/null/nowhere", tell, &told};
+  Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {
+    return table.compile(kNorm.data(), kNorm.size(), "sm_90", &options, answer, error);
+  });
+  EXPECT_EQ(reply.status, CERMET_OK) << reply.error;
+  ASSERT_EQ(told.size(), 4u); // graph, raised, small, program
+  EXPECT_TRUE(told[0].starts_with("the dump '/dev/null/nowhere/rms_norm-")) << told[0];
+  EXPECT_TRUE(told[0].ends_with(".graph.mlir' cannot be written: Not a directory")) << told[0];
 }
 
 } // namespace

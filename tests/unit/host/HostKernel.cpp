@@ -29,7 +29,7 @@ HostKernel::HostKernel(const std::vector<RowProgram>& programs, const std::strin
   KernelSpec parsed;
   EXPECT_EQ(parse(print(spec), parsed), "") << "a malformed test program";
   std::string error;
-  if (!buildHostKernel(spec, "", bytes, error)) {
+  if (!buildHostKernel(spec, {}, bytes, error)) {
     ADD_FAILURE() << error;
     return;
   }
