@@ -144,5 +144,9 @@ int main(void) {
   else
     printf("cuda  not run: no CUDA device\n");
   cermet_context_destroy(context);
+  if (fflush(stdout) != 0 || ferror(stdout)) {
+    fprintf(stderr, "standard output: cannot be written\n");
+    return 1;
+  }
   return failed;
 }

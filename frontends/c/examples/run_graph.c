@@ -327,5 +327,7 @@ int main(int argc, char** argv) {
   cermet_plan_destroy(plan);
   cermet_context_destroy(context);
   free(text);
+  if (fflush(stdout) != 0 || ferror(stdout))
+    fail("standard output", "cannot be written");
   return 0;
 }
