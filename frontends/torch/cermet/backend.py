@@ -44,7 +44,7 @@ def compile(
         mode: what `torch.compile(mode=...)` was given; it means what it means to Inductor.
         options: `remainder`, who runs what is not replaced: "auto" (default, remainder.py), "aot" (AOTAutograd, ATen
             called directly), "inductor" or "eager"; `strict`, whether a failure of Cermet's raises (by default only
-            under CERMET_STRICT=1: the graph is left as it was, a warning is logged once and
+            under CERMET_STRICT=1: the graph, or one match in it, is left as it was, a warning is logged once and
             `cermet.counters()["fallbacks"]` counts it); `mode`, as above; every other key is an Inductor option.
 
     Raises:
@@ -103,6 +103,8 @@ def rewrite(
         try:
             decision = rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED)
             decisions.append(decision)
+            for error in decision.failures:
+                failed(strict, found, error, "a match")
             done.work.add(leftovers.work(decision))
         except Exception as error:
             fail(error)
@@ -164,23 +166,24 @@ def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.devic
     return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
 
 
-def failed(strict: bool, found: Explanation | None, error: Exception) -> None:
+def failed(strict: bool, found: Explanation | None, error: Exception, what: str = "a graph") -> None:
     """What becomes of a failure of ours while a graph is changed: it is raised, or logged, counted and reported."""
     if strict:
         raise error
-    _fall_back(error)
+    _fall_back(error, what)
     if found is not None:
         found.failures.append(f"{type(error).__name__}: {error}")
 
 
-def _fall_back(error: Exception) -> None:
+def _fall_back(error: Exception, what: str) -> None:
     global _warned
     count("fallbacks")
     level = logging.DEBUG if _warned else logging.WARNING
     _log.log(
         level,
-        "a graph is left as it was because Cermet failed: %s: %s (further failures are counted in "
+        "%s is left as it was because Cermet failed: %s: %s (further failures are counted in "
         'cermet.counters()["fallbacks"]; options={"strict": True} raises them)',
+        what,
         type(error).__name__,
         error,
         exc_info=_log.isEnabledFor(logging.DEBUG),

@@ -32,10 +32,10 @@ def counters() -> dict[str, int]:
     rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
     heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
-    (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs left as they were because of a failure of ours),
-    `late_gradients` (gradients derived while tracing rather than when the graph was compiled), `cache_bypasses` (graphs
-    that torch's AOTAutogradCache does not take), `timed` (regions that `autotune` measured). Under CERMET_CHECK=1:
-    kernels `checked`, regions `refused`.
+    (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
+    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
+    `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed` (regions that `autotune` measured).
+    Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
     """
     from . import library
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from .importer import example
 from .logits import Head, linear_operands
+from .memory import memories
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,13 +104,13 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
 def _views(node: fx.Node) -> list[fx.Node]:
     """A node and what is made of its memory."""
     found, pending = [], [node]
-    storage = example(node).untyped_storage()._cdata
+    memory = memories(example(node))
     while pending:
         node = pending.pop()
         found.append(node)
         for user in node.users:
             value = example(user)
-            if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage and user not in found:
+            if isinstance(value, torch.Tensor) and memory & memories(value) and user not in found:
                 pending.append(user)
     return found
 

@@ -27,6 +27,8 @@ _RANDOM = re.compile(r"rand|dropout|bernoulli|multinomial|normal(?!iz)|poisson|e
 _BARRIER = re.compile(
     r"set_grad|autocast|inference_mode|_log_api|all_reduce|all_gather|reduce_scatter|all_to_all|broadcast_coalesced"
     r"|wait_tensor|_functional_collectives|c10d|stream|event|print|record_function|profiler|_assert|sync"
+    # Where torch.func's transforms begin and end, and what they set between.
+    r"|_nesting$|_dual_level$|set_fwd_grad|saved_tensors_hooks|requires_grad_allowed|set_tensor_requires_grad"
 )
 # Functions that write an operand that neither a schema nor a trailing underscore tells: argument name, and the
 # condition under which they do.
@@ -71,6 +73,14 @@ def target_name(node: fx.Node) -> str:
     module = (getattr(target, "__module__", None) or "").lstrip("_")
     name = getattr(target, "__name__", None) or type(target).__name__
     return f"{module}.{name}" if module else name
+
+
+def transform_edge(node: fx.Node) -> bool | None:
+    """Whether a transform of torch.func (one level of it) begins with a node (True) or ends with it (False)."""
+    name = target_name(node) if node.op == "call_function" else ""
+    if name.endswith(("_increment_nesting", "_enter_dual_level")):
+        return True
+    return False if name.endswith(("_decrement_nesting", "_exit_dual_level")) else None
 
 
 def _flattened(arguments: Any) -> tuple[fx.Node, ...]:

@@ -55,7 +55,7 @@ class Explanation:
     graph_breaks: list[str] = dataclasses.field(default_factory=list)
     foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
     left: list[Left] = dataclasses.field(default_factory=list)  # the most bytes first
-    failures: list[str] = dataclasses.field(default_factory=list)  # of graphs that were left as they were
+    failures: list[str] = dataclasses.field(default_factory=list)  # of ours: what they were over is left as it was
     remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
     graphs: int = 0
 
@@ -147,6 +147,7 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         for part in rewriter.modules(module):
             decision = rewriter.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)
             found.add(decision)
+            found.failures += [f"{type(error).__name__}: {error}" for error in decision.failures]
             work.add(leftovers.work(decision))
         found.remainders.append(str(remainder.choose(Options("auto", False, {}), work)))
         return module.forward

@@ -20,7 +20,8 @@ import torch.fx as fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .call import Call, Refused, example
-from .effects import PURE, WRITE, attribute, effect_of, target_name, tensor_nodes
+from .effects import PURE, WRITE, attribute, effect_of, target_name, tensor_nodes, transform_edge
+from .memory import HIDDEN, memories
 from .operators import translation, translation_of_several
 from .text import ELEMENT_TYPES, Builder, Dim, TensorType, Value
 
@@ -44,8 +45,12 @@ class Imported:
 
     text: str
     definitions: dict[str, Definition]
-    states: dict[fx.Node, tuple[Any, ...]]  # (grad mode, open autocast contexts); equal for nodes that may be fused
+    states: dict[fx.Node, tuple[Any, ...]]  # (grad mode, open contexts); equal for nodes that may be fused
     refusals: dict[str, str]  # node name -> why a known call stayed opaque
+
+    def contexts(self, node: fx.Node) -> tuple[fx.Node, ...]:
+        """What is open where a node runs: autocast, inference mode, transforms of torch.func."""
+        return self.states[node][1:]
 
 
 def dimension(size: Any) -> Dim:
@@ -79,22 +84,15 @@ def strides_if_not_contiguous(value: torch.Tensor) -> list[int] | None:
     return [stride if isinstance(stride, int) else -1 for stride in value.stride()]
 
 
-def _storage(value: Any) -> Any:
-    try:
-        return value.untyped_storage()._cdata
-    except Exception:  # a tensor without storage: it aliases nothing that can be seen
-        return ("none", id(value))
-
-
 class _Importer:
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
         self.builder = Builder("graph")
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
-        self.storages: dict[fx.Node, Any] = {}
+        self.memory: dict[fx.Node, frozenset[Any]] = {}
         self.returned: dict[fx.Node, fx.Node | None] = {}  # node -> the operand that it gives back
-        self.merged: dict[Any, Any] = {}  # storage of what such a node gave -> that of its operand
+        self.merged: dict[Any, frozenset[Any]] = {}  # memory of what such a node gave -> that of its operand
         self.current: dict[fx.Node, str] = {}  # node -> name of its newest version
         self.definitions: dict[str, Definition] = {}
         self.states: dict[fx.Node, tuple[Any, ...]] = {}
@@ -126,6 +124,10 @@ class _Importer:
             self.contexts.append(node)
         elif name.endswith("_exit_autocast") or name.endswith("_exit_inference_mode"):
             self.contexts = [context for context in self.contexts if context not in node.args]
+        elif (begins := transform_edge(node)) is not None:
+            opened = [context for context in self.contexts if transform_edge(context)][-1:]
+            self.contexts = [context for context in self.contexts if begins or context not in opened]
+            self.contexts += [node] if begins else []
 
     def _define(self, node: fx.Node, value: Value, tensor: Any = None, name: str = "") -> None:
         """`value`, which the text calls `name`, is what `node` computes."""
@@ -133,9 +135,9 @@ class _Importer:
         self.values[node] = value
         tensor = example(node) if tensor is None else tensor
         same = self.returned.get(node)
-        if same in self.storages:
-            self.merged[_storage(tensor)] = self.storages[same]
-        self.storages[node] = self._memory(tensor)
+        if same in self.memory:
+            self.merged |= dict.fromkeys(memories(tensor) - {HIDDEN}, self.memory[same])
+        self.memory[node] = self._memory(tensor)
         self.current[node] = name
         self.definitions[name] = Definition(node)
 
@@ -285,17 +287,17 @@ class _Importer:
         """New versions for what is written and for every live value that shares its storage, elements of a tuple or
         list that are yet to be read among them."""
         targets = [target for target in written if target in self.values]
-        storages = {self.storages[target] for target in targets}
+        memory = frozenset().union(*(self.memory[target] for target in targets))
         for pack in written:  # a list of tensors, as `torch._foreach_add_` takes
-            storages |= {self._element_storage(pack, i) for i in range(len(self.several.get(pack, ())))}
+            memory |= self._memory(example(pack)) if pack in self.several else frozenset()
         position = self.order[node]
-        aliases = [other for other in self.values if other not in targets and self.storages[other] in storages]
+        aliases = [other for other in self.values if other not in targets and self.memory[other] & memory]
         versioned = list(dict.fromkeys(targets)) + [other for other in aliases if self.last_use[other] > position]
         elements = [
             (pack, index)
             for pack, several in self.several.items()
             for index, element in enumerate(several)
-            if element and self.last_use[pack] > position and self._element_storage(pack, index) in storages
+            if element and self.last_use[pack] > position and self._memory(example(pack)[index]) & memory
         ]
         for other in aliases:
             self._ends(other, node)
@@ -314,13 +316,9 @@ class _Importer:
         for (pack, index), version in zip(elements, versions[len(versioned) :]):
             self.several[pack][index] = version
 
-    def _memory(self, tensor: Any) -> Any:
-        """What is equal for tensors that share memory."""
-        storage = _storage(tensor)
-        return self.merged.get(storage, storage)
-
-    def _element_storage(self, pack: fx.Node, index: int) -> Any:
-        return self._memory(example(pack)[index])
+    def _memory(self, tensor: Any) -> frozenset[Any]:
+        """What has something in common for values that share memory."""
+        return frozenset().union(*(self.merged.get(part, {part}) for part in memories(tensor)))
 
     def _ends(self, target: fx.Node, write: fx.Node) -> Definition:
         """The newest version of `target` holds until `write`."""

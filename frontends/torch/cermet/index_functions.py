@@ -20,6 +20,7 @@ from . import linear
 from .call import example
 from .effects import WRITE, effect_of
 from .linear import And, AtLeastZero, Atom, Facts, Flag, Formula, IsZero, Linear, Not, Or
+from .memory import memories
 
 _MAX_STEPS = 4000  # elements of one question
 _LARGEST_SIZE = 1 << 48  # of one dimension: more elements than any memory holds
@@ -327,27 +328,18 @@ def _one(dtype: torch.dtype) -> Element:
     return Linear(1) if dtype in INTEGERS else Real(1.0)
 
 
-def _storage(value: Any) -> Any:
-    try:
-        return value.untyped_storage()._cdata
-    except Exception:  # a tensor without storage, as a batched one: it may be any other such
-        return None
-
-
 def _written(module: fx.GraphModule) -> set[fx.Node]:
     """Nodes whose memory some node of the graph writes, before or after."""
-    storages: set[Any] = set()
+    memory: set[Any] = set()
     for node in module.graph.nodes:
         effect = effect_of(node, module)
         if effect.kind == WRITE:
             for target in effect.written:
-                value = example(target)
-                several = value if isinstance(value, (tuple, list)) else [value]
-                storages |= {_storage(item) for item in several if isinstance(item, torch.Tensor)}
+                memory |= memories(example(target))
     return {
         node
         for node in module.graph.nodes
-        if isinstance(example(node), torch.Tensor) and _storage(example(node)) in storages
+        if isinstance(example(node), torch.Tensor) and memory & memories(example(node))
     }
 
 

@@ -14,7 +14,7 @@ import torch
 import torch.fx as fx
 import torch.nn.functional as F
 
-from . import checking, regions, rewriter
+from . import checking, memory, regions, rewriter
 from .attention import consequences
 from .call import example
 from .effects import PURE, effect_of
@@ -101,7 +101,7 @@ def _is_view(node: fx.Node, of: fx.Node) -> bool:
     value = example(node)
     if node.op == "output" or not isinstance(value, torch.Tensor):
         return False
-    return value.untyped_storage()._cdata == example(of).untyped_storage()._cdata
+    return memory.shared(value, example(of))
 
 
 def _size(node: fx.Node) -> Any:

@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from . import checking, layouts, library, logits, regions, tails
-from .effects import attribute, target_name, tensor_nodes
+from . import checking, layouts, library, logits, memory, regions, tails
+from .effects import attribute, target_name, tensor_nodes, transform_edge
 from .importer import Imported, example, import_graph
 from .layouts import Order, written
 from .logits import Head, Returned
@@ -96,6 +95,7 @@ class Decision:
     regions: list[Region]
     near_misses: list[NearMiss]
     imported: Imported
+    failures: list[Exception]  # of ours, each over one match that is left alone
 
     @property
     def states(self) -> dict[fx.Node, tuple[Any, ...]]:
@@ -170,17 +170,22 @@ def _decide(
         NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))
         for item in answer["near_misses"]
     ]
-    found = []
+    found, failures = [], []
     for item in answer["regions"]:
+        at, reason = item["results"][0], ""
         try:
             region = _check_with_copies(imported, by_name, item, functional)
             if not checking.enabled():
                 region.head = logits.find(imported, region, region.dying(), returned, apart)
             found.append(region)
-        except Declined as reason:
-            at = item["results"][0]
-            near_misses.append(NearMiss(item["pattern"], at, str(reason), _source(by_name, at)))
-    return Decision(module, found, near_misses, imported)
+        except Declined as why:
+            reason = str(why)
+        except Exception as error:
+            failures.append(error)
+            reason = f"Cermet failed: {type(error).__name__}: {error}"
+        if reason:
+            near_misses.append(NearMiss(item["pattern"], at, reason, _source(by_name, at)))
+    return Decision(module, found, near_misses, imported, failures)
 
 
 def _source(by_name: dict[str, fx.Node], name: str) -> str:
@@ -230,19 +235,20 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
 
     states = {imported.states[node] for node in replaced}
     if len(states) != 1:
-        raise Declined("the sequence crosses a change of grad mode or autocast")
+        raise Declined("the sequence crosses a change of grad mode or autocast, or the edge of a torch.func transform")
     tensors = [_tensor(node) for node in operands]
     for node in results:
         _tensor(node)
+    if any(map(transform_edge, imported.contexts(results[0]))):
+        raise Declined(f"{results[0].name} is computed inside of a transform of torch.func (vmap, grad, jvp)")
     device = tensors[0].device
     for tensor, node in zip([*tensors, *map(example, results)], [*operands, *results]):
         if tensor.device != device:
             raise Declined(f"{node.name} is on {tensor.device}, {operands[0].name} on {device}")
     if device.type not in ("cpu", "cuda"):
         raise Declined(f"device {device.type} is not supported")
-    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
     for node in results:
-        if example(node).untyped_storage()._cdata in storages:
+        if memory.shared(example(node), tensors):
             raise Declined(f"{node.name} shares memory with an operand")
 
     key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
@@ -290,8 +296,8 @@ def _tensor(node: fx.Node) -> torch.Tensor:
     value = example(node)
     if not isinstance(value, torch.Tensor):
         raise Declined(f"tracing left no tensor for {node.name}")
-    if is_traceable_wrapper_subclass(value):
-        raise Declined(f"{node.name} is a {type(value).__name__}, expected a plain tensor")
+    if reason := memory.wrapped(value):
+        raise Declined(f"{node.name} {reason}")
     return value
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from . import memory
 from .call import example
 from .effects import PURE, effect_of
 from .layouts import written
@@ -77,7 +78,7 @@ def _chain(item: fx.Node, is_linear: Callable[[fx.Node], Any]) -> list[fx.Node] 
         return None
     if len({tuple(map(written, value.shape)) for value in values}) != 1:
         return None
-    return chain if values[0].untyped_storage()._cdata != values[-1].untyped_storage()._cdata else None
+    return chain if not memory.shared(values[0], values[-1]) else None
 
 
 def _is_read(chain: list[fx.Node]) -> bool:

@@ -12,6 +12,7 @@ import torch.fx as fx
 
 from .effects import tensor_nodes
 from .importer import example
+from .memory import HIDDEN, memories
 
 
 def hint(size: Any) -> int:
@@ -55,14 +56,6 @@ def moved_by(node: fx.Node) -> int:
     """Bytes that one operation of a graph reads and writes when it runs alone."""
     sources = dict.fromkeys(tensor_nodes((node.args, node.kwargs)))
     read = [tensor for source in sources for tensor in _tensors(example(source))]
-    memory = set(map(_memory, read))
-    written = [tensor for tensor in _tensors(example(node)) if _memory(tensor) not in memory]
+    memory = memories(read) - {HIDDEN}
+    written = [tensor for tensor in _tensors(example(node)) if memory.isdisjoint(memories(tensor))]
     return sum(map(size_of, [*read, *written])) if written else 0
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    """What names a tensor's memory. One without a storage of its own (a mapped one, a sparse one) shares none."""
-    try:
-        return tensor.untyped_storage()._cdata
-    except (NotImplementedError, RuntimeError):
-        return id(tensor)

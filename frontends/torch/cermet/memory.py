@@ -1,0 +1,50 @@
+"""Which memory a traced value lies in: the one answer for everybody who asks whether two share theirs.
+
+A tensor that a transform of torch.func wraps (one that vmap batches, one that grad or jvp tracks) lies where what it
+wraps lies, and a wrapper subclass where its parts do. Where torch shows no storage (a sparse tensor), the answer is
+HIDDEN: it may be the memory of any other such tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from torch._C import _functorch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+HIDDEN = "hidden"
+
+
+def memories(value: Any) -> frozenset[Hashable]:
+    """What names the memory of a tensor, or of all tensors in a tuple or list; nothing for anything else. Two values
+    share memory if their answers have something in common."""
+    if isinstance(value, (tuple, list)):
+        return frozenset().union(*map(memories, value))
+    if not isinstance(value, torch.Tensor):
+        return frozenset()
+    try:
+        if _functorch.is_functorch_wrapped_tensor(value):
+            return memories(_functorch.get_unwrapped(value))
+        if is_traceable_wrapper_subclass(value):
+            return memories([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+        return frozenset([value.untyped_storage()._cdata])
+    except Exception:  # torch says in many ways that it shows none
+        return frozenset([HIDDEN])
+
+
+def shared(one: Any, other: Any) -> bool:
+    """Whether two values may lie in the same memory."""
+    return not memories(one).isdisjoint(memories(other))
+
+
+def wrapped(value: torch.Tensor) -> str:
+    """Why a tensor is none by itself, as the end of a sentence; "" for a plain one."""
+    if _functorch.is_batchedtensor(value):
+        return "is a tensor that torch.vmap batches, expected a plain one"
+    if _functorch.is_functorch_wrapped_tensor(value):
+        return "is a tensor that torch.func differentiates, expected a plain one"
+    if is_traceable_wrapper_subclass(value):
+        return f"is a {type(value).__name__}, expected a plain tensor"
+    return ""
