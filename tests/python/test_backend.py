@@ -72,7 +72,7 @@ def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
     backend.rewrite(module, strict=True)
     assert len(asked[0]) == 4 and asked[1:] == [asked[0]]  # two regions, forward and backward; then each graph's own
-    assert preparing._threads() == 3
+    assert preparing.threads() == 3
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_ready(monkeypatch):
@@ -130,7 +130,7 @@ def test_a_wrong_number_of_threads_is_named(monkeypatch, value):
 
     monkeypatch.setenv("CERMET_COMPILE_THREADS", value)
     with pytest.raises(cermet.Error, match=f"CERMET_COMPILE_THREADS is '{value}', expected a number from 1 to 1024"):
-        preparing._threads()
+        preparing.threads()
 
 
 def test_new_sizes_compile_no_kernel():

@@ -13,7 +13,7 @@ import torch
 
 import cermet
 import graphs
-from cermet import library
+from cermet import library, options
 
 
 def run(**options):
@@ -30,11 +30,40 @@ def run(**options):
         ({"remainder": "aot", "max_autotune": True}, "option 'max_autotune' is Inductor's, but the remainder is 'aot'"),
         ({"remainder": "aot", "mode": "max-autotune"}, "mode 'max-autotune' is Inductor's, but the remainder is 'aot'"),
         ({"remainder": "eager", "mode": "reduce-overhead"}, "mode 'reduce-overhead' is Inductor's"),
+        ({"mode": ["max-autotune"]}, r"mode is \['max-autotune'\], expected one of"),
+        ({"triton.cudagraphs": "False"}, "option triton.cudagraphs is 'False', expected True or False"),
+        ({"epilogue-fusion": 0}, "option epilogue-fusion is 0, expected True or False"),
+        ({"max_fusion_size": "64"}, "option max_fusion_size is '64', expected a value of type int"),
     ],
 )
 def test_options(options, message):
     with pytest.raises(Exception, match=message):
         run(**options)
+
+
+@pytest.mark.parametrize("value", ["no", "False", "0", "True", "", 0, 1, None, 1.0, [True]], ids=repr)
+@pytest.mark.parametrize("option", ["strict", "autotune"])
+def test_true_and_false_are_no_other_value(option, value):
+    with pytest.raises(cermet.Error, match=re.escape(f"option {option} is {value!r}, expected True or False")):
+        options.parse(None, {option: value})
+    for truth in (True, False):
+        assert getattr(options.parse(None, {option: truth}), option) is truth
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("CERMET_STRICT", "False", "0 or 1"),
+        ("CERMET_CHECK", "no", "0 or 1"),
+        ("CERMET_EXPLAIN", "yes", "0, 1 or a path that ends in .html"),
+        ("CERMET_COMPILE_THREADS", "many", "a number from 1 to 1024"),
+    ],
+)
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_variable_that_cannot_be_understood_is_never_ignored(monkeypatch, variable, value, expected, strict):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(Exception, match=f"{variable} is '{value}', expected {expected}"):
+        run(remainder="eager", strict=strict)
 
 
 def test_environment_variables_are_documented_and_checked(monkeypatch):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, get_origin
 
+from . import checking, preparing
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
@@ -24,7 +25,7 @@ class Options:
 
     @property
     def cuda_graphs(self) -> bool:
-        return bool(self.inductor.get(_GRAPHS, False))
+        return self.inductor.get(_GRAPHS, False)
 
     @property
     def for_inductor_alone(self) -> list[str]:
@@ -35,12 +36,13 @@ class Options:
 def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     """The settings. Raises cermet.Error where a key or a value is none of those that are known."""
     given = dict(options or {})
-    strict = bool(given.pop("strict", strict_by_default()))
+    strict = _truth("strict", given.pop("strict", strict_by_default()))
+    checking.enabled(), preparing.threads()  # a variable that cannot be understood is an error, strict or not
     remainder = given.pop("remainder", "auto")
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
     mode = given.pop("mode", mode)
-    autotune = bool(given.pop("autotune", False))
+    autotune = _truth("autotune", given.pop("autotune", False))
     parsed = Options(remainder, strict, _inductor(mode, given), autotune)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
@@ -51,6 +53,12 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
         wrong = _as_given(next(iter(parsed.inductor)), mode, given)
         raise Error(f"{wrong} is Inductor's, but the remainder is 'eager'; expected only {_listed()}")
     return parsed
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Error(f"option {name} is {value!r}, expected True or False")
+    return value
 
 
 def strict_by_default() -> bool:
@@ -68,7 +76,7 @@ def _inductor(mode: str | None, given: dict[str, Any]) -> dict[str, Any]:
         import torch._inductor
 
         modes = torch._inductor.list_mode_options()
-        if mode not in modes:
+        if not isinstance(mode, str) or mode not in modes:
             raise Error(f"mode is {mode!r}, expected one of {', '.join(map(repr, modes))}")
         patches.update(modes[mode])
     if given:
@@ -76,9 +84,14 @@ def _inductor(mode: str | None, given: dict[str, Any]) -> dict[str, Any]:
 
         known = config.get_config_copy()
         for key, value in given.items():
-            name = key.replace("-", "_")
+            name = str(key).replace("-", "_")
             if name not in known:
                 raise Error(f"unknown option {key!r}, expected {_listed()} or an option of Inductor's")
+            wanted = config.get_type(name)
+            if wanted is bool:
+                _truth(key, value)
+            elif isinstance(wanted, type) and get_origin(wanted) is None and not isinstance(value, wanted):
+                raise Error(f"option {key} is {value!r}, expected a value of type {wanted.__name__}")
             patches[name] = value
     return patches
 
@@ -86,7 +99,7 @@ def _inductor(mode: str | None, given: dict[str, Any]) -> dict[str, Any]:
 def _as_given(name: str, mode: str | None, given: dict[str, Any]) -> str:
     """How a patch was asked for."""
     for key in given:
-        if key.replace("-", "_") == name:
+        if str(key).replace("-", "_") == name:
             return f"option {key!r}"
     return f"mode {mode!r}"
 

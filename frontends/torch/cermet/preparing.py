@@ -24,7 +24,7 @@ def prepare(keys: Iterable[tuple[int, torch.device]]) -> None:
     pending = [place for place in places if not regions.prepared(*place)]
     if not pending:
         return
-    with concurrent.futures.ThreadPoolExecutor(min(len(pending), _threads()), "cermet-prepare") as pool:
+    with concurrent.futures.ThreadPoolExecutor(min(len(pending), threads()), "cermet-prepare") as pool:
         kernels = list(pool.map(lambda place: _kernels(*place), pending))
         with _Progress(sum(kernels)) as progress:
             done = [pool.submit(regions.prepare, *place) for place in pending]
@@ -35,7 +35,7 @@ def prepare(keys: Iterable[tuple[int, torch.device]]) -> None:
         future.result()
 
 
-def _threads() -> int:
+def threads() -> int:
     """CERMET_COMPILE_THREADS (docs/environment.md)."""
     value = os.environ.get("CERMET_COMPILE_THREADS", "")
     if not value:
