@@ -113,6 +113,33 @@ CAUSAL = (
 )  # fmt: skip
 
 
+def bidirectional(batch, length):
+    return torch.ones(batch, 1, length, length, dtype=torch.bool)
+
+
+def bidirectional_bias(batch, length):
+    return torch.zeros(length, length)
+
+
+def bidirectional_window(batch, length):
+    query, key = indices(length)
+    return (query - key).abs() <= 3
+
+
+def bidirectional_window_of_two_sides(batch, length):
+    query, key = indices(length)
+    return (query - key < 3) & (key - query < 3)
+
+
+def one_row(batch, length):
+    return torch.ones(batch, 1, 1, length, dtype=torch.bool)
+
+
+BIDIRECTIONAL = (
+    bidirectional, one_row, bidirectional_bias, bidirectional_window, bidirectional_window_of_two_sides,
+)  # fmt: skip
+
+
 def strictly_lower(batch, length):
     return torch.ones(length, length, dtype=torch.bool).tril(-1)
 
@@ -123,10 +150,6 @@ def one_ahead(batch, length):
 
 def transposed(batch, length):
     return torch.ones(length, length, dtype=torch.bool).tril().transpose(0, 1)
-
-
-def bidirectional(batch, length):
-    return torch.ones(batch, 1, length, length, dtype=torch.bool)
 
 
 def window(batch, length):
@@ -193,6 +216,6 @@ def drawn(batch, length):
 
 
 OTHERS = (
-    strictly_lower, one_ahead, transposed, bidirectional, window, chunks, prefix, finite, biased,
-    infinite_where_allowed, first_entry_only, wrapped, from_the_end, written, written_through_a_view, drawn,
+    strictly_lower, one_ahead, transposed, window, chunks, prefix, finite, biased, infinite_where_allowed,
+    first_entry_only, wrapped, from_the_end, written, written_through_a_view, drawn,
 )  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
 
+import numpy
 import pytest
 import torch
 
@@ -169,6 +171,132 @@ def test_the_model_is_left_alone():
     cermet.explain(model, input_ids=text)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+# --- Beside what is compiled -----------------------------------------------------------------------------------------
+
+
+class Blocks(torch.nn.Module):
+    """Two blocks; with `broken`, a graph break in each."""
+
+    def __init__(self, broken: bool = False) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block(broken) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Block(torch.nn.Module):
+    def __init__(self, broken: bool) -> None:
+        super().__init__()
+        self.weight, self.broken = torch.nn.Parameter(torch.ones(32)), broken
+
+    def forward(self, x):
+        y = graphs.rms_norm(x, self.weight)
+        if self.broken:
+            torch._dynamo.graph_break()
+        return graphs.rms_norm(y.sin(), self.weight)
+
+
+COMPILED = {"backend": "cermet", "options": {"remainder": "eager", "strict": True}}
+
+
+def in_place(model):
+    model.compile(**COMPILED)
+    return model
+
+
+def wrapped(model):
+    return torch.compile(model, **COMPILED)
+
+
+def by_blocks(model):
+    for block in model.blocks:
+        block.compile(**COMPILED)
+    return model
+
+
+def replaced_blocks(model):
+    model.blocks = torch.nn.ModuleList(torch.compile(block, **COMPILED) for block in model.blocks)
+    return model
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("compiled", [in_place, by_blocks, replaced_blocks, wrapped])
+def test_a_compiled_model_is_explained_and_stays_compiled(compiled, broken):
+    x = torch.randn(4, 32)
+    plain = cermet.explain(Blocks(broken), x)
+    assert plain.counts["rms_norm"] >= 3 and bool(plain.graph_breaks) == broken
+    model = compiled(Blocks(broken))
+    for called in (False, True):
+        if called:
+            model(x)
+        state = {name: dict(part.__dict__) for name, part in model.named_modules()}
+        before = cermet.counters()["graphs"]
+        found = cermet.explain(model, x)
+        assert (found.counts, found.graphs) == (plain.counts, plain.graphs)
+        assert {name: dict(part.__dict__) for name, part in model.named_modules()} == state
+        if called:
+            model(x)
+            assert cermet.counters()["graphs"] == before, "what was compiled is compiled again"
+
+
+def test_a_compiled_function_is_explained():
+    call = torch.compile(two_kinds, **COMPILED)
+    call(*arguments())
+    assert cermet.explain(call, *arguments()).counts["rms_norm"] == 2
+
+
+def test_others_stay_compiled_and_sizes_are_not_remembered():
+    other, call = Blocks(broken=True), torch.compile(two_kinds, **COMPILED)
+    other.compile(**COMPILED)
+    other(torch.randn(4, 32)), call(*arguments(4))
+    before, frames = cermet.counters()["graphs"], len(torch._dynamo.convert_frame.input_codes.seen)
+    for rows in range(2, 14):  # more often than Dynamo compiles one frame
+        (place, *_) = cermet.explain(two_kinds, *arguments(rows)).places
+        assert place.operands[0] == f"f32[{rows}, 32]"
+        assert cermet.explain(Blocks(broken=True), torch.randn(rows, 32)).counts["rms_norm"] >= 3
+    assert len(torch._dynamo.convert_frame.input_codes.seen) == frames
+    other(torch.randn(4, 32)), call(*arguments(4))
+    assert cermet.counters()["graphs"] == before
+    fresh = torch.compile(graphs.glu, **COMPILED)
+    cermet.explain(graphs.glu, *torch.randn(2, 8, 32))
+    for rows, compiled in ((4, 1), (6, 2), (7, 2)):  # numbers first, then a symbol
+        fresh(*torch.randn(2, rows, 32))
+        assert cermet.counters()["graphs"] == before + compiled
+
+
+def test_the_random_generators_are_left_alone():
+    def function(x, weight):
+        drawn = random.random() + numpy.random.rand()
+        return torch.nn.functional.dropout(graphs.rms_norm(x, weight), 0.5, True) * drawn
+
+    def drawn():
+        return random.random(), numpy.random.rand(), torch.rand(3).tolist()
+
+    def seed():
+        random.seed(1), numpy.random.seed(1), torch.manual_seed(1)
+
+    seed()
+    expected = drawn()
+    seed()
+    cermet.explain(function, *arguments()[:2])
+    torch.manual_seed(1)  # what drew the arguments
+    state = torch.get_rng_state()
+    cermet.explain(function, torch.ones(4, 32), torch.ones(32))
+    assert torch.equal(torch.get_rng_state(), state) and drawn() == expected
+
+
+def test_a_model_that_fails_is_left_as_it_was():
+    model, before = in_place(Blocks()), len(torch._dynamo.convert_frame.input_codes.seen)
+    state = {name: dict(part.__dict__) for name, part in model.named_modules()}
+    with pytest.raises(Exception):
+        cermet.explain(model, torch.randn(4, 31))
+    assert {name: dict(part.__dict__) for name, part in model.named_modules()} == state
+    assert len(torch._dynamo.convert_frame.input_codes.seen) == before
 
 
 # --- CERMET_EXPLAIN --------------------------------------------------------------------------------------------------

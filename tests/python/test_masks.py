@@ -17,7 +17,7 @@ import mask_spellings
 import truth
 from cermet import attention, grouped, masks
 from cermet.errors import Error
-from mask_spellings import CAUSAL, OTHERS
+from mask_spellings import BIDIRECTIONAL, CAUSAL, OTHERS
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
 COUNTERS = ("causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks", "near_misses")
@@ -117,6 +117,20 @@ def test_other_masks_stay(spelling):
     ours = graphs.compiled(function)(*args)
     torch.testing.assert_close(ours, function(*args), rtol=0, atol=0, equal_nan=True)
     assert counted() == {"near_misses": 1}
+
+
+@pytest.mark.parametrize("spelling", BIDIRECTIONAL, ids=lambda spelling: spelling.__name__)
+def test_bidirectional_masks_are_no_near_misses(spelling):
+    def with_padding(query, key, value, attention_mask):
+        allowed = spelling(BATCH, LENGTH)
+        allowed = (allowed if allowed.dtype == torch.bool else allowed == 0) & attention_mask[:, None, None, :].bool()
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+
+    for function, args in ((attending(spelling), operands()), (with_padding, [*operands(), attention_masks()[0]])):
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            answer = found(function, *args, dynamic=dynamic)
+            assert not answer.masks and not answer.near_misses, answer.near_misses
 
 
 def test_rows_and_columns_of_other_numbers_stay():

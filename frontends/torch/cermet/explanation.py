@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import leftovers, masks, regions, remainder, rewriter, targets
+from . import apart, leftovers, masks, regions, remainder, rewriter, targets
 from .importer import example
 from .leftovers import Left
 from .logits import Returned
@@ -124,11 +124,13 @@ class Explanation:
 def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
     """Traces `model(*args, **kwargs)` with TorchDynamo and says what Cermet would replace in it.
 
-    The model runs once, eagerly, as traced; its code, parameters and compiled state are left alone, but Dynamo forgets
-    what it compiled before (`torch._dynamo.reset()`), as with `torch._dynamo.explain`.
+    The model runs once, eagerly, as traced, and what a run of it writes is written: the running statistics of a batch
+    norm, a cache that is passed in. For as long, it cannot be called from another thread. Its parameters, what is
+    compiled of it and of other models, and the random generators (torch's, numpy's and Python's own) are left alone.
 
     Args:
-        model: a module or function of tensors, not yet compiled.
+        model: a module or function of tensors, compiled or not: `torch.compile(model)`, and a module that was compiled
+            in place (`model.compile()`), it or parts of it, are explained as what they were made of.
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
 
     Returns:
@@ -152,13 +154,9 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         found.remainders.append(str(remainder.choose(Options("auto", False, {}), work)))
         return module.forward
 
-    torch._dynamo.reset()
     breaks = GraphBreaks()
-    try:
-        torch.compile(model, backend=capture)(*args, **kwargs)
-        found.graph_breaks = breaks.new()
-    finally:
-        torch._dynamo.reset()
+    apart.run(model, capture, *args, **kwargs)
+    found.graph_breaks = breaks.new()
     return found
 
 

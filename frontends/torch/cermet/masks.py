@@ -81,7 +81,8 @@ class _NotCausal(Exception):
 
 
 def find(module: fx.GraphModule) -> Found:
-    """The causal masks of a graph and of the bodies of its higher-order operators."""
+    """The causal masks of a graph and of the bodies of its higher-order operators. One that treats keys before and
+    after a query alike, as bidirectional attention's does, is no near miss."""
     modules = list(rewriter.modules(module))
     found = Found([], [])
     masked = [
@@ -93,7 +94,7 @@ def find(module: fx.GraphModule) -> Found:
     if not masked:
         return found
     outer = outer_values(modules)
-    proofs: dict[tuple[Any, ...], Proof | _NotCausal] = {}
+    proofs: dict[tuple[Any, ...], Proof | _NotCausal | None] = {}
     values: dict[fx.Node, torch.Tensor] = {}
     for part, node in masked:
         try:
@@ -107,6 +108,8 @@ def find(module: fx.GraphModule) -> Found:
             proof = proofs[mask, sizes]
             if isinstance(proof, _NotCausal):
                 raise proof
+            if proof is None:
+                continue
             change = changed(part, node, values, False, attn_mask=None, is_causal=True)
         except (_NotCausal, Declined, AttributeError, IndexError) as reason:  # the last two: a call of another form
             found.near_misses.append(NearMiss("causal_mask", node.name, str(reason), source_line(node)))
@@ -154,17 +157,36 @@ def _bodies(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[fx.GraphMod
 
 def _proof(
     modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], mask: fx.Node, attention: fx.Node
-) -> Proof | _NotCausal:
-    """Under what the mask is causal, or why it is not."""
+) -> Proof | _NotCausal | None:
+    """Under what the mask is causal, or why it is not; None where it is of another kind, with or without padding."""
     functions = Functions(modules, outer)
     first = _within_limits(functions, (), mask, attention)
     if isinstance(first, Proof):
         return first
+    both_ways = _both_ways(functions, mask)
     for candidate in _paddings(functions, modules[0]):
-        proof = _within_limits(Functions(modules, outer, frozenset([candidate])), (candidate,), mask, attention)
+        padded = Functions(modules, outer, frozenset([candidate]))
+        proof = _within_limits(padded, (candidate,), mask, attention)
         if isinstance(proof, Proof):
             return proof
-    return first
+        both_ways = both_ways or _both_ways(padded, mask)
+    return None if both_ways else first
+
+
+def _both_ways(functions: Functions, mask: fx.Node) -> bool:
+    """Whether, for every query, keys that are equally far before and after it are provably treated alike."""
+    try:
+        shape = functions.shape(mask)
+        places = [functions.new(name) for name in ("batch", "head", "query")[-len(shape) + 1 :]]
+        distance = functions.new("distance")
+        query, keys = places[-1], shape[-1]
+        facts = functions.inside(Facts(frozenset({distance - 1})), tuple(places), (*shape[:-2], keys))
+        facts = functions.inside(facts, (query + distance, query - distance), (keys, keys))
+        outer = tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, places))
+        after, before = (functions.element(mask, (*outer, key), facts) for key in (query + distance, query - distance))
+        return keys != Linear(1) and after == before
+    except Exception:  # nothing is known then, which the reason that is reported says
+        return False
 
 
 def _within_limits(
