@@ -134,8 +134,10 @@ static std::string withoutUnknown(StringRef text) {
 std::string printGraph(ModuleOp graph, bool withLocations) {
   OwningOpRef<ModuleOp> copy = graph.clone();
   MLIRContext* context = graph.getContext();
+  // As an SSA value's name it must be a word that is read back, where each byte may take three characters.
+  const size_t longest = withLocations ? StringRef::npos : maximumWordSize / 4;
   auto named = [&](Location location) -> Location {
-    StringRef name = nodeName(location);
+    StringRef name = nodeName(location).take_front(longest);
     if (name.empty())
       return UnknownLoc::get(context);
     return NameLoc::get(StringAttr::get(context, name));

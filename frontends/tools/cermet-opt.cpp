@@ -1,8 +1,9 @@
 // cermet-opt: runs passes on graph text, for tests and for looking. `cermet-opt --help` lists them; plain MLIR options
-// apply (-split-input-file, -verify-diagnostics, -mlir-print-ir-after-all, ...).
+// apply (-split-input-file, -verify-diagnostics, -mlir-print-ir-after-all, ...). A text has the limits of a graph's.
 #include "frontends/tools/StandardStreams.h"
 #include "ir/Ops.h"
 #include "ir/Passes.h"
+#include "ir/TextScan.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
@@ -28,7 +29,9 @@ static int run(const mlir::MlirOptMainConfig& config, llvm::StringRef inputName,
                mlir::DialectRegistry& dialects) {
   std::string error;
   auto input = mlir::openInputFile(inputName, &error);
-  auto output = input ? mlir::openOutputFile(outputName, &error) : nullptr;
+  if (input)
+    error = cermet::ir::scanText(input->getBuffer());
+  auto output = error.empty() ? mlir::openOutputFile(outputName, &error) : nullptr;
   if (!output) {
     llvm::errs() << "cermet-opt: " << error << '\n';
     return EXIT_FAILURE;

@@ -110,6 +110,39 @@ TEST(Table, RefusesASpecThatIsNone) {
   }
 }
 
+// What would end MLIR's parser, or what walks its attributes, is refused before it, whoever asks.
+TEST(Table, EveryEntryRefusesWhatNoParserSurvives) {
+  std::string chain = "#a0 = 1\n", doubled = "#a0 = [1]\n";
+  for (int i = 1; i <= 100000; ++i)
+    chain += fmt::format("#a{} = [#a{}]\n", i, i - 1);
+  for (int i = 1; i <= 40; ++i)
+    doubled += fmt::format("#a{0} = [#a{1}, #a{1}]\n", i, i - 1);
+  const auto graph = [](const std::string& attribute, const std::string& number) {
+    return fmt::format("module attributes {{cermet.version = 1 : i64, a = {}}} {{ func.func @f(%x: tensor<4xf32>) -> "
+                       "tensor<4xf32> {{ %0 = cermet.constant {} : tensor<4xf32> %1 = cermet.add %x, %0 : "
+                       "tensor<4xf32> return %1 : tensor<4xf32> }} }}",
+                       attribute, number);
+  };
+  for (auto [text, message] :
+       {std::pair{graph("1", "1." + std::string(40000, '7')), "a word of 40002 characters"},
+        {chain + graph("#a100000", "1.0"), "brackets nest deeper than 256 with #a256 written out"},
+        {doubled + graph("#a40", "1.0"), "with its aliases written out the text has more bytes than 67108864"}}) {
+    cermet_compiler_options options{"", ""};
+    const uint8_t wanted = 1;
+    const Reply replies[] = {
+        compile(text, "sm_90"),
+        ask([&](auto* answer, auto* error) { return table.match(text.data(), text.size(), &options, answer, error); }),
+        ask([&](auto* answer, auto* error) {
+          return table.differentiate(text.data(), text.size(), &wanted, 1, &options, answer, error);
+        }),
+        ask([&](auto*, auto* error) { return table.interpret(text.data(), text.size(), 1, nullptr, 0, error); })};
+    for (const Reply& reply : replies) {
+      EXPECT_EQ(reply.status, CERMET_INVALID_GRAPH);
+      EXPECT_NE(reply.error.find(message), std::string::npos) << reply.error;
+    }
+  }
+}
+
 TEST(Table, MatchesWithoutATarget) {
   cermet_compiler_options options{"", ""};
   Reply reply = ask([&](cermet_buffer* answer, cermet_buffer* error) {

@@ -1,6 +1,7 @@
 // The text form: what is read, what is printed, and what each wrong text is told.
 #include "ir/Decompose.h"
 #include "tests/unit/ir/GraphTest.h"
+#include <functional>
 
 using namespace mlir;
 
@@ -132,6 +133,31 @@ std::string repeated(const std::string& text, int times) {
   return result;
 }
 
+// Aliases `#a0` to `#a<count>`, each of the one before it, as a graph's text before its module.
+std::string aliases(int count, const std::string& first, const std::function<std::string(const std::string&)>& next) {
+  std::string result = "#a0 = " + first + "\n";
+  for (int i = 0; i < count; ++i)
+    result += "#a" + std::to_string(i + 1) + " = " + next("#a" + std::to_string(i)) + "\n";
+  return result;
+}
+std::string nestedAliases(int count) {
+  return aliases(count, "1", [](const std::string& name) { return "[" + name + "]"; });
+}
+std::string doubledAliases(int count) {
+  return aliases(count, "[\"0123456789\"]", [](const std::string& name) { return "[" + name + ", " + name + "]"; });
+}
+// A graph of one opaque operation with that attribute, or with that on its function or its module.
+std::string withAttribute(const std::string& operation, const std::string& function = "", const std::string& module = "") {
+  return "module attributes {cermet.version = 1 : i64" + module + "} { func.func @f(%x: tensor<4xf32>) -> tensor<4xf32>" +
+         (function.empty() ? "" : " attributes {" + function + "}") +
+         " {\n  %0 = cermet.opaque \"g\"(%x) {effect = \"pure\"" + operation +
+         "} : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32>\n} }";
+}
+std::string withConstant(const std::string& number) {
+  return graphText("func.func @f() -> tensor<4xf32> {\n  %0 = cermet.constant " + number +
+                   " : tensor<4xf32>\n  return %0 : tensor<4xf32> }");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Text, WrongTextTest,
     testing::Values(
@@ -145,6 +171,50 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"DeepRegions", repeated("module {", 100000), "brackets nest deeper than 256"},
         Wrong{"Affine", "module attributes {a = affine_map<(d) -> (" + repeated("-", 100000) + "d)>} {}",
               "affine expressions have no place"},
+        Wrong{"LongNumber", withConstant("1." + std::string(40000, '7')),
+              "graph:3:24: a word of 40002 characters, expected numbers, shapes and names of at most 1024"},
+        Wrong{"LongNumberBehindAString",
+              withAttribute(", a = \"\\\"\", b = 0." + std::string(40000, '0') + "1"),
+              "a word of 40003 characters"},
+        Wrong{"LongInteger", withAttribute(", a = " + std::string(40000, '9')), "a word of 40000 characters"},
+        Wrong{"LongShape", ofType("tensor<" + repeated("1x", 80000) + "f32>"),
+              "graph:2:25: a word of 160003 characters"},
+        Wrong{"LongSymbolicShape", ofType("tensor<?" + repeated("x1", 80000) + "xf32>"), "a word of 160004 characters"},
+        Wrong{"LongName", graphText("func.func @" + std::string(1025, 'f') + "() { return }"),
+              "graph:2:12: a word of 1025 characters"},
+        Wrong{"WideInteger", ofType("i1025"), "graph:2:18: i1025 is an integer type of more bits than 1024"},
+        Wrong{"WideIntegers", ofType("tensor<2x4xui16777215>"), "2x4xui16777215 is an integer type of more bits"},
+        Wrong{"WidestInteger", withAttribute(", a = 1 : si" + std::string(1000, '9')), "more bits than 1024"},
+        Wrong{"DeepAliases", nestedAliases(257) + withAttribute(""),
+              "graph:258:10: brackets nest deeper than 256 with #a256 written out"},
+        Wrong{"DeepAliasInAnOperation", nestedAliases(256) + withAttribute(", a = #a256"),
+              "brackets nest deeper than 256 with #a256 written out"},
+        Wrong{"DeepAliasInAFunction", nestedAliases(256) + withAttribute("", "a = #a256"),
+              "brackets nest deeper than 256 with #a256 written out"},
+        Wrong{"DeepAliasInAModule", nestedAliases(256) + withAttribute("", "", ", a = #a256"),
+              "brackets nest deeper than 256 with #a256 written out"},
+        Wrong{"DeeperAliases", nestedAliases(100000) + withAttribute(", a = #a100000"), "brackets nest deeper than 256"},
+        Wrong{"DeepTypeAliases", "!t0 = f32\n!t1 = tuple<!t0>\n!t2 = " + repeated("tuple<", 255) + "!t1" +
+                                     repeated(">", 255) + "\n" + withAttribute(", a = !t2"),
+              "brackets nest deeper than 256 with !t2 written out"},
+        Wrong{"DoubledAliases", doubledAliases(40) + withAttribute(""),
+              "graph:23:15: with its aliases written out the text has more bytes than 67108864"},
+        Wrong{"DoubledAliasesInAnOperation", doubledAliases(21) + withAttribute(", a = [#a21, #a21]"),
+              "with its aliases written out the text has more bytes than 67108864"},
+        Wrong{"DoubledStrings", aliases(40, "@\"0123456789\"", [](const std::string& name) {
+                                  return "[" + name + ", " + name + "]";
+                                }) + withAttribute(""),
+              "with its aliases written out the text has more bytes than 67108864"},
+        Wrong{"DoubledLocations", aliases(40, "loc(\"x\")",
+                                          [](const std::string& name) {
+                                            return "loc(fused[" + name + ", " + name + "])";
+                                          }) + withAttribute(""),
+              "with its aliases written out the text has more bytes than 67108864"},
+        Wrong{"LocationsBehind", graphText("func.func @f() {\n  return loc(#l)\n}") + "#l = loc(" +
+                                     repeated("fused[", 253) + "\"x\"" + repeated("]", 253) + ")",
+              "brackets nest deeper than 256"},
+        Wrong{"Resources", withAttribute("") + "\n{-# dialect_resources: { builtin: { a: \"0x08000000\" } } #-}",
+              "graph:5:1: resources have no place in a graph"},
         Wrong{"Truncated", "module attributes {cermet.version = 1 : i64} { func.func @f(", "graph:1:"},
         Wrong{"NoVersion", "module { func.func @f() { return } }", "expected `cermet.version = 1 : i64`"},
         Wrong{"OtherVersion", "module attributes {cermet.version = 2 : i64} { func.func @f() { return } }",
@@ -276,6 +346,31 @@ INSTANTIATE_TEST_SUITE_P(
               withOp("%x: tensor<4xf32>", "cermet.glu %x, %x {activation = \"tanh\"} : tensor<4xf32>", "tensor<4xf32>"),
               "activation is \"tanh\", expected \"silu\", \"gelu\" or \"gelu_tanh\""}),
     [](const auto& info) { return info.param.name; });
+
+// The largest of each kind is read, and what is printed of it too.
+TEST_F(TextTest, LimitsAreReached) {
+  const std::string numbers[] = {"1." + std::string(1022, '7'), "0." + std::string(1021, '0') + "1",
+                                 std::string(1022, '9') + ".0", "1.5e-" + std::string(1000, '9'), "1.0e308"};
+  const std::string symbols = "#s = #cermet.symbols<[\"r0\"]>\n!t = tensor<?x4xf32, #s>\n";
+  std::vector<std::string> texts = {
+      nestedAliases(253) + withAttribute(", a = #a253"), doubledAliases(18) + withAttribute(", a = [#a18, #a18]"),
+      ofType("i1024"), graphText("func.func @" + std::string(1024, 'f') + "() { return }"),
+      symbols + graphText("func.func @f(%x: !t loc(\"" + std::string(5000, 'n') + "\")) -> !t { return %x : !t }"),
+      graphText("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = cermet.neg %x : tensor<4xf32> loc(#l)\n"
+                "return %0 : tensor<4xf32> }") + "#l = loc(\"x\")\n"};
+  for (const std::string& number : numbers)
+    texts.push_back(withConstant(number));
+  for (const std::string& text : texts)
+    for (bool withLocations : {true, false}) {
+      std::string error;
+      OwningOpRef<ModuleOp> graph = parseGraph(text, context, error);
+      ASSERT_TRUE(graph) << error << text.substr(0, 1000);
+      const std::string printed = printGraph(*graph, withLocations);
+      OwningOpRef<ModuleOp> again = parseGraph(printed, context, error);
+      ASSERT_TRUE(again) << error << printed.substr(0, 1000);
+      EXPECT_EQ(printGraph(*again, withLocations), printed);
+    }
+}
 
 TEST_F(TextTest, AddRmsNormTypes) {
   std::string error = parseError(graphText(R"(

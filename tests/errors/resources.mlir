@@ -1,0 +1,10 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:10:1: resources have no place in a graph
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<8xf32>) -> (tensor<8xf32>) {
+    %y = cermet.opaque "g"(%x) {a = 1} : (tensor<8xf32>) -> tensor<8xf32>
+    return %y : tensor<8xf32>
+  }
+}
+{-# dialect_resources: { builtin: { a: "0x08000000" } } #-}
