@@ -1,10 +1,11 @@
 #include "compiler/Clusters.h"
-#include "compiler/PlanValues.h"
+#include "compiler/StoredValues.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "llvm/ADT/SetVector.h"
-#include <functional>
-#include <set>
+#include <algorithm>
+#include <map>
+#include <optional>
 
 using namespace mlir;
 
@@ -13,6 +14,9 @@ namespace {
 
 // Of one row's inputs: longer ones are not kept on the chip, so a kernel reads them again in every stage.
 constexpr int64_t kMostRowBytes = 128 * 1024;
+constexpr size_t kMostRepeatedOperations = 8 * kMostOperations; // with what a kernel repeats
+constexpr size_t kMostNeighbours = 32; // kernels behind one, of those that read its tensor, that may join it
+constexpr size_t kMostSteps = 16384;   // from one operation to a reader, before a path is taken for granted
 
 bool isOwnStep(Operation* op) {
   return isa<ir::ConcatOp, ir::MatmulOp, ir::OpaqueOp>(op);
@@ -22,36 +26,32 @@ bool isWalked(const RowProgram& program) {
   return program.reduces() && program.rowBytes() > kMostRowBytes;
 }
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
-// Whether every value of the source is one of the result, which kernels compute in.
-bool isWidening(ir::CastOp op) {
-  Type from = typeOf(op.getOperand()).getElementType(), to = typeOf(op.getResult()).getElementType();
-  return isa<BFloat16Type, Float16Type, Float8E4M3FNType, Float8E5M2Type>(from) && to.isF32();
-}
-
 class Grouping {
 public:
-  explicit Grouping(func::FuncOp function) : block(function.getBody().front()) {}
+  Grouping(func::FuncOp function, GroupingWork& work) : block(function.getBody().front()), work(work) {}
 
   std::vector<Group> run() {
+    for (Operation& op : block.without_terminator()) {
+      position[&op] = static_cast<int>(position.size());
+      if (isRepeated(&op))
+        repeatable.insert(&op);
+    }
     for (Operation& op : block.without_terminator())
       if (!repeats(&op) && !isView(&op) && !groupOf.contains(&op))
         place(&op);
-    while (mergeOnce()) {
-    }
+    mergeNeighbours();
     for (Operation& op : block.without_terminator())
       if (repeats(&op) && needsStored(&op))
         startGroup(&op);
+    for (Group& group : groups)
+      finish(group);
     return ordered();
   }
 
 private:
   using Members = llvm::SmallSetVector<int, 4>; // groups
 
-  bool repeats(Operation* op) const { return isRepeated(op) && !storedOnes.contains(op); }
+  bool repeats(Operation* op) const { return repeatable.contains(op) && !storedOnes.contains(op); }
 
   //===--- One group's kernel
   //----------------------------------------------------------------------------------------===//
@@ -95,18 +95,36 @@ private:
           results.push_back(result);
     if (results.empty())
       return "nothing reads it";
-    group.outlined = outlineStep(ops, results, [&](Operation* op) { return repeats(op); });
-    llvm::SmallBitVector strided(group.outlined.operands.size());
-    for (auto [index, operand] : llvm::enumerate(group.outlined.operands))
-      if (!hasUnitStride(operand))
-        strided.set(index);
-    std::string reason = lowerToRowProgram(ir::graphFunction(*group.outlined.module), strided, group.lowered);
+    StepBody body = arrangeStep(ops, results, [&](Operation* op) { return repeats(op); });
+    if (ops.size() > 1 && body.ops.size() > kMostRepeatedOperations)
+      return "it repeats too many operations";
+    work.lowered += body.ops.size();
+    std::string reason = lowerToRowProgram(body.computation(), stridesOf(body), group.lowered);
     const RowProgram& program = group.lowered.program;
     if (reason.empty() && ops.size() > 1 && isWalked(program) && program.accumulates())
       reason = "a row of its inputs is too long to be kept, and so are its sums over rows";
     group.isKernel = reason.empty();
     group.ops = std::move(ops);
+    group.body = std::move(body);
     return reason;
+  }
+
+  static llvm::SmallBitVector stridesOf(const StepBody& body) {
+    llvm::SmallBitVector strided(body.operands.size());
+    for (auto [index, operand] : llvm::enumerate(body.operands))
+      if (!hasUnitStride(operand))
+        strided.set(index);
+    return strided;
+  }
+
+  // The kernel in its canonical form: equal groups have one.
+  static void finish(Group& group) {
+    if (!group.isKernel)
+      return;
+    OutlinedStep outlined = outlineStep(group.ops, group.body);
+    func::FuncOp function = ir::graphFunction(*outlined.module);
+    if (!lowerToRowProgram(function, stridesOf(group.body), group.lowered).empty())
+      group.lowered.program.name = function.getName().str(); // it is a kernel as it stands
   }
 
   //===--- Which groups there are
@@ -175,36 +193,89 @@ private:
       producers.insert(group->second);
   }
 
-  // Kernels that read one tensor, or one what another computes, become one where they can.
-  bool mergeOnce() {
-    llvm::SetVector<Value> read;
-    llvm::DenseMap<Value, Members> readers;
+  // Kernels that read one tensor, or one what another computes, become one where they can. Of the values that they read
+  // the first is looked at first: by the first kernel that reads it, and there by its position. A value is looked at
+  // again when one of its kernels has grown.
+  void mergeNeighbours() {
     for (auto [index, group] : llvm::enumerate(groups))
       if (group.isKernel)
-        for (Value operand : group.outlined.operands) {
-          read.insert(operand);
-          readers[operand].insert(index);
-        }
-    for (Value value : read) {
-      Operation* op = value.getDefiningOp();
-      auto producer = op ? groupOf.find(op) : groupOf.end();
-      const Members& users = readers[value];
-      for (size_t i = 0; i < users.size(); ++i) {
-        if (producer != groupOf.end() && groups[producer->second].isKernel && mergePair(producer->second, users[i]))
-          return true;
-        for (size_t k = i + 1; k < users.size(); ++k)
-          if (readsAsTile(users[i], value) && readsAsTile(users[k], value) && mergePair(users[i], users[k]))
-            return true;
+        for (Value operand : group.body.operands)
+          readers[operand].push_back(static_cast<int>(index));
+    for (auto& [value, users] : readers)
+      lookAgain(value, 0);
+    while (!waiting.empty()) {
+      Value value = waiting.begin()->second;
+      waiting.erase(waiting.begin());
+      places.erase(value);
+      std::optional<std::pair<int, int>> pair = mergeReaders(value);
+      if (!pair)
+        continue;
+      const auto [into, from] = *pair;
+      for (Value operand : grownFrom) {
+        SmallVector<int>& users = readers[operand];
+        llvm::erase(users, into);
+        llvm::erase(users, from);
+        if (llvm::is_contained(groups[into].body.operands, operand))
+          users.insert(llvm::lower_bound(users, into), into);
+        const size_t at = llvm::lower_bound(users, into) - users.begin();
+        lookAgain(operand, at > kMostNeighbours ? at - kMostNeighbours : 0);
       }
+      for (Value result : groups[into].body.results)
+        if (readers.contains(result))
+          lookAgain(result, 0);
     }
-    return false;
+  }
+
+  // The value's kernels are looked at from the one at `first` on.
+  void lookAgain(Value value, size_t first) {
+    if (auto place = places.find(value); place != places.end()) {
+      waiting.erase(place->second);
+      places.erase(place);
+    }
+    const SmallVector<int>& users = readers[value];
+    if (users.empty())
+      return;
+    const auto& operands = groups[users.front()].body.operands;
+    const std::pair<int, long> key{users.front(), llvm::find(operands, value) - operands.begin()};
+    waiting[key] = value;
+    places[value] = key;
+    size_t& from = unfinished.try_emplace(value, SIZE_MAX).first->second;
+    from = std::min(from, first);
+  }
+
+  // Merges the first two of the value's kernels that can be one, and says which went into which; leaves in `grownFrom`
+  // what either read.
+  std::optional<std::pair<int, int>> mergeReaders(Value value) {
+    const SmallVector<int> users = readers[value];
+    Operation* op = value.getDefiningOp();
+    auto known = op ? groupOf.find(op) : groupOf.end();
+    const int producer = known != groupOf.end() && groups[known->second].isKernel ? known->second : -1;
+    for (size_t i = std::exchange(unfinished[value], SIZE_MAX); i < users.size(); ++i) {
+      if (producer >= 0 && i <= kMostNeighbours && mergePair(producer, users[i])) {
+        unfinished[value] = i;
+        return std::pair(std::minmax(producer, users[i]));
+      }
+      if (!readsAsTile(users[i], value))
+        continue;
+      for (size_t k = i + 1; k < std::min(users.size(), i + 1 + kMostNeighbours); ++k)
+        if (readsAsTile(users[k], value) && mergePair(users[i], users[k])) {
+          unfinished[value] = i;
+          return std::pair(users[i], users[k]);
+        }
+    }
+    return std::nullopt;
   }
 
   bool mergePair(int a, int b) {
+    if (a == b || !tried.insert({{a, unsigned(groups[a].ops.size())}, {b, unsigned(groups[b].ops.size())}}).second)
+      return false;
+    grownFrom.clear();
+    for (int member : {a, b})
+      grownFrom.insert(groups[member].body.operands.begin(), groups[member].body.operands.end());
     Members pair;
     pair.insert(a);
     pair.insert(b);
-    return a != b && tried.insert({a, groups[a].ops.size(), b, groups[b].ops.size()}).second && merge(pair);
+    return merge(pair);
   }
 
   // A weight or a row's scale is cheap to read twice; kernels that share only that are left apart.
@@ -212,22 +283,27 @@ private:
     const Group& group = groups[index];
     const auto& positions = group.lowered.positions;
     for (auto [operand, position] : llvm::zip(group.lowered.program.operands, positions))
-      if (!operand.isOutput && operand.kind == OperandKind::Tile && group.outlined.operands[position] == value)
+      if (!operand.isOutput && operand.kind == OperandKind::Tile && group.body.operands[position] == value)
         return true;
     return false;
   }
 
   bool merge(const Members& members) {
-    if (hasPathAround(members))
+    size_t count = 0;
+    for (int member : members)
+      count += groups[member].ops.size();
+    if (count > kMostOperations)
       return false;
     SmallVector<Operation*> ops;
-    for (int member : members)
+    ops.reserve(count);
+    for (int member : members) {
+      const size_t middle = ops.size();
       ops.append(groups[member].ops);
-    if (ops.size() > kMostOperations)
-      return false;
-    llvm::sort(ops, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+      std::inplace_merge(ops.begin(), ops.begin() + middle, ops.end(),
+                         [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+    }
     Group merged;
-    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members))
+    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members) || hasPathAround(members))
       return false;
     int target = *std::min_element(members.begin(), members.end());
     for (int member : members)
@@ -235,8 +311,20 @@ private:
         groups[member] = Group();
     for (Operation* op : merged.ops)
       groupOf[op] = target;
+    addSpan(position.lookup(merged.ops.front()), position.lookup(merged.ops.back()));
     groups[target] = std::move(merged);
     return true;
+  }
+
+  void addSpan(int first, int last) {
+    auto next = spans.upper_bound(first);
+    if (next != spans.begin() && std::prev(next)->second >= first)
+      --next;
+    for (; next != spans.end() && next->first <= last; next = spans.erase(next)) {
+      first = std::min(first, next->first);
+      last = std::max(last, next->second);
+    }
+    spans[first] = last;
   }
 
   // What cannot be kept is read once for every stage: together by one kernel if that is no more than by several.
@@ -253,17 +341,28 @@ private:
   }
 
   // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
+  // Behind a place that no group spans nothing leads back before it. Where the answer takes long there is a path for all
+  // that is known.
   bool hasPathAround(const Members& members) const {
     auto isMember = [&](Operation* op) {
       auto group = groupOf.find(op);
       return group != groupOf.end() && members.contains(group->second);
     };
     llvm::SmallSetVector<Operation*, 32> inside, outside; // operations that follow, repeated by the kernel or not
-    for (int member : members)
-      for (Operation* op : groups[member].ops)
-        inside.insert(op);
+    int last = 0;
+    for (int member : members) {
+      inside.insert(groups[member].ops.begin(), groups[member].ops.end());
+      last = std::max(last, position.lookup(groups[member].ops.back()));
+    }
+    if (auto span = spans.upper_bound(last); span != spans.begin())
+      last = std::max(last, std::prev(span)->second);
+    size_t steps = 0;
     auto visit = [&](Operation* from, bool isOutside) {
+      if (position.lookup(from) >= last)
+        return false;
       for (Operation* user : from->getUsers()) {
+        if (++steps > kMostSteps)
+          return true;
         if (isMember(user)) {
           if (isOutside || (repeats(from) && readsMemory(user)))
             return true;
@@ -273,128 +372,102 @@ private:
       }
       return false;
     };
-    for (size_t i = 0; i < inside.size(); ++i)
-      visit(inside[i], false);
-    for (size_t i = 0; i < outside.size(); ++i) {
+    bool found = false;
+    for (size_t i = 0; i < inside.size() && !found; ++i)
+      found = visit(inside[i], false) && steps > kMostSteps;
+    for (size_t i = 0; i < outside.size() && !found; ++i) {
       Operation* op = outside[i];
-      if (visit(op, true))
-        return true;
+      found = visit(op, true);
       if (auto group = groupOf.find(op); group != groupOf.end())
         for (Operation* fellow : groups[group->second].ops)
           outside.insert(fellow);
     }
-    return false;
+    work.visited += steps;
+    return found;
   }
 
   //===--- Their order
   //-----------------------------------------------------------------------------------------------===//
 
   // A kernel repeats a repeated operation even where that is stored, too, but for reading a view of it.
-  void addNeeded(Value value, int self, bool readsStored, Members& needed) const {
-    Operation* op = value.getDefiningOp();
-    if (!op)
-      return;
-    auto group = groupOf.find(op);
-    if (group != groupOf.end()) {
-      if (group->second != self && (readsStored || !repeats(op)))
-        needed.insert(group->second);
-      if (!repeats(op))
-        return;
+  Members neededBy(int self) const {
+    Members needed;
+    llvm::SmallSetVector<std::pair<Value, int>, 16> pending; // 1: read where it is stored
+    for (Operation* op : groups[self].ops)
+      for (Value operand : op->getOperands())
+        pending.insert({operand, !groups[self].isKernel || readsMemory(op)});
+    for (size_t i = 0; i < pending.size(); ++i) {
+      const auto [value, readsStored] = pending[i];
+      Operation* op = value.getDefiningOp();
+      if (!op)
+        continue;
+      auto group = groupOf.find(op);
+      if (group != groupOf.end()) {
+        if (group->second != self && (readsStored || !repeats(op)))
+          needed.insert(group->second);
+        if (!repeats(op))
+          continue;
+      }
+      for (Value operand : op->getOperands())
+        pending.insert({operand, readsStored || isView(op) || isa<ir::ColumnsOp>(op)});
     }
-    for (Value operand : op->getOperands())
-      addNeeded(operand, self, readsStored || isView(op) || isa<ir::ColumnsOp>(op), needed);
+    return needed;
   }
 
   std::vector<Group> ordered() {
     std::vector<Group> result;
-    SmallVector<char> done(groups.size(), false);
-    std::function<void(int)> emit = [&](int index) {
-      if (done[index] || groups[index].ops.empty())
-        return;
-      done[index] = true;
+    std::vector<char> begun(groups.size(), false);
+    struct Frame {
+      int index;
       Members needed;
-      for (Operation* op : groups[index].ops)
-        for (Value operand : op->getOperands())
-          addNeeded(operand, index, !groups[index].isKernel || readsMemory(op), needed);
-      for (int before : needed)
-        emit(before);
-      result.push_back(std::move(groups[index]));
+      size_t next = 0;
     };
-    for (Operation& op : block.without_terminator())
+    std::vector<Frame> frames;
+    auto begin = [&](int index) {
+      if (begun[index] || groups[index].ops.empty())
+        return;
+      begun[index] = true;
+      frames.push_back({index, neededBy(index)});
+    };
+    for (Operation& op : block.without_terminator()) {
       if (auto group = groupOf.find(&op); group != groupOf.end())
-        emit(group->second);
+        begin(group->second);
+      while (!frames.empty()) {
+        Frame& frame = frames.back();
+        if (frame.next < frame.needed.size()) {
+          begin(frame.needed[frame.next++]);
+          continue;
+        }
+        result.push_back(std::move(groups[frame.index]));
+        frames.pop_back();
+      }
+    }
     return result;
   }
 
   Block& block;
+  GroupingWork& work;
   std::vector<Group> groups; // merged ones are left empty
   llvm::DenseMap<Operation*, int> groupOf;
+  llvm::DenseMap<Operation*, int> position; // in the block
+  std::map<int, int> spans;                 // from the first to the last position of groups that overlap
+  llvm::DenseSet<Operation*> repeatable;
   llvm::DenseSet<Operation*> storedOnes; // repeated operations that are operations like others all the same
-  std::set<std::tuple<int, size_t, int, size_t>> tried; // pairs, each group as large as it was (groups only grow)
+  llvm::DenseSet<std::pair<std::pair<int, unsigned>, std::pair<int, unsigned>>> tried; // each as large as it was
+
+  // Of mergeNeighbours
+  llvm::DenseMap<Value, SmallVector<int>> readers;                        // kernels, ascending
+  std::map<std::pair<int, long>, Value> waiting;                          // values to look at, in order
+  llvm::DenseMap<Value, std::pair<int, long>> places;                     // where they wait
+  llvm::DenseMap<Value, size_t> unfinished; // the first of a value's kernels that has not been tried with all others
+  llvm::SetVector<Value> grownFrom;
 };
-
-bool hasStaticUnitStride(BlockArgument argument) {
-  auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
-  auto strides = function ? function.getArgAttrOfType<DenseI64ArrayAttr>(argument.getArgNumber(), "cermet.strides")
-                          : DenseI64ArrayAttr();
-  return !strides || strides.empty() || strides.asArrayRef().back() == 1;
-}
-
-// Of the stride itself: what is read under a view may have a last dimension of 1, and any stride there.
-bool isUnitStride(Value value) {
-  if (auto argument = dyn_cast<BlockArgument>(value))
-    return hasStaticUnitStride(argument);
-  Operation* op = value.getDefiningOp();
-  if (auto transpose = dyn_cast<ir::TransposeOp>(op))
-    return transpose.getPermutation().back() == int64_t(transpose.getPermutation().size()) - 1 &&
-           isUnitStride(transpose.getOperand());
-  // A last dimension of 1 that a reshape drops leaves the stride of the one before it.
-  if (isa<ir::ReshapeOp>(op) && !isDense(op->getOperand(0)) && typeOf(op->getOperand(0)).getShape().back() == 1)
-    return false;
-  return isView(op) ? isUnitStride(op->getOperand(0)) : true;
-}
 
 } // namespace
 
-// Numbers of columns and what follows from them, such as a mask: computed wherever they are needed.
-static bool isOfIndices(Operation* op) {
-  return isa<ir::ConstantOp, ir::IotaOp>(op) ||
-         ((ir::isElementwise(op) || isa<ir::BroadcastOp>(op)) && llvm::all_of(op->getOperands(), [](Value operand) {
-            return operand.getDefiningOp() && isOfIndices(operand.getDefiningOp());
-          }));
-}
-
-// One number a row, or fewer, computed from what is given without a reduction, such as whether a label counts: a row's
-// kernel can have it again, and what needs it alone must not wait for the rows.
-static bool isOfGivenRows(Operation* op) {
-  auto type = op->getNumResults() == 1 ? dyn_cast<RankedTensorType>(op->getResult(0).getType()) : RankedTensorType();
-  if (!type || (type.getRank() > 0 && type.getShape().back() != 1) || !(ir::isElementwise(op) || isView(op)))
-    return false;
-  return llvm::all_of(op->getOperands(), [](Value operand) {
-    Operation* source = operand.getDefiningOp();
-    return !source || isOfIndices(source) || isOfGivenRows(source);
-  });
-}
-
-bool isRepeated(Operation* op) {
-  if (!isView(op) && isOfGivenRows(op))
-    return true;
-  if (auto cast = dyn_cast<ir::CastOp>(op))
-    return isWidening(cast) || isOfIndices(op);
-  return isa<ir::BroadcastOp, ir::ColumnsOp>(op) || isOfIndices(op);
-}
-
-bool isView(Operation* op) {
-  return isa<ir::ReshapeOp, ir::TransposeOp, ir::SliceOp>(op);
-}
-
-bool hasUnitStride(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return !type || type.getRank() == 0 || type.getShape().back() == 1 || isUnitStride(value);
-}
-
-std::vector<Group> groupOperations(func::FuncOp function) {
-  return Grouping(function).run();
+std::vector<Group> groupOperations(func::FuncOp function, GroupingWork* work) {
+  GroupingWork ignored;
+  return Grouping(function, work ? *work : ignored).run();
 }
 
 } // namespace cermet

@@ -6,29 +6,26 @@
 
 namespace cermet {
 
-// In one kernel: compiling one takes longer than linear time, and recurses.
+// In one kernel: compiling one takes longer than linear time, and recurses. What is left begins another.
 constexpr size_t kMostOperations = 512;
-
-// Cheap to repeat in each kernel that reads them: constants, broadcasts, indices, and casts that lose nothing.
-bool isRepeated(mlir::Operation* op);
-
-// The same memory seen with other sizes and strides: no kernel.
-bool isView(mlir::Operation* op);
-
-// Whether the last dimension of a stored value has stride 1 by what is known when compiling.
-bool hasUnitStride(mlir::Value value);
 
 // One step: the operations of a kernel, or one operation that no kernel computes.
 struct Group {
   llvm::SmallVector<mlir::Operation*> ops; // in the block's order
   bool isKernel = false;
-  OutlinedStep outlined;   // of a kernel
+  StepBody body;           // of a kernel
   LoweredFunction lowered; // of a kernel
   std::string reason;      // why one operation is no kernel, where it might have been
 };
 
+// What it took: both stay within a constant for each operation of the function.
+struct GroupingWork {
+  size_t lowered = 0; // operations that the lowering was asked about, each time
+  size_t visited = 0; // steps from an operation to a reader, in search of paths around a kernel
+};
+
 // The groups of the function's operations, each behind those that it reads. `function` holds small operations and is
 // canonical; repeated operations and views are in no group, unless something needs a repeated one stored.
-std::vector<Group> groupOperations(mlir::func::FuncOp function);
+std::vector<Group> groupOperations(mlir::func::FuncOp function, GroupingWork* work = nullptr);
 
 } // namespace cermet

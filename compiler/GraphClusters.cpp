@@ -1,6 +1,7 @@
 #include "compiler/GraphClusters.h"
 #include "compiler/Clusters.h"
 #include "compiler/Lower.h"
+#include "compiler/StoredValues.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
 #include "mlir/IR/IRMapping.h"
@@ -48,10 +49,17 @@ public:
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(copy.getBody().front())))
       if (isOpTriviallyDead(&op))
         op.erase();
+    for (Operation& op : copy.getBody().front())
+      if (Operation* original = originalOf(&op))
+        copies[original].push_back(&op);
   }
 
   func::FuncOp function() { return copy; }
   Operation* originalOf(Operation* op) const { return originals.lookup(op); }
+  llvm::ArrayRef<Operation*> copiesOf(Operation* original) const {
+    auto known = copies.find(original);
+    return known == copies.end() ? llvm::ArrayRef<Operation*>() : known->second;
+  }
 
 private:
   void close(const Cluster& cluster, const IRMapping& mapping) {
@@ -92,6 +100,7 @@ private:
   OwningOpRef<ModuleOp> module;
   func::FuncOp copy;
   llvm::DenseMap<Operation*, Operation*> originals;
+  llvm::DenseMap<Operation*, llvm::SmallVector<Operation*>> copies;
 };
 
 // What a cluster is called, and what it counts as: by the fused operations in it.
@@ -165,10 +174,10 @@ std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Clust
         cluster.ops.insert(original);
     }
     // A fused operation is in it or is not.
-    for (Operation& op : copy.function().getBody().front())
-      if (Operation* original = copy.originalOf(&op))
-        isWhole &= !isFused(original) || !cluster.ops.contains(original) || members.contains(&op) || isRepeated(&op) ||
-                   isView(&op);
+    for (Operation* original : cluster.ops)
+      if (isFused(original))
+        for (Operation* op : copy.copiesOf(original))
+          isWhole &= members.contains(op) || isRepeated(op) || isView(op);
     if (!isWhole)
       continue;
     for (size_t i = 0; i < cluster.ops.size(); ++i)

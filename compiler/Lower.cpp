@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <optional>
 #include <set>
+#include <tuple>
 
 namespace cermet {
 namespace {
@@ -51,39 +52,43 @@ double rounded(double value, mlir::Type type) {
 
 class Lowering {
 public:
-  Lowering(mlir::func::FuncOp function, const llvm::SmallBitVector& strided, LoweredFunction& lowered)
-      : function(function), strided(strided), program(lowered.program), positions(lowered.positions),
-        appendsColumn(lowered.appendsColumn) {}
+  // `function`: whose computation it is, if it has one of its own; its values then have names.
+  Lowering(const Computation& computation, mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+           LoweredFunction& lowered)
+      : computation(computation), function(function), strided(strided), program(lowered.program),
+        positions(lowered.positions), appendsColumn(lowered.appendsColumn) {
+    for (auto [position, operand] : llvm::enumerate(computation.operands))
+      operands[operand] = static_cast<int>(position);
+  }
 
   std::string run() {
-    mlir::Block& body = function.getBody().front();
-    Operation* end = body.getTerminator();
-    if (end->getNumOperands() == 0)
+    if (computation.results.empty())
       return "it returns nothing";
-    markLive(end);
-    if (std::string reason = chooseSpace(end); !reason.empty())
+    markLive();
+    if (std::string reason = chooseSpace(); !reason.empty())
       return reason;
-    program.name = identifier(function.getName().str());
+    if (function)
+      program.name = identifier(function.getName().str());
     program.columns = tile.back().size;
-    for (mlir::BlockArgument argument : body.getArguments())
-      if (isRead(argument))
-        if (std::string reason = input(argument); !reason.empty())
+    for (auto [position, operand] : llvm::enumerate(computation.operands))
+      if (readValues.contains(operand))
+        if (std::string reason = input(operand, static_cast<int>(position)); !reason.empty())
           return reason;
-    for (auto gather : body.getOps<ir::GatherOp>())
-      if (live.contains(gather))
+    for (Operation* op : computation.ops)
+      if (auto gather = llvm::dyn_cast<ir::GatherOp>(op); gather && live.contains(op))
         if (std::string reason = gathered(gather); !reason.empty())
           return reason;
-    for (auto columns : body.getOps<ir::ColumnsOp>())
-      if (live.contains(columns))
+    for (Operation* op : computation.ops)
+      if (auto columns = llvm::dyn_cast<ir::ColumnsOp>(op); columns && live.contains(op))
         if (std::string reason = mapped(columns); !reason.empty())
           return reason;
-    declareIndices(body);
-    for (Operation& op : body.without_terminator())
-      if (live.contains(&op))
-        if (std::string reason = lower(op); !reason.empty())
+    declareIndices();
+    for (Operation* op : computation.ops)
+      if (live.contains(op))
+        if (std::string reason = lower(*op); !reason.empty())
           return reason;
-    for (mlir::OpOperand& result : end->getOpOperands())
-      if (std::string reason = output(result.get(), static_cast<int>(result.getOperandNumber())); !reason.empty())
+    for (auto [position, result] : llvm::enumerate(computation.results))
+      if (std::string reason = output(result, static_cast<int>(position)); !reason.empty())
         return reason;
     dropDead();
     // A launch learns how many rows there are from what it is given.
@@ -104,27 +109,36 @@ private:
     return shape;
   }
 
-  void markLive(Operation* end) {
-    SmallVector<Operation*> pending{end};
-    while (!pending.empty())
-      for (Value value : pending.pop_back_val()->getOperands())
-        if (liveValues.insert(value).second)
-          if (Operation* op = value.getDefiningOp(); op && live.insert(op).second)
-            pending.push_back(op);
+  // The operation that computes the value, if it is none of the operands.
+  Operation* producer(Value value) const { return operands.contains(value) ? nullptr : value.getDefiningOp(); }
+
+  void markLive() {
+    SmallVector<Operation*> pending;
+    auto add = [&](Value value) {
+      if (!liveValues.insert(value).second)
+        return;
+      if (Operation* op = producer(value); op && live.insert(op).second)
+        pending.push_back(op);
+    };
+    for (Value result : computation.results) {
+      readValues.insert(result);
+      add(result);
+    }
+    while (!pending.empty()) {
+      Operation* op = pending.pop_back_val();
+      for (Value value : op->getOperands()) {
+        if (!readsStored(op))
+          readValues.insert(value);
+        add(value);
+      }
+    }
   }
 
   // What reads its operand where that is stored.
   static bool readsStored(Operation* op) { return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op); }
 
-  // Whether anything live reads the value but what reads it where it is stored.
-  bool isRead(Value value) const {
-    return llvm::any_of(value.getUsers(), [&](Operation* user) {
-      return user->hasTrait<mlir::OpTrait::IsTerminator>() || (live.contains(user) && !readsStored(user));
-    });
-  }
-
   // The iteration space is the largest shape: highest rank, then fewest 1s, then first.
-  std::string chooseSpace(Operation* end) {
+  std::string chooseSpace() {
     auto fewerOnes = [](const ir::Dimensions& a, const ir::Dimensions& b) {
       auto extent = [](const ir::Dimension& dimension) { return !dimension.isOne(); };
       return llvm::count_if(a, extent) > llvm::count_if(b, extent);
@@ -136,7 +150,7 @@ private:
       if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
         return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 i1",
                            described(value), text(value.getType()));
-      if (!isRead(value))
+      if (!readValues.contains(value))
         return "";
       ir::Dimensions shape = shapeOf(value);
       for (const ir::Dimension& dimension : shape)
@@ -147,11 +161,11 @@ private:
       found = true;
       return "";
     };
-    for (Value argument : function.getArguments())
-      if (std::string reason = consider(argument); !reason.empty())
+    for (Value operand : computation.operands)
+      if (std::string reason = consider(operand); !reason.empty())
         return reason;
-    for (Operation& op : *end->getBlock())
-      for (Value value : op.getResults())
+    for (Operation* op : computation.ops)
+      for (Value value : op->getResults())
         if (std::string reason = consider(value); !reason.empty())
           return reason;
     if (!found)
@@ -202,11 +216,15 @@ private:
     return oneRow ? Space::Column : Space::Element;
   }
 
+  std::string operandName(int position) const {
+    return function ? ir::argumentName(function, position) : fmt::format("operand{}", position);
+  }
+
   std::string described(Value value) const {
-    if (auto argument = llvm::dyn_cast<mlir::BlockArgument>(value))
-      return ir::argumentName(function, argument.getArgNumber());
+    if (auto operand = operands.find(value); operand != operands.end())
+      return operandName(operand->second);
     Operation* op = value.getDefiningOp();
-    llvm::StringRef kind = op->getName().getStringRef(), name = ir::nodeName(op->getLoc());
+    llvm::StringRef kind = op->getName().getStringRef(), name = function ? ir::nodeName(op->getLoc()) : "";
     return name.empty() ? kind.str() : fmt::format("{} {}", kind, name);
   }
 
@@ -223,15 +241,15 @@ private:
       op.stage = std::max(op.stage, input.stage + isReduction(input.opcode));
     }
     // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
-    for (size_t i = 0; i < program.instructions.size(); ++i) {
-      const Instruction& other = program.instructions[i];
-      if (other.opcode == opcode && other.type == type && other.space == space &&
-          std::ranges::equal(other.inputs, op.inputs) && other.operand == operand &&
-          std::bit_cast<uint64_t>(other.constant) == std::bit_cast<uint64_t>(constant))
-        return static_cast<int>(i);
-    }
-    program.instructions.push_back(op);
-    return static_cast<int>(program.instructions.size()) - 1;
+    auto number = [](int input) { return uint64_t(uint32_t(input)); };
+    const InstructionKey key{(uint64_t(opcode) << 48) | (uint64_t(type) << 40) | (uint64_t(space) << 32) |
+                                 number(operand),
+                             (number(op.inputs[0]) << 32) | number(op.inputs[1]), number(op.inputs[2]),
+                             std::bit_cast<uint64_t>(constant)};
+    auto [known, isNew] = emitted.try_emplace(key, static_cast<int>(program.instructions.size()));
+    if (isNew)
+      program.instructions.push_back(op);
+    return known->second;
   }
 
   int spread(int value, Space space) {
@@ -250,15 +268,14 @@ private:
     return static_cast<int>(program.operands.size()) - 1;
   }
 
-  std::string input(mlir::BlockArgument argument) {
+  std::string input(Value argument, int position) {
     std::optional<Space> space = classify(shapeOf(argument));
     if (!space)
       return misfit(argument);
     constexpr OperandKind kinds[] = {OperandKind::Tile, OperandKind::Row, OperandKind::Column, OperandKind::Scalar};
     carry(shapeOf(argument));
-    int position = static_cast<int>(argument.getArgNumber());
     DType dtype = *dtypeOf(argument.getType());
-    int operand = addOperand(ir::argumentName(function, position), kinds[static_cast<int>(*space)], dtype, false,
+    int operand = addOperand(operandName(position), kinds[static_cast<int>(*space)], dtype, false,
                              position, isStrided(position));
     values[argument] = emit(Opcode::Load, dtype, *space, {}, operand);
     return "";
@@ -270,20 +287,18 @@ private:
     ir::Dimensions shape = shapeOf(result);
     if (!classify(shape) || !(shape.back() == tile.back()))
       return misfit(result);
-    auto source = llvm::dyn_cast<mlir::BlockArgument>(op.getSource());
-    auto index = llvm::dyn_cast<mlir::BlockArgument>(op.getIndex());
-    if (!source || !index)
+    const Value source = op.getSource(), index = op.getIndex();
+    if (producer(source) || producer(index))
       return fmt::format("{} reads {}, which the same kernel computes; it reads what is stored", described(result),
-                         described(source ? op.getIndex() : op.getSource()));
-    int from = static_cast<int>(source.getArgNumber()), by = static_cast<int>(index.getArgNumber());
+                         described(producer(source) ? source : index));
+    int from = operands.lookup(source), by = operands.lookup(index);
     carry(shape);
     auto [numbers, isNew] = rowNumbers.try_emplace(index, 0);
     if (isNew)
       numbers->second =
-          addOperand(ir::argumentName(function, by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
+          addOperand(operandName(by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
     DType dtype = *dtypeOf(source.getType());
-    int operand =
-        addOperand(ir::argumentName(function, from), OperandKind::Gathered, dtype, false, from, isStrided(from));
+    int operand = addOperand(operandName(from), OperandKind::Gathered, dtype, false, from, isStrided(from));
     program.operands[operand].rowsFrom = numbers->second;
     values[result] = emit(Opcode::Load, dtype, Space::Element, {}, operand);
     return "";
@@ -295,11 +310,11 @@ private:
     std::optional<Space> space = classify(shapeOf(result));
     if (!space || !(shapeOf(result).back() == tile.back()))
       return misfit(result);
-    auto source = llvm::dyn_cast<mlir::BlockArgument>(op.getOperand());
-    if (!source)
+    const Value source = op.getOperand();
+    if (producer(source))
       return fmt::format("{} reads columns of {}, which the same kernel computes; it reads what is stored",
                          described(result), described(op.getOperand()));
-    int from = static_cast<int>(source.getArgNumber());
+    int from = operands.lookup(source);
     std::optional<ColumnMap> map = columnMapOf(op.getMap().vec(), shapeOf(source).back().size);
     if (!map || isStrided(from))
       return fmt::format("{} reads columns of {} in an order that kernels do not have", described(result),
@@ -307,7 +322,7 @@ private:
     carry(shapeOf(result));
     DType dtype = *dtypeOf(source.getType());
     bool isColumn = *space == Space::Column;
-    int operand = addOperand(ir::argumentName(function, from), isColumn ? OperandKind::Column : OperandKind::Tile,
+    int operand = addOperand(operandName(from), isColumn ? OperandKind::Column : OperandKind::Tile,
                              dtype, false, from);
     for (int i = 0; i < operand; ++i)
       if (const Operand& other = program.operands[i];
@@ -387,9 +402,9 @@ private:
   }
 
   // Inputs stand before outputs, so indices are operands before anything is lowered.
-  void declareIndices(mlir::Block& body) {
-    for (auto iota : body.getOps<ir::IotaOp>())
-      if (live.contains(iota) && classify(shapeOf(iota.getResult())))
+  void declareIndices() {
+    for (Operation* op : computation.ops)
+      if (auto iota = llvm::dyn_cast<ir::IotaOp>(op); iota && live.contains(op) && classify(shapeOf(iota.getResult())))
         if (std::optional<int> extent = rowExtentOf(iota); extent && !indices.contains(*extent))
           indices[*extent] =
               emit(Opcode::Load, DType::I64, Space::Row, {},
@@ -484,7 +499,7 @@ private:
   std::string output(Value value, int position) {
     DType dtype = *dtypeOf(value.getType());
     // An argument's name stays the input's.
-    std::string name = llvm::isa<mlir::BlockArgument>(value) ? "" : ir::nodeName(value.getLoc()).str();
+    std::string name = function && producer(value) ? ir::nodeName(value.getLoc()).str() : "";
     if (name.empty())
       name = fmt::format("result{}", position);
     if (auto sum = sums.find(value); sum != sums.end()) {
@@ -504,14 +519,20 @@ private:
     return "";
   }
 
+  using InstructionKey = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
+
+  const Computation& computation;
   mlir::func::FuncOp function;
   const llvm::SmallBitVector& strided;
+  llvm::DenseMap<Value, int> operands; // positions
   RowProgram& program;
   std::vector<int>& positions;
   ir::Dimensions tile;
   bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
+  llvm::DenseSet<Value> readValues;      // by anything live but what reads it where it is stored
+  llvm::DenseMap<InstructionKey, int> emitted;
   llvm::DenseMap<Value, int> values;     // instruction
   std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
   llvm::DenseMap<int, int> indices;      // row extent to the load of its index
@@ -522,13 +543,28 @@ private:
 
 } // namespace
 
-std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
-                              LoweredFunction& lowered) {
+static std::string lower(const Computation& computation, mlir::func::FuncOp function,
+                         const llvm::SmallBitVector& strided, LoweredFunction& lowered) {
   LoweredFunction result;
-  std::string reason = Lowering(function, strided, result).run();
+  std::string reason = Lowering(computation, function, strided, result).run();
   if (reason.empty())
     lowered = std::move(result);
   return reason;
+}
+
+std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered) {
+  mlir::Block& body = function.getBody().front();
+  SmallVector<Operation*> ops;
+  for (Operation& op : body.without_terminator())
+    ops.push_back(&op);
+  SmallVector<Value> operands(function.getArguments()), results(body.getTerminator()->getOperands());
+  return lower({ops, operands, results}, function, strided, lowered);
+}
+
+std::string lowerToRowProgram(const Computation& computation, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered) {
+  return lower(computation, {}, strided, lowered);
 }
 
 } // namespace cermet

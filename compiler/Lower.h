@@ -2,6 +2,7 @@
 #pragma once
 #include "compiler/RowProgram.h"
 #include "mlir/IR/Types.h"
+#include "mlir/IR/Value.h"
 #include "llvm/ADT/SmallBitVector.h"
 
 namespace mlir::func {
@@ -26,6 +27,18 @@ struct LoweredFunction {
 // arguments. Unused arguments and dead operations leave no trace; the order is the function's. Equal functions give
 // equal programs. Returns "" and fills `lowered`, or says what does not fit.
 std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered);
+
+// Operations where they stand in a larger graph, as a function of `operands`, values that others of its operations
+// compute or that are given. In the graph's order; what an operation reads is an operand or a result of one before it.
+struct Computation {
+  llvm::ArrayRef<mlir::Operation*> ops;
+  llvm::ArrayRef<mlir::Value> operands, results;
+};
+
+// The same of a computation, whose values have no names and which need not be canonical: what equal operations compute is
+// computed once, but two computations that are equal once they are canonical may give different programs.
+std::string lowerToRowProgram(const Computation& computation, const llvm::SmallBitVector& strided,
                               LoweredFunction& lowered);
 
 // Whether a kernel has values of this element type.

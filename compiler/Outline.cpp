@@ -42,10 +42,8 @@ Location partOf(StringRef name, Location location) {
   return FusedLoc::get(context, location, StringAttr::get(context, name));
 }
 
-OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
-                         llvm::function_ref<bool(Operation*)> isRepeated) {
-  OutlinedStep step;
-  step.results.assign(results.begin(), results.end());
+StepBody arrangeStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
+                     llvm::function_ref<bool(Operation*)> isRepeated) {
   // What is repeated stands right before its first reader, wherever the graph has it.
   llvm::DenseSet<Operation*> members(ops.begin(), ops.end());
   llvm::SmallSetVector<Operation*, 16> order;
@@ -79,22 +77,29 @@ OutlinedStep outlineStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
   }
   for (Value result : results)
     reach(reach, result);
-  step.operands.assign(operands.begin(), operands.end());
+  // What was repeated before it was found to be read where it is stored is computed.
+  operands.remove_if([&](Value value) { return order.contains(value.getDefiningOp()); });
+  return {order.takeVector(), operands.takeVector(), SmallVector<Value>(results)};
+}
 
-  MLIRContext* context = results.front().getContext();
+OutlinedStep outlineStep(ArrayRef<Operation*> ops, const StepBody& body) {
+  OutlinedStep step;
+  step.operands = body.operands;
+  step.results = body.results;
+  MLIRContext* context = body.results.front().getContext();
   OpBuilder builder(context);
   step.module = ir::createGraph(*context);
   SmallVector<Type> types(ValueRange(step.operands).getTypes()), resultTypes(ValueRange(step.results).getTypes());
   builder.setInsertionPointToEnd(step.module->getBody());
   auto function =
       func::FuncOp::create(builder, builder.getUnknownLoc(), nameOf(ops), builder.getFunctionType(types, resultTypes));
-  Block* body = function.addEntryBlock();
-  for (BlockArgument argument : body->getArguments())
+  Block* block = function.addEntryBlock();
+  for (BlockArgument argument : block->getArguments())
     argument.setLoc(NameLoc::get(builder.getStringAttr("operand" + Twine(argument.getArgNumber()))));
-  builder.setInsertionPointToEnd(body);
+  builder.setInsertionPointToEnd(block);
   IRMapping mapping;
   mapping.map(step.operands, function.getArguments());
-  for (Operation* each : order)
+  for (Operation* each : body.ops)
     builder.clone(*each, mapping)->setLoc(builder.getUnknownLoc());
   SmallVector<Value> returned;
   for (Value result : step.results)

@@ -14,10 +14,21 @@ struct OutlinedStep {
   llvm::SmallVector<mlir::Value> results;  // and by its results
 };
 
+// What a step computes, where it stands in the graph.
+struct StepBody {
+  llvm::SmallVector<mlir::Operation*> ops; // in order, with those that it repeats
+  llvm::SmallVector<mlir::Value> operands, results;
+
+  Computation computation() const { return {ops, operands, results}; }
+};
+
 // The operations `ops`, in the block's order, with those that they read and for which `isRepeated` holds; `results` are
 // values of either.
-OutlinedStep outlineStep(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> results,
-                         llvm::function_ref<bool(mlir::Operation*)> isRepeated);
+StepBody arrangeStep(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::Value> results,
+                     llvm::function_ref<bool(mlir::Operation*)> isRepeated);
+
+// The same as a function; `ops` name it.
+OutlinedStep outlineStep(llvm::ArrayRef<mlir::Operation*> ops, const StepBody& body);
 
 // What the operations of a fused one are called in a kernel's name: their location holds the fused operation's name.
 mlir::Location partOf(llvm::StringRef name, mlir::Location location);

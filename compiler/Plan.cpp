@@ -5,6 +5,7 @@
 #include "compiler/PlanSteps.h"
 #include "compiler/PlanValues.h"
 #include "compiler/Schedule.h"
+#include "compiler/StoredValues.h"
 #include "compiler/Target.h"
 #include "ir/Columns.h"
 #include "ir/Decompose.h"
@@ -148,8 +149,12 @@ private:
   void stepByStep() {
     std::vector<Group> groups = groupOperations(function);
     auto concats = llvm::to_vector(function.getBody().front().getOps<ir::ConcatOp>());
+    llvm::DenseSet<Value> computed;
+    for (const Group& group : groups)
+      if (group.isKernel)
+        computed.insert(group.body.results.begin(), group.body.results.end());
     for (ir::ConcatOp concat : llvm::reverse(concats))
-      placeParts(concat, groups);
+      placeParts(concat, computed);
     for (Group& group : groups)
       step(group);
     for (mlir::OpOperand& result : terminator()->getOpOperands())
@@ -159,7 +164,7 @@ private:
   }
 
   // A kernel stores what only a concat needs where the concat has it.
-  void placeParts(ir::ConcatOp concat, llvm::ArrayRef<Group> groups) {
+  void placeParts(ir::ConcatOp concat, const llvm::DenseSet<Value>& computed) {
     int whole = place(concat.getResult());
     int64_t dim = static_cast<int64_t>(concat.getDim());
     SmallVector<int64_t> starts(llvm::cast<mlir::RankedTensorType>(concat.getType()).getRank(), 0);
@@ -168,9 +173,7 @@ private:
       parts[concat].push_back(values.addSlice(whole, type, starts));
       starts[dim] += type.getShape()[dim];
       Operation* op = part.getDefiningOp();
-      bool isComputed = llvm::isa_and_nonnull<ir::ConcatOp>(op) || llvm::any_of(groups, [&](const Group& group) {
-                          return group.isKernel && llvm::is_contained(group.outlined.results, part);
-                        });
+      const bool isComputed = llvm::isa_and_nonnull<ir::ConcatOp>(op) || computed.contains(part);
       // A view of it expects it whole.
       if (isComputed && llvm::none_of(part.getUsers(), isView))
         places.try_emplace(part, parts[concat].back());
@@ -179,8 +182,8 @@ private:
 
   void step(Group& group) {
     if (group.isKernel) {
-      SmallVector<int> results = stored(group.outlined.results);
-      return addKernel(group.lowered, group.ops.size(), stored(group.outlined.operands), results);
+      SmallVector<int> results = stored(group.body.results);
+      return addKernel(group.lowered, group.ops.size(), stored(group.body.operands), results);
     }
     Operation* op = group.ops.front();
     if (auto concat = llvm::dyn_cast<ir::ConcatOp>(op)) {
@@ -202,7 +205,7 @@ private:
   }
 
   void copy(Value value, int to) {
-    OutlinedStep outlined = outlineStep({}, value, isRepeated);
+    OutlinedStep outlined = outlineStep({}, arrangeStep({}, value, isRepeated));
     llvm::SmallBitVector strided(outlined.operands.size());
     for (auto [index, operand] : llvm::enumerate(outlined.operands))
       if (!hasUnitStride(operand))
@@ -227,6 +230,17 @@ private:
 
   // Where a value is: each in a buffer of its own unless it is an input, an output, or a view of another.
   int place(Value value) {
+    // From what a chain of views is of to its end.
+    SmallVector<Operation*> views;
+    for (Operation* op = value.getDefiningOp(); op && isView(op) && !places.contains(op->getResult(0));
+         op = op->getOperand(0).getDefiningOp())
+      views.push_back(op);
+    for (Operation* view : llvm::reverse(llvm::drop_begin(views, views.empty() ? 0 : 1)))
+      (void)placeOne(view->getResult(0));
+    return placeOne(value);
+  }
+
+  int placeOne(Value value) {
     if (auto known = places.find(value); known != places.end())
       return known->second;
     Operation* op = value.getDefiningOp();

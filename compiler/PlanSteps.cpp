@@ -8,6 +8,8 @@
 namespace cermet {
 namespace {
 
+constexpr size_t kMostBetween = 128; // steps between two that may become one: what they share is far in the past behind more
+
 bool meet(const std::vector<int>& a, const std::vector<int>& b) {
   return llvm::any_of(a, [&](int value) { return llvm::is_contained(b, value); });
 }
@@ -51,24 +53,24 @@ void PlanSteps::join(Step& into, Step& from) {
 
 // Joins the kernel with a later one: that one is brought forward where it needs nothing in between, or else this one is
 // held back where nothing in between needs it. Not past an external step: that may write what this one reads.
-bool PlanSteps::joinNext(size_t index) {
-  Step& step = steps[index];
+bool PlanSteps::joinNext(std::list<Step>::iterator first) {
+  Step& step = *first;
   bool mayWait = true;
-  for (size_t next = index + 1; next < steps.size(); ++next) {
-    Step& other = steps[next];
+  size_t distance = 0;
+  for (auto next = std::next(first); next != steps.end() && distance < kMostBetween; ++next, ++distance) {
+    Step& other = *next;
     mayWait = mayWait && !other.programs.empty() && !meet(step.writes, other.reads);
     if (other.programs.empty() || !mayJoin(step, other))
       continue;
-    auto between = llvm::make_range(steps.begin() + index, steps.begin() + next);
+    auto between = llvm::make_range(first, next);
     if (llvm::none_of(between, [&](const Step& it) { return meet(it.writes, other.reads); })) {
       join(step, other);
-      steps.erase(steps.begin() + next);
+      steps.erase(next);
       return true;
     }
     if (mayWait) {
       join(step, other);
       other = std::move(step);
-      steps.erase(steps.begin() + index);
       return true;
     }
   }
@@ -93,9 +95,13 @@ void PlanSteps::joinKernels(llvm::function_ref<int(int)> rootOf) {
     for (const Json& value : step.external["results"])
       step.writes.push_back(rootOf(value.get<int>()));
   }
-  for (size_t index = 0; index < steps.size();)
-    if (steps[index].programs.empty() || !joinNext(index))
-      ++index;
+  for (auto step = steps.begin(); step != steps.end();) {
+    const bool isKernel = !step->programs.empty();
+    if (!isKernel || !joinNext(step))
+      ++step;
+    else if (step->programs.empty()) // it was held back
+      step = steps.erase(step);
+  }
 }
 
 std::string PlanSteps::programs() const {

@@ -4,6 +4,7 @@
 #pragma once
 #include "compiler/KernelSpec.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include <list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -39,10 +40,10 @@ private:
 
   static bool mayJoin(const Step& first, const Step& second);
   static void join(Step& into, Step& from);
-  bool joinNext(size_t index);
+  bool joinNext(std::list<Step>::iterator first);
   static Json kernelJson(const Step& step, const std::string& target);
 
-  std::vector<Step> steps;
+  std::list<Step> steps;
 };
 
 } // namespace cermet

@@ -38,6 +38,13 @@ PlanValues::Json dimensionsOf(Type type) {
 } // namespace
 
 bool isDense(Value value) {
+  while (Operation* op = value.getDefiningOp()) {
+    if (!isa<ir::ReshapeOp>(op))
+      return !isa<ir::TransposeOp, ir::SliceOp>(op);
+    if (!isReshapeView(op))
+      return true;
+    value = op->getOperand(0);
+  }
   auto type = cast<RankedTensorType>(value.getType());
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     auto function = cast<func::FuncOp>(argument.getOwner()->getParentOp());
@@ -50,12 +57,8 @@ bool isDense(Value value) {
         return false;
       expected *= type.getShape()[dim];
     }
-    return true;
   }
-  Operation* op = value.getDefiningOp();
-  if (isa<ir::ReshapeOp>(op))
-    return isReshapeView(op) ? isDense(op->getOperand(0)) : true;
-  return !isa<ir::TransposeOp, ir::SliceOp>(op);
+  return true;
 }
 
 bool isReshapeView(Operation* reshape) {
@@ -98,7 +101,8 @@ int PlanValues::add(Kind kind, const std::string& name, Type type) {
 
 int PlanValues::add(Kind kind, const std::string& name, const std::string& dtype, Json dims) {
   constexpr const char* kinds[] = {"input", "output", "buffer", "view"};
-  entries.push_back({kind, {{"name", name}, {"kind", kinds[kind]}, {"dtype", dtype}, {"dims", std::move(dims)}}});
+  entries.push_back({kind, {{"name", name}, {"kind", kinds[kind]}, {"dtype", dtype}, {"dims", std::move(dims)}},
+                     static_cast<int>(entries.size())});
   return static_cast<int>(entries.size()) - 1;
 }
 
@@ -109,6 +113,7 @@ int PlanValues::addBuffer(Type type) {
 int PlanValues::addView(int of, Type type, Json what) {
   int index = add(View, fmt::format("view{}", views++), type);
   entries[index].json["of"] = of;
+  entries[index].root = entries[of].root;
   entries[index].json.update(what);
   return index;
 }
@@ -128,15 +133,14 @@ int PlanValues::withColumn(int value) {
     dims.push_back(1);
     known->second = add(View, fmt::format("view{}", views++), entries[value].json["dtype"], dims);
     entries[known->second].json["of"] = value;
+    entries[known->second].root = entries[value].root;
     entries[known->second].json["view"] = "reshape";
   }
   return known->second;
 }
 
 int PlanValues::rootOf(int value) const {
-  while (entries[value].kind == View)
-    value = entries[value].json["of"].get<int>();
-  return value;
+  return entries[value].root;
 }
 
 PlanValues::Json PlanValues::take(Json& steps) {

@@ -36,6 +36,7 @@ private:
   struct Entry {
     Kind kind;
     Json json;
+    int root; // of a view; else the value itself
   };
   int add(Kind kind, const std::string& name, const std::string& dtype, Json dims);
 

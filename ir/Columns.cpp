@@ -3,6 +3,7 @@
 #include "ir/Ops.h"
 #include "ir/RowViews.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 #include <numeric>
 
 using namespace mlir;
@@ -262,6 +263,25 @@ Value rootOf(ConcatOp concat) {
 
 } // namespace
 
+// Of the operations from `first` to `last`, and of what only they read, what is dead and no concat.
+static void eraseDead(Operation* first, Operation* last) {
+  llvm::SmallSetVector<Operation*, 16> pending;
+  for (Operation* op = first;; op = op->getNextNode()) {
+    pending.insert(op);
+    if (op == last)
+      break;
+  }
+  while (!pending.empty()) {
+    Operation* op = pending.pop_back_val();
+    if (isa<ConcatOp>(op) || !isOpTriviallyDead(op))
+      continue;
+    for (Value operand : op->getOperands())
+      if (Operation* source = operand.getDefiningOp())
+        pending.insert(source);
+    op->erase();
+  }
+}
+
 void readColumnsInPlace(func::FuncOp function, CanReadColumns canRead) {
   Block& block = function.getBody().front();
   // The last first: a concat inside of another is part of its rearrangement.
@@ -273,11 +293,10 @@ void readColumnsInPlace(func::FuncOp function, CanReadColumns canRead) {
     Operation* before = root.getDefiningOp();
     OpBuilder builder(before->getContext());
     builder.setInsertionPointAfter(before);
+    Operation* next = before->getNextNode();
     if (Value made = Rearrangement(builder, root, canRead).run())
       root.replaceAllUsesWith(made);
-    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
-      if (&op != concat && isOpTriviallyDead(&op) && !isa<ConcatOp>(op))
-        op.erase();
+    eraseDead(before, next->getPrevNode());
   }
   for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
     if (isOpTriviallyDead(&op))

@@ -192,10 +192,10 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
           active.insert(result);
   }
 
-  SmallVector<Operation*> shifts; // judged before the gradient reads their values too
+  llvm::SmallPtrSet<Operation*, 8> shifts; // judged before the gradient reads their values too
   for (auto largest : block.getOps<ReduceMaxOp>())
     if (isShift(largest))
-      shifts.push_back(largest);
+      shifts.insert(largest);
 
   OpBuilder builder(terminator);
   llvm::DenseMap<Value, Value> gradient;
@@ -225,7 +225,7 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
       given.push_back(active.contains(result) ? gradient.lookup(result) : Value());
     if (llvm::none_of(given, [](Value value) { return bool(value); }))
       continue;
-    if (llvm::is_contained(shifts, op))
+    if (shifts.contains(op))
       continue;
     auto differentiable = dyn_cast<DifferentiableOpInterface>(op);
     if (!differentiable) {

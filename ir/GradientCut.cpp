@@ -1,5 +1,6 @@
 #include "ir/GradientCut.h"
 #include "ir/Ops.h"
+#include "llvm/ADT/SetVector.h"
 #include <tuple>
 
 using namespace mlir;
@@ -17,13 +18,16 @@ private:
   mutable func::FuncOp joint; // MLIR's accessors are not const
   int inputs;
   SmallVector<Value> outputs, gradients;
+  llvm::DenseMap<Value, unsigned> outputIndex; // the first that the value is
   llvm::DenseSet<Value> backward;   // depends on a cotangent
   llvm::DenseSet<Value> rowScalars; // one number a row, behind a reduction
 
   // The cut that reads the outputs of `chosen`, and saves those of `rows`, where it meets them.
   GradientCut walk(unsigned chosen, const llvm::DenseSet<Value>& rows) const;
-  // Whether the backward's part reduces again what the forward has reduced.
-  static bool repeatsReduction(const GradientCut& cut, const llvm::DenseSet<Value>& rowScalars);
+  bool isChosen(unsigned chosen, Value value) const {
+    auto output = outputIndex.find(value);
+    return output != outputIndex.end() && output->second < 32 && (chosen >> output->second & 1);
+  }
   GradientCut withFewestSaved(unsigned chosen) const;
   // Bytes, then tensors, then operations; dimensions that are not known count as a typical number of tokens.
   std::tuple<double, size_t, size_t> cost(const GradientCut& cut) const;
@@ -45,6 +49,8 @@ Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint), 
   ValueRange results = block.getTerminator()->getOperands();
   outputs.append(results.begin(), results.begin() + outputCount);
   gradients.append(results.begin() + outputCount, results.end());
+  for (auto [index, output] : llvm::enumerate(outputs))
+    outputIndex.try_emplace(output, index);
   for (BlockArgument argument : joint.getArguments().drop_front(inputs))
     backward.insert(argument);
   llvm::DenseSet<Value> reduced;
@@ -80,9 +86,8 @@ GradientCut Cutter::walk(unsigned chosen, const llvm::DenseSet<Value>& rows) con
         cut.needed.insert(value);
       continue;
     }
-    auto output = llvm::find(outputs, value);
-    if (isForward && output != outputs.end() && (chosen >> (output - outputs.begin()) & 1)) {
-      cut.outputs.push_back(output - outputs.begin());
+    if (isForward && isChosen(chosen, value)) {
+      cut.outputs.push_back(outputIndex.lookup(value));
       continue;
     }
     if (rows.contains(value)) {
@@ -101,22 +106,37 @@ GradientCut Cutter::walk(unsigned chosen, const llvm::DenseSet<Value>& rows) con
   return cut;
 }
 
-bool Cutter::repeatsReduction(const GradientCut& cut, const llvm::DenseSet<Value>& rowScalars) {
-  return llvm::any_of(cut.needed,
-                      [&](Value value) { return rowScalars.contains(value) && isReduction(value.getDefiningOp()); });
-}
-
 // A saved value that the others give, without a further tensor or reduction, is not saved.
 GradientCut Cutter::withFewestSaved(unsigned chosen) const {
   GradientCut cut = walk(chosen, rowScalars);
-  const std::vector<Value> candidates = cut.saved;
-  for (Value value : llvm::reverse(candidates)) {
-    llvm::DenseSet<Value> rows(cut.saved.begin(), cut.saved.end());
-    rows.erase(value);
-    GradientCut shorter = walk(chosen, rows);
-    if (shorter.inputs == cut.inputs && shorter.outputs == cut.outputs && !repeatsReduction(shorter, rowScalars))
-      cut = std::move(shorter);
+  // Whether the backward's part would reduce again what the forward has reduced.
+  auto repeats = [&](Value value) { return rowScalars.contains(value) && isReduction(value.getDefiningOp()); };
+  if (llvm::any_of(cut.needed, repeats))
+    return cut;
+  llvm::DenseSet<Value> saved(cut.saved.begin(), cut.saved.end());
+  for (Value candidate : llvm::reverse(cut.saved)) {
+    // What it takes to compute the candidate: all that the cut has not is needed, too.
+    llvm::SmallSetVector<Value, 8> needed;
+    needed.insert(candidate);
+    bool isGiven = true;
+    for (size_t i = 0; i < needed.size() && isGiven; ++i) {
+      isGiven = !repeats(needed[i]);
+      for (Value operand : needed[i].getDefiningOp()->getOperands()) {
+        auto argument = dyn_cast<BlockArgument>(operand);
+        if (argument)
+          isGiven &= llvm::is_contained(cut.inputs, int(argument.getArgNumber()));
+        else if (isChosen(chosen, operand))
+          isGiven &= llvm::is_contained(cut.outputs, int(outputIndex.lookup(operand)));
+        else if ((operand == candidate || !saved.contains(operand)) && !cut.needed.contains(operand))
+          needed.insert(operand);
+      }
+    }
+    if (!isGiven)
+      continue;
+    saved.erase(candidate);
+    cut.needed.insert(needed.begin(), needed.end());
   }
+  llvm::erase_if(cut.saved, [&](Value value) { return !saved.contains(value); });
   return cut;
 }
 

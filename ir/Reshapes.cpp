@@ -144,7 +144,9 @@ private:
       return true;
     if (auto broadcast = dyn_cast_or_null<BroadcastOp>(op))
       return isNumber(broadcast.getOperand());
-    if (!op || !isElementwise(op) || (!steps.contains(op) && steps.size() == kMostSteps))
+    if (steps.contains(op)) // else nothing more is asked
+      return true;
+    if (!op || !isElementwise(op) || steps.size() == kMostSteps)
       return false;
     steps.insert(op);
     return llvm::all_of(op->getOperands(), [&](Value operand) { return worksOnStored(operand, steps); });

@@ -14,6 +14,7 @@ namespace {
 constexpr int64_t kMostColumns = 512; // of a head
 constexpr size_t kMostOperations = 64;
 constexpr size_t kMostTogether = 2; // queries and keys
+constexpr size_t kMostBetween = 16;  // rotations between two that become one
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -329,7 +330,7 @@ std::vector<Cluster> findRopes(func::FuncOp function, const NodeValues& nodes, s
     }
     addNorm(cluster, rotations[i].x, nodes);
     size_t together = 1;
-    for (size_t k = i + 1; k < rotations.size() && together < kMostTogether; ++k) {
+    for (size_t k = i + 1; k < std::min(rotations.size(), i + 1 + kMostBetween) && together < kMostTogether; ++k) {
       if (done[k] || !sameTables(rotations[i], rotations[k]))
         continue;
       Cluster other = clusterOf(rotations[k]);
