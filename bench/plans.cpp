@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -27,6 +28,7 @@ Json ask(const std::string& what, const std::string& text) {
   for (size_t at = 0, end = text.find(") -> ("); (at = text.find("%a", at)) < end; ++at)
     wanted.resize(wanted.size() + (text[text.find_first_not_of("0123456789", at + 2)] == ':'), 1);
   const auto start = std::chrono::steady_clock::now();
+  const std::clock_t processor = std::clock();
   cermet_status status = CERMET_INTERNAL;
   if (what == "compile")
     status = table->compile(text.data(), text.size(), "sm_90", &options, &answer, &error);
@@ -36,7 +38,8 @@ Json ask(const std::string& what, const std::string& text) {
     status = table->differentiate(text.data(), text.size(), wanted.data(), int32_t(wanted.size()), &options, &answer,
                                   &error);
   const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-  Json result{{"ms", time.count()}, {"status", int(status)}};
+  const double processorMs = double(std::clock() - processor) * 1e3 / CLOCKS_PER_SEC;
+  Json result{{"ms", time.count()}, {"processor_ms", processorMs}, {"status", int(status)}};
   if (status != CERMET_OK)
     result["error"] = std::string(error.data, std::min<size_t>(error.size, 300));
   else if (const Json plan = what == "compile" ? Json::parse(answer.data, answer.data + answer.size) : Json(); !plan.is_null())

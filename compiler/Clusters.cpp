@@ -2,6 +2,7 @@
 #include "compiler/StoredValues.h"
 #include "ir/Ops.h"
 #include "ir/Text.h"
+#include "runtime/RowArguments.h"
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
 #include <map>
@@ -15,6 +16,7 @@ namespace {
 // Of one row's inputs: longer ones are not kept on the chip, so a kernel reads them again in every stage.
 constexpr int64_t kMostRowBytes = 128 * 1024;
 constexpr size_t kMostRepeatedOperations = 8 * kMostOperations; // with what a kernel repeats
+constexpr size_t kMostAtOnce = 64;     // operations that join a kernel together
 constexpr size_t kMostNeighbours = 32; // kernels behind one, of those that read its tensor, that may join it
 constexpr size_t kMostSteps = 16384;   // from one operation to a reader, before a path is taken for granted
 
@@ -37,7 +39,7 @@ public:
         repeatable.insert(&op);
     }
     for (Operation& op : block.without_terminator())
-      if (!repeats(&op) && !isView(&op) && !groupOf.contains(&op))
+      if (!repeats(&op) && !isView(&op) && !groupOf.contains(&op) && !placeRun(&op))
         place(&op);
     mergeNeighbours();
     for (Operation& op : block.without_terminator())
@@ -95,6 +97,8 @@ private:
           results.push_back(result);
     if (results.empty())
       return "nothing reads it";
+    if (ops.size() > 1 && results.size() > size_t(kMaxOperands))
+      return "it has more results than a kernel has operands";
     StepBody body = arrangeStep(ops, results, [&](Operation* op) { return repeats(op); });
     if (ops.size() > 1 && body.ops.size() > kMostRepeatedOperations)
       return "it repeats too many operations";
@@ -154,6 +158,38 @@ private:
     return true;
   }
 
+  // Puts the operation, and as many behind it as read that alone, into the one group that computes its operands: asking
+  // once for several is what keeps a long chain from asking for every length. False if not even two fit.
+  bool placeRun(Operation* op) {
+    Members producers;
+    llvm::SmallSetVector<Operation*, 32> run;
+    for (Operation* next = op; next && next != block.getTerminator() && run.size() < kMostAtOnce;
+         next = next->getNextNode()) {
+      if (repeats(next) || isView(next))
+        continue;
+      if (groupOf.contains(next) || isOwnStep(next))
+        break;
+      Members needed;
+      bool readsRun = false;
+      for (Value operand : next->getOperands())
+        readsRun |= addProducers(operand, needed, run);
+      if (run.empty())
+        producers = needed;
+      if (producers.size() != 1 || (!run.empty() && !readsRun && needed.empty()) ||
+          !llvm::all_of(needed, [&](int group) { return producers.contains(group); }))
+        break;
+      run.insert(next);
+    }
+    if (run.size() < 2)
+      return false;
+    const size_t size = groups[producers.front()].ops.size();
+    size_t count = std::min(run.size(), kMostOperations - std::min(size, kMostOperations));
+    for (; count > 1; count /= 2)
+      if (merge(producers, run.getArrayRef().take_front(count)))
+        return true;
+    return false;
+  }
+
   void place(Operation* op) {
     int index = startGroup(op);
     if (isOwnStep(op))
@@ -179,18 +215,21 @@ private:
     }
   }
 
-  void addProducers(Value value, Members& producers) const {
+  // Whether one of `run` computes the value, too.
+  bool addProducers(Value value, Members& producers, const llvm::SmallSetVector<Operation*, 32>& run = {}) const {
     Operation* op = value.getDefiningOp();
     if (!op)
-      return;
+      return false;
     if (repeats(op)) {
+      bool readsRun = false;
       for (Value operand : op->getOperands())
-        addProducers(operand, producers);
-      return;
+        readsRun |= addProducers(operand, producers, run);
+      return readsRun;
     }
     auto group = groupOf.find(op);
     if (group != groupOf.end() && !isOwnStep(groups[group->second].ops.front()))
       producers.insert(group->second);
+    return run.contains(op);
   }
 
   // Kernels that read one tensor, or one what another computes, become one where they can. Of the values that they read
@@ -269,9 +308,6 @@ private:
   bool mergePair(int a, int b) {
     if (a == b || !tried.insert({{a, unsigned(groups[a].ops.size())}, {b, unsigned(groups[b].ops.size())}}).second)
       return false;
-    grownFrom.clear();
-    for (int member : {a, b})
-      grownFrom.insert(groups[member].body.operands.begin(), groups[member].body.operands.end());
     Members pair;
     pair.insert(a);
     pair.insert(b);
@@ -288,8 +324,9 @@ private:
     return false;
   }
 
-  bool merge(const Members& members) {
-    size_t count = 0;
+  // The groups, with operations that are in none, as one.
+  bool merge(const Members& members, ArrayRef<Operation*> more = {}) {
+    size_t count = more.size();
     for (int member : members)
       count += groups[member].ops.size();
     if (count > kMostOperations)
@@ -302,9 +339,13 @@ private:
       std::inplace_merge(ops.begin(), ops.begin() + middle, ops.end(),
                          [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
     }
+    ops.append(more.begin(), more.end()); // they stand behind all others
     Group merged;
-    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members) || hasPathAround(members))
+    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members, more) || hasPathAround(members, more))
       return false;
+    grownFrom.clear();
+    for (int member : members)
+      grownFrom.insert(groups[member].body.operands.begin(), groups[member].body.operands.end());
     int target = *std::min_element(members.begin(), members.end());
     for (int member : members)
       if (member != target)
@@ -328,9 +369,11 @@ private:
   }
 
   // What cannot be kept is read once for every stage: together by one kernel if that is no more than by several.
-  bool movesMore(const Group& merged, const Members& members) const {
+  bool movesMore(const Group& merged, const Members& members, ArrayRef<Operation*> more) const {
     if (!isWalked(merged.lowered.program))
       return false;
+    if (!more.empty()) // it is asked one by one
+      return true;
     int64_t apart = 0;
     for (int member : members) {
       if (!groups[member].isKernel)
@@ -343,10 +386,11 @@ private:
   // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
   // Behind a place that no group spans nothing leads back before it. Where the answer takes long there is a path for all
   // that is known.
-  bool hasPathAround(const Members& members) const {
+  bool hasPathAround(const Members& members, ArrayRef<Operation*> more) const {
+    const llvm::DenseSet<Operation*> others(more.begin(), more.end());
     auto isMember = [&](Operation* op) {
       auto group = groupOf.find(op);
-      return group != groupOf.end() && members.contains(group->second);
+      return group != groupOf.end() ? members.contains(group->second) : others.contains(op);
     };
     llvm::SmallSetVector<Operation*, 32> inside, outside; // operations that follow, repeated by the kernel or not
     int last = 0;
@@ -354,6 +398,9 @@ private:
       inside.insert(groups[member].ops.begin(), groups[member].ops.end());
       last = std::max(last, position.lookup(groups[member].ops.back()));
     }
+    inside.insert(more.begin(), more.end());
+    if (!more.empty())
+      last = std::max(last, position.lookup(more.back()));
     if (auto span = spans.upper_bound(last); span != spans.begin())
       last = std::max(last, std::prev(span)->second);
     size_t steps = 0;

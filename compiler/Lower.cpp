@@ -65,6 +65,12 @@ public:
     if (computation.results.empty())
       return "it returns nothing";
     markLive();
+    // What it will have at least: each result, and each operand that is read.
+    const size_t least = computation.results.size() + llvm::count_if(computation.operands, [&](Value operand) {
+                           return liveValues.contains(operand);
+                         });
+    if (least > size_t(kMaxOperands))
+      return tooManyOperands(least);
     if (std::string reason = chooseSpace(); !reason.empty())
       return reason;
     if (function)
@@ -95,12 +101,14 @@ public:
     for (size_t i = 0; i + 1 < tile.size(); ++i)
       if (!tile[i].isOne() && !carried.test(i))
         return fmt::format("none of its operands has dimension {} of {}", i, ir::shapeText(tile));
-    if (program.operands.size() > kMaxOperands)
-      return fmt::format("it has {} operands, a kernel takes {}", program.operands.size(), kMaxOperands);
-    return "";
+    return program.operands.size() > kMaxOperands ? tooManyOperands(program.operands.size()) : "";
   }
 
 private:
+  static std::string tooManyOperands(size_t count) {
+    return fmt::format("it has {} operands, a kernel takes {}", count, kMaxOperands);
+  }
+
   // A single number of rank 0 is one column.
   ir::Dimensions shapeOf(Value value) const {
     ir::Dimensions shape = ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));
