@@ -1,4 +1,5 @@
 #include "compiler/Nvrtc.h"
+#include "runtime/NvrtcFiles.h"
 #include <algorithm>
 #include <dlfcn.h>
 #include <filesystem>
@@ -35,24 +36,6 @@ struct Library {
   int (*nvrtcGetProgramLog)(Program, char*) = nullptr;
 };
 
-constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-
-std::vector<std::string> candidates(const std::string& library) {
-  std::vector<std::string> result;
-  if (library.empty())
-    return {std::begin(kNames), std::end(kNames)};
-  std::istringstream parts(library);
-  for (std::string part; std::getline(parts, part, ':');) {
-    std::error_code ignored;
-    if (!std::filesystem::is_directory(part, ignored))
-      result.push_back(part);
-    else
-      for (const char* name : kNames)
-        result.push_back(part + "/" + name);
-  }
-  return result;
-}
-
 // libnvrtc looks for its built-ins by name when it compiles. A PyPI wheel's library has no run path, so the ones beside
 // it must already be in the process.
 void openBuiltins(const void* symbol) {
@@ -73,7 +56,7 @@ template <typename Function> bool resolve(void* handle, const char* name, Functi
 
 std::unique_ptr<Library> open(const std::string& request, std::string& error) {
   std::string tried;
-  for (const std::string& path : candidates(request)) {
+  for (const std::string& path : nvrtcCandidates(request)) {
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
       tried += fmt::format("\n  {}", dlerror());

@@ -1,5 +1,6 @@
 #include "runtime/Context.h"
 #include "BuildId.h"
+#include "runtime/NvrtcFiles.h"
 #include "runtime/Target.h"
 #include <nlohmann/json.hpp>
 
@@ -8,7 +9,7 @@ namespace cermet {
 // A dump is of what is compiled, so with one nothing comes from the directory.
 Context::Context(Config config)
     : config_(std::move(config)), log_(config_.log),
-      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty()),
+      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty(), [this] { return nvrtcVersion(); }),
       compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
   addForkable(this);
 }
@@ -40,6 +41,13 @@ Status Context::checkWhole() const {
   return error(CERMET_UNSUPPORTED, "this context cannot be used in this process, which was forked while another thread "
                                    "was loading into it for long; make another context, or start such processes anew "
                                    "(in Python with the start method 'spawn')");
+}
+
+int Context::nvrtcVersion() {
+  std::lock_guard lock(mutex_);
+  if (!nvrtcVersion_)
+    nvrtcVersion_ = nvrtcVersionByName(config_.nvrtcLibrary);
+  return *nvrtcVersion_;
 }
 
 Result<std::string> Context::resolveTarget(std::string_view target) {

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string_view>
 
 namespace cermet {
@@ -69,6 +70,7 @@ private:
   Result<Store::Payload> graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                      const std::function<Result<std::string>()>& ask);
   Result<KernelImage> kernelImage(const std::string& spec);
+  int nvrtcVersion();
   template <typename Image>
   Result<Loaded<Image>> load(Loaded<Image>& known, const std::vector<std::string>& specs,
                              const std::function<Result<std::shared_ptr<const Image>>(const std::string&)>& loadOne);
@@ -86,6 +88,7 @@ private:
   Loaded<HostImage> hostImages_;
   std::unique_ptr<ThreadPool> pool_;
   std::string dumpProblem_;
+  std::optional<int> nvrtcVersion_;
 
   bool whole_ = true;
   ForkLock own_{mutex_}, stores_{store_.mutex()}, compilers_{compiler_.mutex()}, logs_{log_.mutex()};

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,11 +35,11 @@ std::string temporaryName() {
 
 } // namespace
 
-Directory::Directory(std::string path, Log& log, Counters& counters)
-    : path_(std::move(path)), log_(log), counters_(counters) {}
+Directory::Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion)
+    : path_(std::move(path)), log_(log), counters_(counters), nvrtcVersion_(std::move(nvrtcVersion)) {}
 
-std::string Directory::fileOf(EntryKind kind, const std::string& key) const {
-  return fmt::format("{}/{}/{}", path_, name(kind), entryFileName(key));
+std::string Directory::fileOf(EntryKind kind, const std::string& leaf) const {
+  return fmt::format("{}/{}/{}", path_, name(kind), leaf);
 }
 
 void Directory::fail(const char* kind, const std::string& text) {
@@ -60,10 +61,31 @@ bool Directory::trusts(const std::string& directory) {
 }
 
 std::optional<Entry> Directory::read(EntryKind kind, const std::string& key) {
+  std::optional<Entry> found = readFile(kind, entryFileName(key), key);
+  if (found || kind != EntryKind::Kernel)
+    return found;
+  const int version = nvrtcVersion();
+  return version > 0 ? readFile(kind, entryFileName(key, version), key) : readOfAnyNvrtc(key);
+}
+
+std::optional<Entry> Directory::readOfAnyNvrtc(const std::string& key) {
+  std::set<int, std::greater<>> versions; // the newest first
+  std::error_code failure;
+  std::filesystem::directory_iterator file(fmt::format("{}/{}", path_, name(EntryKind::Kernel)), failure), end;
+  for (; !failure && file != end; file.increment(failure))
+    versions.insert(nvrtcVersionIn(file->path().filename().string(), key));
+  for (int version : versions)
+    if (version > 0)
+      if (std::optional<Entry> found = readFile(EntryKind::Kernel, entryFileName(key, version), key))
+        return found;
+  return std::nullopt;
+}
+
+std::optional<Entry> Directory::readFile(EntryKind kind, const std::string& leaf, const std::string& key) {
   if (path_.empty())
     return std::nullopt;
-  const std::string file = fileOf(kind, key);
-  Result<std::string> bytes = readFile(file);
+  const std::string file = fileOf(kind, leaf);
+  Result<std::string> bytes = cermet::readFile(file);
   if (!bytes.ok()) {
     if (bytes.status().code() != CERMET_NOT_FOUND)
       fail("cache entry not readable", fmt::format("a cache entry cannot be read: {}", bytes.status().message()));
@@ -99,9 +121,12 @@ void Directory::write(const Entry& entry) {
   }
   if (!trusts(path_) || !trusts(directory))
     return;
+  // Under the version that this process would look for, so that it finds what it wrote, however that was told.
+  const int version = entry.nvrtcVersion > 0 && nvrtcVersion() > 0 ? nvrtcVersion() : entry.nvrtcVersion;
+  const std::string leaf = entryFileName(entry.key, version);
   const std::string temporary = fmt::format("{}/{}", directory, temporaryName());
   int failure = writeFile(temporary, encode(entry));
-  if (!failure && rename(temporary.c_str(), fileOf(entry.kind, entry.key).c_str()) != 0)
+  if (!failure && rename(temporary.c_str(), fileOf(entry.kind, leaf).c_str()) != 0)
     failure = errno;
   if (!failure)
     return;
@@ -118,7 +143,8 @@ void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes) {
   if (!entry.ok()) {
     file.problem = entry.status().message();
   } else if (!file.leftover &&
-             (entry->kind != kind || entryFileName(entry->key) != std::filesystem::path(file.path).filename())) {
+             (entry->kind != kind ||
+              nvrtcVersionIn(std::filesystem::path(file.path).filename().string(), entry->key) < 0)) {
     file.problem = "its name is not that of its key";
   } else {
     entry->payload.clear();

@@ -5,6 +5,7 @@
 #include "runtime/Counters.h"
 #include "runtime/Entry.h"
 #include "runtime/Log.h"
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,22 +14,30 @@ namespace cermet {
 
 class Directory {
 public:
+  // The version of the NVRTC that this process would compile with, 0 where it cannot be told.
+  using NvrtcVersion = std::function<int()>;
   // `path` "" is a directory that holds nothing and takes nothing. Nothing is touched before the first read or write.
-  Directory(std::string path, Log& log, Counters& counters);
+  Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion = {});
 
-  // The entry with exactly this kind and key. One that is damaged is moved aside as `.bad`.
+  // The entry with exactly this kind and key. One that is damaged is moved aside as `.bad`. Of a kernel that NVRTC made
+  // it is that of this process's version; of any where that cannot be told.
   std::optional<Entry> read(EntryKind kind, const std::string& key);
+  // A kernel that another version of NVRTC made, for where this process cannot make its own.
+  std::optional<Entry> readOfAnyNvrtc(const std::string& key);
   void write(const Entry& entry);
   const std::string& path() const { return path_; }
 
 private:
   void fail(const char* kind, const std::string& text);
   bool trusts(const std::string& directory);
-  std::string fileOf(EntryKind kind, const std::string& key) const;
+  std::optional<Entry> readFile(EntryKind kind, const std::string& leaf, const std::string& key);
+  std::string fileOf(EntryKind kind, const std::string& leaf) const;
+  int nvrtcVersion() const { return nvrtcVersion_ ? nvrtcVersion_() : 0; }
 
   const std::string path_;
   Log& log_;
   Counters& counters_;
+  const NvrtcVersion nvrtcVersion_;
 };
 
 // For the tool: what a cache directory holds.

@@ -1,5 +1,6 @@
 #include "runtime/Entry.h"
 #include "BuildId.h"
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #define XXH_INLINE_ALL
@@ -44,8 +45,7 @@ const char* name(EntryKind kind) {
 std::string encode(const Entry& entry) {
   const nlohmann::json header = {{"kind", name(entry.kind)},
                                  {"nvrtc_version", entry.nvrtcVersion},
-                                 {"build_id", CERMET_BUILD_ID},
-                                 {"skeleton_id", CERMET_SKELETON_ID}};
+                                 {"build_id", CERMET_BUILD_ID}};
   const std::string headerText = header.dump();
   Prefix prefix;
   std::memcpy(prefix.magic, kMagic, sizeof(kMagic));
@@ -100,12 +100,23 @@ Result<Entry> decode(std::string_view bytes) {
   return entry;
 }
 
-std::string entryFileName(std::string_view key) {
+std::string entryFileName(std::string_view key, int nvrtcVersion) {
   const Checksum sum = checksum(key);
   std::string file;
   for (unsigned char byte : sum.digest)
     file += fmt::format("{:02x}", byte);
+  if (nvrtcVersion > 0)
+    file += fmt::format("-{}", nvrtcVersion);
   return file.append(kEntrySuffix);
+}
+
+int nvrtcVersionIn(std::string_view fileName, std::string_view key) {
+  if (fileName == entryFileName(key))
+    return 0;
+  const size_t dash = fileName.find('-') + 1;
+  int version = 0;
+  std::from_chars(fileName.data() + dash, fileName.data() + fileName.size(), version);
+  return version > 0 && fileName == entryFileName(key, version) ? version : -1;
 }
 
 } // namespace cermet

@@ -19,14 +19,17 @@ struct Entry {
   EntryKind kind = EntryKind::Plan;
   std::string key;      // everything that decides the payload
   std::string payload;  // JSON, or a kernel's image
-  int nvrtcVersion = 0; // major * 1000 + minor * 10; 0 where NVRTC had no part. Recorded, not compared
+  int nvrtcVersion = 0; // major * 1000 + minor * 10; 0 where NVRTC had no part
 };
 
 std::string encode(const Entry& entry);
 // The status' message says what is wrong with the bytes.
 Result<Entry> decode(std::string_view bytes);
 
-// A file's name below its kind's directory: the key's XXH3-128 as 32 hexadecimal digits, and the suffix.
-std::string entryFileName(std::string_view key);
+// A file's name below its kind's directory: the key's XXH3-128 as 32 hexadecimal digits, "-" and NVRTC's version where
+// one had a part, and the suffix. So kernels of several NVRTCs lie side by side.
+std::string entryFileName(std::string_view key, int nvrtcVersion = 0);
+// The version in the name of an entry of this key, 0 where there is none; -1 where it is no such name.
+int nvrtcVersionIn(std::string_view fileName, std::string_view key);
 
 } // namespace cermet

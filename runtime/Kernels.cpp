@@ -12,7 +12,7 @@ namespace cermet {
 
 Result<Context::KernelImage> Context::kernelImage(const std::string& spec) {
   KernelImage result;
-  const std::string key = fmt::format("{}\n{}", CERMET_SKELETON_ID, spec);
+  const std::string key = fmt::format("{}\n{}", CERMET_BUILD_ID, spec);
   const Store::Sources sources{counters_.kernelsCompiled, counters_.kernelsFromMemory, counters_.kernelsFromDirectory};
   const auto payload = store_.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {
     const auto start = std::chrono::steady_clock::now();

@@ -54,7 +54,14 @@ Result<Store::Payload> Store::find(EntryKind kind, const std::string& key, const
   Entry entry;
   entry.kind = kind;
   entry.key = key;
-  CERMET_RETURN_IF_ERROR(make(entry));
+  if (Status failure = make(entry); !failure.ok()) {
+    std::optional<Entry> other =
+        readsDirectory_ && kind == EntryKind::Kernel ? directory_.readOfAnyNvrtc(key) : std::nullopt;
+    if (!other)
+      return failure;
+    Counters::raise(sources.directory);
+    return std::make_shared<const std::string>(std::move(other->payload));
+  }
   Counters::raise(sources.made);
   directory_.write(entry);
   return std::make_shared<const std::string>(std::move(entry.payload));

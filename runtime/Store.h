@@ -16,11 +16,12 @@ namespace cermet {
 class Store {
 public:
   // With `readsDirectory` false everything is made afresh, and written as ever.
-  Store(std::string directory, Log& log, Counters& counters, bool readsDirectory = true)
-      : directory_(std::move(directory), log, counters), readsDirectory_(readsDirectory) {}
+  Store(std::string directory, Log& log, Counters& counters, bool readsDirectory = true,
+        Directory::NvrtcVersion nvrtcVersion = {})
+      : directory_(std::move(directory), log, counters, std::move(nvrtcVersion)), readsDirectory_(readsDirectory) {}
 
   using Payload = std::shared_ptr<const std::string>;
-  // Fills an entry's payload and nvrtcVersion.
+  // Fills an entry's payload and nvrtcVersion. Where it fails, a kernel of another NVRTC's serves, if there is one.
   using Maker = std::function<Status(Entry&)>;
   struct Sources {
     Counter &made, &memory, &directory;
