@@ -50,11 +50,17 @@ public:
   Result<std::shared_ptr<const Driver>> driver();
   Result<std::shared_ptr<const CudaDevice>> device(int ordinal);
 
-  // The image of each spec, loaded once per spec (and device) for the life of the context. Loading is the caller's.
+  // A kernel to load, and the entries that its image must have. Equal specs have equal entries.
+  struct NeededKernel {
+    std::string spec;
+    std::vector<std::string> entries;
+  };
+  // The image of each spec, loaded once per spec (and device) for the life of the context. Loading is the caller's. One
+  // from the directory that does not load or lacks an entry is compiled again.
   template <typename Image> using Loaded = std::map<std::string, std::shared_ptr<const Image>>;
-  Result<Loaded<CudaImage>> cudaImages(const std::vector<std::string>& specs,
+  Result<Loaded<CudaImage>> cudaImages(const std::vector<NeededKernel>& kernels,
                                        const std::shared_ptr<const CudaDevice>& device);
-  Result<Loaded<HostImage>> hostImages(const std::vector<std::string>& specs);
+  Result<Loaded<HostImage>> hostImages(const std::vector<NeededKernel>& kernels);
   ThreadPool& pool();
 
   std::string targetsJson();
@@ -70,9 +76,12 @@ private:
   Result<Store::Payload> graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                      const std::function<Result<std::string>()>& ask);
   Result<KernelImage> kernelImage(const std::string& spec);
+  // What kernelImage() gave is of no use: Store::mend().
+  Result<Store::Payload> mendKernel(const std::string& spec, const Store::Payload& refused, const Status& why);
+  Status buildKernel(const std::string& spec, Entry& entry, int64_t& microseconds);
   int nvrtcVersion();
   template <typename Image>
-  Result<Loaded<Image>> load(Loaded<Image>& known, const std::vector<std::string>& specs,
+  Result<Loaded<Image>> load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
                              const std::function<Result<std::shared_ptr<const Image>>(const std::string&)>& loadOne);
 
   const Config config_;

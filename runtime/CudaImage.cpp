@@ -1,4 +1,5 @@
 #include "runtime/CudaImage.h"
+#include "runtime/Elf.h"
 
 namespace cermet {
 
@@ -44,6 +45,11 @@ CudaDevice::~CudaDevice() {
 
 Result<std::shared_ptr<const CudaImage>> CudaImage::load(std::shared_ptr<const CudaDevice> device,
                                                          const std::string& image) {
+  // The driver is given no size; what is no ELF image at all it refuses itself.
+  if (image.starts_with("\x7f"
+                        "ELF"))
+    if (const Status broken = checkElf(image, kCudaMachine); !broken.ok())
+      return error(CERMET_DRIVER_ERROR, "a cubin cannot be loaded: {}", broken.message());
   std::shared_ptr<CudaImage> loaded(new CudaImage(std::move(device)));
   const CudaDevice& on = *loaded->device_;
   const DriverTable& driver = on.table();
@@ -78,12 +84,10 @@ CudaImage::~CudaImage() {
   }
 }
 
-Result<CUfunction> CudaImage::entry(const std::string& name, int sharedBytes) const {
+// With the device's context current.
+Result<CUfunction> CudaImage::find(const std::string& name) const {
   const Driver& checked = device_->driver();
   const DriverTable& driver = checked.table();
-  const ContextBinding binding(driver, device_->context());
-  CERMET_RETURN_IF_ERROR(checked.check(binding.result(), "cuCtxSetCurrent"));
-  const RelaxedCapture relaxed(driver);
   CUfunction function = nullptr;
   const std::string call = fmt::format("finding kernel '{}'", name);
   if (library_) {
@@ -93,6 +97,26 @@ Result<CUfunction> CudaImage::entry(const std::string& name, int sharedBytes) co
   } else {
     CERMET_RETURN_IF_ERROR(checked.check(driver.cuModuleGetFunction(&function, module_, name.c_str()), call.c_str()));
   }
+  return function;
+}
+
+Status CudaImage::has(const std::string& name) const {
+  const ContextBinding binding(device_->table(), device_->context());
+  CERMET_RETURN_IF_ERROR(device_->driver().check(binding.result(), "cuCtxSetCurrent"));
+  const RelaxedCapture relaxed(device_->table());
+  return find(name).status();
+}
+
+Result<CUfunction> CudaImage::entry(const std::string& name, int sharedBytes) const {
+  const Driver& checked = device_->driver();
+  const DriverTable& driver = checked.table();
+  const ContextBinding binding(driver, device_->context());
+  CERMET_RETURN_IF_ERROR(checked.check(binding.result(), "cuCtxSetCurrent"));
+  const RelaxedCapture relaxed(driver);
+  const Result<CUfunction> found = find(name);
+  if (!found.ok())
+    return found;
+  CUfunction function = *found;
   // Loading is lazy by default; the first launch must not do it. Older drivers load to answer an attribute.
   int registers = 0;
   const CUresult loaded = driver.cuFuncLoad ? driver.cuFuncLoad(function)

@@ -41,9 +41,11 @@ public:
 
   // The entry, loaded, and able to use `sharedBytes` of dynamic shared memory.
   Result<CUfunction> entry(const std::string& name, int sharedBytes) const;
+  Status has(const std::string& name) const;
 
 private:
   explicit CudaImage(std::shared_ptr<const CudaDevice> device) : device_(std::move(device)) {}
+  Result<CUfunction> find(const std::string& name) const;
 
   std::shared_ptr<const CudaDevice> device_;
   CUlibrary library_ = nullptr; // from CUDA 12 on

@@ -94,11 +94,9 @@ std::optional<Entry> Directory::readFile(EntryKind kind, const std::string& leaf
   if (!trusts(path_) || !trusts(fmt::format("{}/{}", path_, name(kind))))
     return std::nullopt;
   Result<Entry> entry = decode(*bytes);
-  if (!entry.ok()) {
-    // Moved, not removed: someone may want to look at it, and the next write needs the name.
-    const bool moved = rename(file.c_str(), (file + std::string(kBadSuffix)).c_str()) == 0;
-    fail("damaged cache entry", fmt::format("the cache entry '{}' is not used: {}{}", file, entry.status().message(),
-                                            moved ? " (moved aside as .bad)" : ""));
+  const Status problem = entry.ok() ? checkPayload(*entry) : entry.status();
+  if (!problem.ok()) {
+    moveAside(kind, leaf, problem.message());
     return std::nullopt;
   }
   // Two keys may share a hash, and a file may have been renamed by hand.
@@ -106,7 +104,16 @@ std::optional<Entry> Directory::readFile(EntryKind kind, const std::string& leaf
     fail("foreign cache entry", fmt::format("the cache entry '{}' is of another key; it is not used", file));
     return std::nullopt;
   }
+  entry->file = leaf;
   return std::move(*entry);
+}
+
+// Moved, not removed: someone may want to look at it, and the next write needs the name.
+void Directory::moveAside(EntryKind kind, const std::string& leaf, const std::string& why) {
+  const std::string file = fileOf(kind, leaf);
+  const bool moved = rename(file.c_str(), (file + std::string(kBadSuffix)).c_str()) == 0;
+  fail("damaged cache entry",
+       fmt::format("the cache entry '{}' is not used: {}{}", file, why, moved ? " (moved aside as .bad)" : ""));
 }
 
 void Directory::write(const Entry& entry) {
@@ -138,7 +145,8 @@ void Directory::write(const Entry& entry) {
 
 namespace {
 
-void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes) {
+void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes,
+               const std::function<Status(const Entry&)>& check) {
   Result<Entry> entry = decode(bytes);
   if (!entry.ok()) {
     file.problem = entry.status().message();
@@ -146,6 +154,8 @@ void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes) {
              (entry->kind != kind ||
               nvrtcVersionIn(std::filesystem::path(file.path).filename().string(), entry->key) < 0)) {
     file.problem = "its name is not that of its key";
+  } else if (const Status problem = file.leftover ? Status() : check(*entry); !problem.ok()) {
+    file.problem = problem.message();
   } else {
     entry->payload.clear();
     file.entry = std::move(*entry);
@@ -190,14 +200,15 @@ void listFiles(std::vector<StoredFile>& files, const std::string& directory, std
 
 } // namespace
 
-Result<std::vector<StoredFile>> listDirectory(const std::string& path) {
+Result<std::vector<StoredFile>> listDirectory(const std::string& path,
+                                              const std::function<Status(const Entry&)>& check) {
   std::vector<StoredFile> files;
   std::error_code failure;
   if (!std::filesystem::is_directory(path, failure))
     return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
   for (EntryKind kind : kEntryKinds)
     listFiles(files, fmt::format("{}/{}", path, name(kind)), kEntrySuffix,
-              [kind](StoredFile& file, const std::string& bytes) { readEntry(file, kind, bytes); });
+              [&](StoredFile& file, const std::string& bytes) { readEntry(file, kind, bytes, check); });
   listFiles(files, path + "/gain", ".json", readTiming);
   std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) { return a.path < b.path; });
   return files;

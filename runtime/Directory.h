@@ -5,6 +5,7 @@
 #include "runtime/Counters.h"
 #include "runtime/Entry.h"
 #include "runtime/Log.h"
+#include "runtime/Payload.h"
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,12 +20,15 @@ public:
   // `path` "" is a directory that holds nothing and takes nothing. Nothing is touched before the first read or write.
   Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion = {});
 
-  // The entry with exactly this kind and key. One that is damaged is moved aside as `.bad`. Of a kernel that NVRTC made
+  // The entry with exactly this kind and key. One that is damaged, or whose payload is not an answer of its kind
+  // (Payload.h), is moved aside as `.bad`. Of a kernel that NVRTC made
   // it is that of this process's version; of any where that cannot be told.
   std::optional<Entry> read(EntryKind kind, const std::string& key);
   // A kernel that another version of NVRTC made, for where this process cannot make its own.
   std::optional<Entry> readOfAnyNvrtc(const std::string& key);
   void write(const Entry& entry);
+  // An entry that read() gave, by its `file`, and that is of no use.
+  void moveAside(EntryKind kind, const std::string& file, const std::string& why);
   const std::string& path() const { return path_; }
 
 private:
@@ -49,6 +53,8 @@ struct StoredFile {
   std::string timing;         // of a file that the torch frontend keeps here: device and microseconds
   std::string problem;
 };
-Result<std::vector<StoredFile>> listDirectory(const std::string& path);
+// `check` says what is wrong with an entry that is whole.
+Result<std::vector<StoredFile>> listDirectory(const std::string& path,
+                                              const std::function<Status(const Entry&)>& check = checkPayload);
 
 } // namespace cermet

@@ -20,6 +20,7 @@ struct Entry {
   std::string key;      // everything that decides the payload
   std::string payload;  // JSON, or a kernel's image
   int nvrtcVersion = 0; // major * 1000 + minor * 10; 0 where NVRTC had no part
+  std::string file;     // its name, where it was read from a directory; no part of the bytes
 };
 
 std::string encode(const Entry& entry);

@@ -29,12 +29,15 @@ Result<std::shared_ptr<Executable>> Executable::prepare(std::shared_ptr<Context>
   return executable;
 }
 
-std::vector<std::string> Executable::specs() const {
-  std::vector<std::string> specs;
+std::vector<Context::NeededKernel> Executable::kernels() const {
+  std::vector<Context::NeededKernel> kernels;
   for (const PlanStep& step : plan_->steps)
-    if (step.kind == StepKind::Kernel)
-      specs.push_back(step.spec);
-  return specs;
+    if (step.kind == StepKind::Kernel) {
+      kernels.push_back({step.spec, {step.vectorEntry, step.scalarEntry}});
+      if (!step.foldEntry.empty())
+        kernels.back().entries.push_back(step.foldEntry);
+    }
+  return kernels;
 }
 
 Status Executable::prepareCuda(int ordinal) {
@@ -43,7 +46,7 @@ Status Executable::prepareCuda(int ordinal) {
     return device.status();
   device_ = *device;
   CERMET_RETURN_IF_ERROR(checkDeviceRuns(plan_->target, device_->properties(), ordinal));
-  const auto images = context_->cudaImages(specs(), device_);
+  const auto images = context_->cudaImages(kernels(), device_);
   if (!images.ok())
     return images.status();
   for (size_t index = 0; index < kernels_.size(); ++index) {
@@ -72,7 +75,7 @@ Status Executable::prepareCuda(int ordinal) {
 Status Executable::prepareHost() {
   CERMET_RETURN_IF_ERROR(checkHostRuns(plan_->target));
   pool_ = &context_->pool();
-  const auto images = context_->hostImages(specs());
+  const auto images = context_->hostImages(kernels());
   if (!images.ok())
     return images.status();
   for (size_t index = 0; index < kernels_.size(); ++index) {

@@ -47,7 +47,7 @@ private:
   struct Frame;
 
   Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan);
-  std::vector<std::string> specs() const; // of the kernels
+  std::vector<Context::NeededKernel> kernels() const;
   Status prepareCuda(int device);
   Status prepareHost();
 

@@ -1,4 +1,5 @@
 #include "runtime/HostImage.h"
+#include "runtime/Elf.h"
 #include "runtime/File.h"
 #include <atomic>
 #include <cerrno>
@@ -64,6 +65,8 @@ Result<void*> loadFromFile(const std::string& image) {
 } // namespace
 
 Result<std::shared_ptr<const HostImage>> HostImage::load(const std::string& image) {
+  if (const Status broken = checkElf(image, kHostMachine); !broken.ok())
+    return error(CERMET_INTERNAL, "a host kernel cannot be loaded: {}", broken.message());
   void* library = loadFromMemory(image);
   if (!library) {
     Result<void*> fromFile = loadFromFile(image);

@@ -18,6 +18,7 @@ public:
   HostImage& operator=(const HostImage&) = delete;
 
   Result<void*> entry(const std::string& name) const;
+  Status has(const std::string& name) const { return entry(name).status(); }
 
 private:
   explicit HostImage(void* library) : library_(library) {}

@@ -27,6 +27,11 @@ public:
     Counter &made, &memory, &directory;
   };
   Result<Payload> get(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make);
+  // For what get() gave and its caller cannot use, though it is whole, as an image that does not load; `why` says so.
+  // If it came from the directory it is made again, once for all that ask, and what is made takes its place. Where the
+  // same is made, or get() did not have it from the directory, the entry is not at fault and the answer is `why`.
+  Result<Payload> mend(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
+                       const Payload& refused, const Status& why);
 
   const std::string& directory() const { return directory_.path(); }
 
@@ -35,12 +40,20 @@ public:
   void forgetUnfinished();
 
 private:
+  struct Found {
+    Payload payload;
+    std::string file; // of the directory; "" where it was made here
+  };
   struct Slot {
     bool done = false;
     Status status;
-    Payload payload;
+    Found found;
   };
-  Result<Payload> find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make);
+  using Finder = std::function<Result<Found>()>;
+  Result<Payload> fill(EntryKind kind, const std::string& key, const std::shared_ptr<Slot>& slot, const Finder& find);
+  Result<Found> find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make);
+  Result<Found> remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
+                       const Found& refused, const Status& why);
 
   Directory directory_;
   const bool readsDirectory_;

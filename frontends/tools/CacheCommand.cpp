@@ -25,7 +25,8 @@ Status cacheCommand(const Common& common, CacheAction action) {
   const std::string& directory = (*context)->config().cacheDirectory;
   if (directory.empty())
     return error(CERMET_INVALID_ARGUMENT, "there is no cache directory; set CERMET_CACHE_DIR or give --cache");
-  const auto files = listDirectory(directory);
+  const auto files = action == CacheAction::Verify ? listDirectory(directory, checkPayloadThoroughly)
+                                                   : listDirectory(directory);
   if (!files.ok())
     return error(CERMET_INVALID_ARGUMENT, "{}", files.status().message());
   uint64_t bytes = 0;
