@@ -1,15 +1,12 @@
 #include "runtime/Directory.h"
-#include "runtime/File.h"
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sys/stat.h>
+#include <system_error>
+#include <ctime>
 #include <unistd.h>
 
 namespace cermet {
@@ -19,8 +16,14 @@ namespace {
 constexpr std::string_view kTemporaryPrefix = ".tmp.";
 constexpr std::string_view kBadSuffix = ".bad";
 
-std::string errorText(int number) {
-  return std::generic_category().message(number);
+constexpr std::string_view kGainSuffix = ".json";
+constexpr const char* kGainFolder = "gain"; // of the torch frontend's timings
+
+// True for what a broken process left or was moved aside, false for an entry; nothing for what is not ours.
+std::optional<bool> leftoverOrEntry(std::string_view name, std::string_view suffix) {
+  if (name.starts_with(kTemporaryPrefix) || name.ends_with(std::string(suffix) + std::string(kBadSuffix)))
+    return true;
+  return name.ends_with(suffix) ? std::optional(false) : std::nullopt;
 }
 
 // Unique among threads by the counter, among processes by the id, among hosts and containers that share a directory by
@@ -38,109 +41,109 @@ std::string temporaryName() {
 Directory::Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion)
     : path_(std::move(path)), log_(log), counters_(counters), nvrtcVersion_(std::move(nvrtcVersion)) {}
 
-std::string Directory::fileOf(EntryKind kind, const std::string& leaf) const {
-  return fmt::format("{}/{}/{}", path_, name(kind), leaf);
-}
-
 void Directory::fail(const char* kind, const std::string& text) {
   Counters::raise(counters_.cacheFailures);
   log_.warnOnce(kind, text);
 }
 
 // A kernel's image is code that this process runs: it is taken only from where nobody else could have put it.
-bool Directory::trusts(const std::string& directory) {
-  struct stat state;
-  if (stat(directory.c_str(), &state) != 0)
-    return false;
-  if (S_ISDIR(state.st_mode) && (state.st_uid == geteuid() || state.st_uid == 0) && !(state.st_mode & S_IWOTH))
-    return true;
-  fail("untrusted cache directory",
-       fmt::format("the cache directory '{}' is not a directory that only this user can write; it is not used",
-                   directory));
-  return false;
+void Directory::failToOpen(const Status& why) {
+  if (why.code() == CERMET_UNSUPPORTED)
+    fail("untrusted cache directory", fmt::format("the cache directory {}; it is not used", why.message()));
+  else
+    fail("cache directory not writable",
+         fmt::format("the cache directory {}; what is compiled stays in memory", why.message()));
 }
 
-std::optional<Entry> Directory::read(EntryKind kind, const std::string& key) {
-  std::optional<Entry> found = readFile(kind, entryFileName(key), key);
-  if (found || kind != EntryKind::Kernel)
-    return found;
-  const int version = nvrtcVersion();
-  return version > 0 ? readFile(kind, entryFileName(key, version), key) : readOfAnyNvrtc(key);
-}
-
-std::optional<Entry> Directory::readOfAnyNvrtc(const std::string& key) {
-  std::set<int, std::greater<>> versions; // the newest first
-  std::error_code failure;
-  std::filesystem::directory_iterator file(fmt::format("{}/{}", path_, name(EntryKind::Kernel)), failure), end;
-  for (; !failure && file != end; file.increment(failure))
-    versions.insert(nvrtcVersionIn(file->path().filename().string(), key));
-  for (int version : versions)
-    if (version > 0)
-      if (std::optional<Entry> found = readFile(EntryKind::Kernel, entryFileName(key, version), key))
-        return found;
+std::optional<Folder> Directory::open(EntryKind kind) {
+  if (path_.empty())
+    return std::nullopt;
+  const Result<Folder> whole = Folder::open(path_, false);
+  Result<Folder> folder = whole.ok() ? whole->inner(name(kind), false) : whole.status();
+  if (folder.ok())
+    return std::move(*folder);
+  if (folder.status().code() != CERMET_NOT_FOUND)
+    failToOpen(folder.status());
   return std::nullopt;
 }
 
-std::optional<Entry> Directory::readFile(EntryKind kind, const std::string& leaf, const std::string& key) {
-  if (path_.empty())
+std::optional<Entry> Directory::read(EntryKind kind, const std::string& key) {
+  const std::optional<Folder> folder = open(kind);
+  if (!folder)
     return std::nullopt;
-  const std::string file = fileOf(kind, leaf);
-  Result<std::string> bytes = cermet::readFile(file);
+  std::optional<Entry> found = readFile(*folder, kind, entryFileName(key), key);
+  if (found || kind != EntryKind::Kernel)
+    return found;
+  const int version = nvrtcVersion();
+  return version > 0 ? readFile(*folder, kind, entryFileName(key, version), key) : readOfAnyNvrtc(*folder, key);
+}
+
+std::optional<Entry> Directory::readOfAnyNvrtc(const std::string& key) {
+  const std::optional<Folder> folder = open(EntryKind::Kernel);
+  return folder ? readOfAnyNvrtc(*folder, key) : std::nullopt;
+}
+
+std::optional<Entry> Directory::readOfAnyNvrtc(const Folder& folder, const std::string& key) {
+  std::set<int, std::greater<>> versions; // the newest first
+  for (const Folder::Item& item : folder.list())
+    if (const int version = nvrtcVersionIn(item.name, key); version > 0)
+      versions.insert(version);
+  for (int version : versions)
+    if (std::optional<Entry> found = readFile(folder, EntryKind::Kernel, entryFileName(key, version), key))
+      return found;
+  return std::nullopt;
+}
+
+std::optional<Entry> Directory::readFile(const Folder& folder, EntryKind kind, const std::string& leaf,
+                                         const std::string& key) {
+  const Result<std::string> bytes = folder.read(leaf);
   if (!bytes.ok()) {
-    if (bytes.status().code() != CERMET_NOT_FOUND)
+    if (bytes.status().code() == CERMET_UNSUPPORTED)
+      fail("untrusted cache entry", fmt::format("the cache entry {}; it is not used", bytes.status().message()));
+    else if (bytes.status().code() != CERMET_NOT_FOUND)
       fail("cache entry not readable", fmt::format("a cache entry cannot be read: {}", bytes.status().message()));
     return std::nullopt;
   }
-  if (!trusts(path_) || !trusts(fmt::format("{}/{}", path_, name(kind))))
-    return std::nullopt;
   Result<Entry> entry = decode(*bytes);
   const Status problem = entry.ok() ? checkPayload(*entry) : entry.status();
   if (!problem.ok()) {
-    moveAside(kind, leaf, problem.message());
+    moveAside(folder, leaf, problem.message());
     return std::nullopt;
   }
   // Two keys may share a hash, and a file may have been renamed by hand.
   if (entry->kind != kind || entry->key != key) {
-    fail("foreign cache entry", fmt::format("the cache entry '{}' is of another key; it is not used", file));
+    fail("foreign cache entry",
+         fmt::format("the cache entry '{}/{}' is of another key; it is not used", folder.path(), leaf));
     return std::nullopt;
   }
   entry->file = leaf;
   return std::move(*entry);
 }
 
+void Directory::moveAside(EntryKind kind, const std::string& file, const std::string& why) {
+  if (const std::optional<Folder> folder = open(kind))
+    moveAside(*folder, file, why);
+}
+
 // Moved, not removed: someone may want to look at it, and the next write needs the name.
-void Directory::moveAside(EntryKind kind, const std::string& leaf, const std::string& why) {
-  const std::string file = fileOf(kind, leaf);
-  const bool moved = rename(file.c_str(), (file + std::string(kBadSuffix)).c_str()) == 0;
-  fail("damaged cache entry",
-       fmt::format("the cache entry '{}' is not used: {}{}", file, why, moved ? " (moved aside as .bad)" : ""));
+void Directory::moveAside(const Folder& folder, const std::string& leaf, const std::string& why) {
+  const bool moved = folder.rename(leaf, leaf + std::string(kBadSuffix)) == 0;
+  fail("damaged cache entry", fmt::format("the cache entry '{}/{}' is not used: {}{}", folder.path(), leaf, why,
+                                          moved ? " (moved aside as .bad)" : ""));
 }
 
 void Directory::write(const Entry& entry) {
   if (path_.empty())
     return;
-  const std::string directory = fmt::format("{}/{}", path_, name(entry.kind));
-  if (int failure = makeDirectories(directory)) {
-    fail("cache directory not writable",
-         fmt::format("the cache directory '{}' cannot be made: {}; what is compiled stays in memory", directory,
-                     errorText(failure)));
-    return;
-  }
-  if (!trusts(path_) || !trusts(directory))
-    return;
+  const Result<Folder> whole = Folder::open(path_, true);
+  const Result<Folder> folder = whole.ok() ? whole->inner(name(entry.kind), true) : whole.status();
+  if (!folder.ok())
+    return failToOpen(folder.status());
   // Under the version that this process would look for, so that it finds what it wrote, however that was told.
   const int version = entry.nvrtcVersion > 0 && nvrtcVersion() > 0 ? nvrtcVersion() : entry.nvrtcVersion;
-  const std::string leaf = entryFileName(entry.key, version);
-  const std::string temporary = fmt::format("{}/{}", directory, temporaryName());
-  int failure = writeFile(temporary, encode(entry));
-  if (!failure && rename(temporary.c_str(), fileOf(entry.kind, leaf).c_str()) != 0)
-    failure = errno;
-  if (!failure)
-    return;
-  unlink(temporary.c_str());
-  fail("cache directory not writable",
-       fmt::format("the cache directory '{}' cannot be written: {}; what is compiled stays in memory", directory,
-                   errorText(failure)));
+  if (const int failure = folder->publish(temporaryName(), entryFileName(entry.key, version), encode(entry)))
+    failToOpen(error(CERMET_INTERNAL, "'{}' cannot be written: {}", folder->path(),
+                     std::generic_category().message(failure)));
 }
 
 namespace {
@@ -176,19 +179,28 @@ void readTiming(StoredFile& file, const std::string& bytes) {
   }
 }
 
-void listFiles(std::vector<StoredFile>& files, const std::string& directory, std::string_view suffix,
+void listFiles(std::vector<StoredFile>& files, const Folder& cache, const char* kind, std::string_view suffix,
                const std::function<void(StoredFile&, const std::string&)>& read) {
-  std::error_code failure;
-  std::filesystem::directory_iterator iterator(directory, failure), end;
-  for (; !failure && iterator != end; iterator.increment(failure)) {
+  const Result<Folder> folder = cache.inner(kind, false);
+  if (!folder.ok() && folder.status().code() == CERMET_NOT_FOUND)
+    return;
+  if (!folder.ok()) {
     StoredFile file;
-    file.path = iterator->path().string();
-    const std::string leaf = iterator->path().filename().string();
-    const bool temporary = leaf.starts_with(kTemporaryPrefix);
-    file.leftover = temporary || leaf.ends_with(std::string(suffix) + std::string(kBadSuffix));
-    if (!file.leftover && !leaf.ends_with(suffix))
+    file.path = fmt::format("{}/{}", cache.path(), kind);
+    file.problem = folder.status().message();
+    files.push_back(std::move(file));
+    return;
+  }
+  for (const Folder::Item& item : folder->list()) {
+    const std::optional<bool> leftover = leftoverOrEntry(item.name, suffix);
+    if (!leftover)
       continue; // not ours
-    const Result<std::string> bytes = readFile(file.path);
+    StoredFile file;
+    file.path = fmt::format("{}/{}", folder->path(), item.name);
+    file.leftover = *leftover;
+    const Result<std::string> bytes = folder->read(item.name);
+    if (!bytes.ok() && bytes.status().code() == CERMET_NOT_FOUND)
+      continue; // another process removed it meanwhile
     file.bytes = bytes.ok() ? bytes->size() : 0;
     if (bytes.ok())
       read(file, *bytes);
@@ -198,18 +210,25 @@ void listFiles(std::vector<StoredFile>& files, const std::string& directory, std
   }
 }
 
+Result<Folder> openCache(const std::string& path) {
+  Result<Folder> cache = Folder::open(path, false);
+  if (cache.ok() || cache.status().code() != CERMET_NOT_FOUND)
+    return cache;
+  return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
+}
+
 } // namespace
 
 Result<std::vector<StoredFile>> listDirectory(const std::string& path,
                                               const std::function<Status(const Entry&)>& check) {
+  const Result<Folder> cache = openCache(path);
+  if (!cache.ok())
+    return cache.status();
   std::vector<StoredFile> files;
-  std::error_code failure;
-  if (!std::filesystem::is_directory(path, failure))
-    return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
   for (EntryKind kind : kEntryKinds)
-    listFiles(files, fmt::format("{}/{}", path, name(kind)), kEntrySuffix,
+    listFiles(files, *cache, name(kind), kEntrySuffix,
               [&](StoredFile& file, const std::string& bytes) { readEntry(file, kind, bytes, check); });
-  listFiles(files, path + "/gain", ".json", readTiming);
+  listFiles(files, *cache, kGainFolder, kGainSuffix, readTiming);
   std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) { return a.path < b.path; });
   return files;
 }

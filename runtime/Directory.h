@@ -4,6 +4,7 @@
 #pragma once
 #include "runtime/Counters.h"
 #include "runtime/Entry.h"
+#include "runtime/File.h"
 #include "runtime/Log.h"
 #include "runtime/Payload.h"
 #include <functional>
@@ -33,9 +34,12 @@ public:
 
 private:
   void fail(const char* kind, const std::string& text);
-  bool trusts(const std::string& directory);
-  std::optional<Entry> readFile(EntryKind kind, const std::string& leaf, const std::string& key);
-  std::string fileOf(EntryKind kind, const std::string& leaf) const;
+  void failToOpen(const Status& why);
+  // A kind's own; none where it cannot be opened, which was said if it is there.
+  std::optional<Folder> open(EntryKind kind);
+  std::optional<Entry> readFile(const Folder& folder, EntryKind kind, const std::string& leaf, const std::string& key);
+  std::optional<Entry> readOfAnyNvrtc(const Folder& folder, const std::string& key);
+  void moveAside(const Folder& folder, const std::string& leaf, const std::string& why);
   int nvrtcVersion() const { return nvrtcVersion_ ? nvrtcVersion_() : 0; }
 
   const std::string path_;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -36,19 +37,45 @@ bool writeAll(int descriptor, std::string_view bytes) {
   return true;
 }
 
-void* loadFromMemory(const std::string& image) {
+void* loadFromMemory(const std::string& image, std::string& cause) {
   const int descriptor = memfd_create("cermet kernel", MFD_CLOEXEC);
-  if (descriptor < 0)
-    return nullptr;
-  void* library = writeAll(descriptor, image) ? dlopen(uniquePath(descriptor).c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  close(descriptor);
+  if (descriptor < 0 || !writeAll(descriptor, image))
+    cause = std::generic_category().message(errno);
+  void* library = cause.empty() ? dlopen(uniquePath(descriptor).c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (const char* refused = library || !cause.empty() ? nullptr : dlerror())
+    cause = refused;
+  if (descriptor >= 0)
+    close(descriptor);
   return library;
 }
 
+// A path's file is opened again by the loader: nobody else may be able to put another in its place, so every directory
+// on the way is this user's or root's, and who else may write there may not replace what is not his own (as in /tmp).
+std::string whyReplaceable(const std::string& directory) {
+  for (std::filesystem::path part = directory;; part = part.parent_path()) {
+    struct stat state;
+    if (lstat(part.c_str(), &state) != 0)
+      return fmt::format("'{}': {}", part.string(), std::generic_category().message(errno));
+    if (S_ISDIR(state.st_mode) && (state.st_mode & S_ISVTX))
+      state.st_mode &= ~mode_t(S_IWGRP | S_IWOTH);
+    if (const std::string why = whyUntrusted(state); !why.empty())
+      return fmt::format("'{}' is not a directory that only this user can write: {}", part.string(), why);
+    if (part == part.parent_path())
+      return "";
+  }
+}
+
 // Where /proc is not mounted or memory files may not be executed.
-Result<void*> loadFromFile(const std::string& image) {
+Result<void*> loadFromFile(const std::string& image, const std::string& notFromMemory) {
   std::error_code none;
-  std::string path = std::filesystem::temp_directory_path(none).string() + "/cermet-kernel-XXXXXX";
+  const std::string directory =
+      std::filesystem::canonical(std::filesystem::temp_directory_path(none), none).string();
+  if (const std::string why = whyReplaceable(directory); !why.empty())
+    return error(CERMET_INTERNAL,
+                 "a host kernel cannot be loaded from memory: {}; nor from a temporary file: {}; set TMPDIR to a "
+                 "directory of this user's own",
+                 notFromMemory, why);
+  std::string path = directory + "/cermet-kernel-XXXXXX";
   const int descriptor = mkostemp(path.data(), O_CLOEXEC);
   if (descriptor < 0)
     return error(CERMET_INTERNAL, "a host kernel cannot be loaded: '{}': {}", path,
@@ -67,9 +94,10 @@ Result<void*> loadFromFile(const std::string& image) {
 Result<std::shared_ptr<const HostImage>> HostImage::load(const std::string& image) {
   if (const Status broken = checkElf(image, kHostMachine); !broken.ok())
     return error(CERMET_INTERNAL, "a host kernel cannot be loaded: {}", broken.message());
-  void* library = loadFromMemory(image);
+  std::string cause;
+  void* library = loadFromMemory(image, cause);
   if (!library) {
-    Result<void*> fromFile = loadFromFile(image);
+    Result<void*> fromFile = loadFromFile(image, cause);
     if (!fromFile.ok())
       return fromFile.status();
     library = *fromFile;
