@@ -52,7 +52,8 @@ Status parseLog(const Field& field, std::string_view value, Config& config) {
 }
 
 const Field kFields[] = {
-    {{"CERMET_CACHE_DIR", "a directory, or nothing to switch it off", "`$XDG_CACHE_HOME/cermet`, or `~/.cache/cermet`",
+    {{"CERMET_CACHE_DIR", "a directory, or nothing to switch it off",
+      "`$XDG_CACHE_HOME/cermet`, or `$HOME/.cache/cermet`; of these only an absolute path counts",
       "Where plans and kernels are kept between processes. It is made with mode 0700 if it is not there."},
      parseText<&Config::cacheDirectory>},
     {{"CERMET_NVRTC", "a path", "found by name",
@@ -86,6 +87,7 @@ int processors() {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
 }
 
+// A relative path in these is ignored, as the XDG specification says.
 std::string defaultCacheDirectory(const Config::Environment& variable) {
   if (const char* base = variable("XDG_CACHE_HOME"); base && base[0] == '/')
     return fmt::format("{}/cermet", base);
@@ -105,6 +107,10 @@ Result<Config> Config::read(const Environment& variable) {
   for (const Field& field : kFields)
     if (const char* value = variable(field.variable))
       CERMET_RETURN_IF_ERROR(field.parse(field, value, config));
+  if (config.cacheDirectory.empty() && !variable("CERMET_CACHE_DIR"))
+    config.cacheProblem = "there is no cache directory, since neither HOME nor XDG_CACHE_HOME is an absolute path; "
+                          "what is compiled stays in memory. Set CERMET_CACHE_DIR to a directory, or to nothing if "
+                          "this is what you want";
   return config;
 }
 

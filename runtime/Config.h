@@ -19,6 +19,7 @@ struct Config {
   int compileThreads = 0;        // CERMET_COMPILE_THREADS: kernels that one prepare compiles at once
   bool check = false;            // CERMET_CHECK: also make the launch checks that cost a driver query per tensor
   LogLevel log = LogLevel::Warn; // CERMET_LOG
+  std::string cacheProblem; // no setting: why `cacheDirectory` is "" where nobody switched it off, and what to set
 
   // `variable` returns the value of an environment variable or null. A value that cannot be understood is an error.
   using Environment = std::function<const char*(const char* variable)>;
@@ -34,7 +35,7 @@ struct Setting {
   const char* description; // one sentence
 };
 
-// One for each field of Config, in order.
+// One for each field of Config that is read, in order.
 const std::vector<Setting>& settings();
 // The Markdown table of docs/environment.md.
 std::string settingsTable();

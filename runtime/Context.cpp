@@ -2,15 +2,27 @@
 #include "BuildId.h"
 #include "runtime/NvrtcFiles.h"
 #include "runtime/Target.h"
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace cermet {
 
+// A relative directory is one of where the process is now, wherever it goes.
+static Config withAbsoluteCache(Config config) {
+  std::error_code failure;
+  if (!config.cacheDirectory.empty())
+    if (const auto absolute = std::filesystem::absolute(config.cacheDirectory, failure); !failure)
+      config.cacheDirectory = absolute.string();
+  return config;
+}
+
 // A dump is of what is compiled, so with one nothing comes from the directory.
 Context::Context(Config config)
-    : config_(std::move(config)), log_(config_.log),
+    : config_(withAbsoluteCache(std::move(config))), log_(config_.log),
       store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty(), [this] { return nvrtcVersion(); }),
       compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
+  if (config_.cacheDirectory.empty() && !config_.cacheProblem.empty())
+    log_.warnOnce("no cache directory", config_.cacheProblem);
   addForkable(this);
 }
 

@@ -1,12 +1,14 @@
 #include "runtime/Directory.h"
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sys/stat.h>
 #include <system_error>
-#include <ctime>
 #include <unistd.h>
 
 namespace cermet {
@@ -24,6 +26,30 @@ std::optional<bool> leftoverOrEntry(std::string_view name, std::string_view suff
   if (name.starts_with(kTemporaryPrefix) || name.ends_with(std::string(suffix) + std::string(kBadSuffix)))
     return true;
   return name.ends_with(suffix) ? std::optional(false) : std::nullopt;
+}
+
+// Long after whoever wrote it is done, or whoever wanted to look at it has.
+constexpr time_t kTemporarySeconds = 60 * 60, kBadSeconds = 7 * 24 * 60 * 60;
+
+bool isOld(const Folder::Item& item) {
+  const bool temporary = std::string_view(item.name).starts_with(kTemporaryPrefix);
+  return time(nullptr) - item.state.st_mtime > (temporary ? kTemporarySeconds : kBadSeconds);
+}
+
+// The folders of a cache directory, with what ends the name of an entry in each.
+void forEachFolder(const std::function<void(const char* folder, std::string_view suffix)>& visit) {
+  for (EntryKind kind : kEntryKinds)
+    visit(name(kind), kEntrySuffix);
+  visit(kGainFolder, kGainSuffix);
+}
+
+void sweep(const Folder& cache) {
+  forEachFolder([&](const char* name, std::string_view suffix) {
+    if (const Result<Folder> folder = cache.inner(name, false); folder.ok())
+      for (const Folder::Item& item : folder->list())
+        if (leftoverOrEntry(item.name, suffix).value_or(false) && S_ISREG(item.state.st_mode) && isOld(item))
+          folder->remove(item.name);
+  });
 }
 
 // Unique among threads by the counter, among processes by the id, among hosts and containers that share a directory by
@@ -125,9 +151,11 @@ void Directory::moveAside(EntryKind kind, const std::string& file, const std::st
     moveAside(*folder, file, why);
 }
 
-// Moved, not removed: someone may want to look at it, and the next write needs the name.
+// Moved, not removed: someone may want to look at it, for some days from now, and the next write needs the name.
 void Directory::moveAside(const Folder& folder, const std::string& leaf, const std::string& why) {
-  const bool moved = folder.rename(leaf, leaf + std::string(kBadSuffix)) == 0;
+  const std::string aside = leaf + std::string(kBadSuffix);
+  const bool moved = folder.rename(leaf, aside) == 0;
+  folder.touch(aside);
   fail("damaged cache entry", fmt::format("the cache entry '{}/{}' is not used: {}{}", folder.path(), leaf, why,
                                           moved ? " (moved aside as .bad)" : ""));
 }
@@ -139,6 +167,7 @@ void Directory::write(const Entry& entry) {
   const Result<Folder> folder = whole.ok() ? whole->inner(name(entry.kind), true) : whole.status();
   if (!folder.ok())
     return failToOpen(folder.status());
+  std::call_once(swept_, [&] { sweep(*whole); });
   // Under the version that this process would look for, so that it finds what it wrote, however that was told.
   const int version = entry.nvrtcVersion > 0 && nvrtcVersion() > 0 ? nvrtcVersion() : entry.nvrtcVersion;
   if (const int failure = folder->publish(temporaryName(), entryFileName(entry.key, version), encode(entry)))
@@ -217,7 +246,37 @@ Result<Folder> openCache(const std::string& path) {
   return error(CERMET_NOT_FOUND, "there is no cache directory '{}'", path);
 }
 
+void clearFolder(Cleared& cleared, const Folder& cache, const char* name, std::string_view suffix) {
+  const Result<Folder> folder = cache.inner(name, false);
+  if (!folder.ok()) {
+    if (folder.status().code() != CERMET_NOT_FOUND)
+      cleared.problems.push_back(folder.status().message());
+    return;
+  }
+  for (const Folder::Item& item : folder->list()) {
+    if (!leftoverOrEntry(item.name, suffix))
+      continue; // not ours
+    const int failure = folder->remove(item.name);
+    if (failure == 0) {
+      ++cleared.files;
+      cleared.bytes += static_cast<uint64_t>(item.state.st_size);
+    } else if (failure != ENOENT) { // which another process removed
+      cleared.problems.push_back(
+          fmt::format("'{}/{}': {}", folder->path(), item.name, std::generic_category().message(failure)));
+    }
+  }
+}
+
 } // namespace
+
+Result<Cleared> clearDirectory(const std::string& path) {
+  const Result<Folder> cache = openCache(path);
+  if (!cache.ok())
+    return cache.status();
+  Cleared cleared;
+  forEachFolder([&](const char* folder, std::string_view suffix) { clearFolder(cleared, *cache, folder, suffix); });
+  return cleared;
+}
 
 Result<std::vector<StoredFile>> listDirectory(const std::string& path,
                                               const std::function<Status(const Entry&)>& check) {

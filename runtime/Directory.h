@@ -1,6 +1,7 @@
 // Directory: the cache on disk. One file is one immutable entry, published by rename, so a reader sees all of it or
 // none. It never locks and never fails a caller: what cannot be read is a miss, what cannot be written stays in memory,
 // and both raise a counter and give one warning per cause. Any number of threads and processes may share a directory.
+// The first write also removes what processes left there long ago: temporary files and entries that were moved aside.
 #pragma once
 #include "runtime/Counters.h"
 #include "runtime/Entry.h"
@@ -8,6 +9,7 @@
 #include "runtime/Log.h"
 #include "runtime/Payload.h"
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +24,8 @@ public:
   Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion = {});
 
   // The entry with exactly this kind and key. One that is damaged, or whose payload is not an answer of its kind
-  // (Payload.h), is moved aside as `.bad`. Of a kernel that NVRTC made
-  // it is that of this process's version; of any where that cannot be told.
+  // (Payload.h), is moved aside as `.bad`. Of a kernel that NVRTC made it is that of this process's version; of any
+  // where that cannot be told.
   std::optional<Entry> read(EntryKind kind, const std::string& key);
   // A kernel that another version of NVRTC made, for where this process cannot make its own.
   std::optional<Entry> readOfAnyNvrtc(const std::string& key);
@@ -46,6 +48,7 @@ private:
   Log& log_;
   Counters& counters_;
   const NvrtcVersion nvrtcVersion_;
+  std::once_flag swept_;
 };
 
 // For the tool: what a cache directory holds.
@@ -60,5 +63,13 @@ struct StoredFile {
 // `check` says what is wrong with an entry that is whole.
 Result<std::vector<StoredFile>> listDirectory(const std::string& path,
                                               const std::function<Status(const Entry&)>& check = checkPayload);
+
+struct Cleared {
+  size_t files = 0;
+  uint64_t bytes = 0;
+  std::vector<std::string> problems; // one for each that is still there, with its path
+};
+// Removes what listDirectory() lists. What another process removes meanwhile is no problem.
+Result<Cleared> clearDirectory(const std::string& path);
 
 } // namespace cermet

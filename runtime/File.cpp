@@ -159,6 +159,10 @@ int Folder::remove(const std::string& name) const {
   return unlinkat(descriptor_.number(), name.c_str(), 0) == 0 ? 0 : errno;
 }
 
+void Folder::touch(const std::string& name) const {
+  utimensat(descriptor_.number(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
 std::vector<Folder::Item> Folder::list() const {
   std::vector<Item> items;
   // Of its own, since reading moves a descriptor's position.

@@ -46,6 +46,7 @@ public:
   int publish(const std::string& temporary, const std::string& name, std::string_view bytes) const;
   int rename(const std::string& from, const std::string& to) const;
   int remove(const std::string& name) const;
+  void touch(const std::string& name) const; // written now
 
   struct Item {
     std::string name;

@@ -1,5 +1,5 @@
-# The build's identity: a hash of every file that can decide a plan, a match, a gradient or a kernel. No list is kept that
-# a new file could be missing from: it is all of the rooms that compile, and what they include of other rooms.
+# The build's identity: a hash of every file that can decide a plan, a match, a gradient or a kernel. No list is kept
+# that a new file could be missing from: it is all of the rooms that compile, and what they include of other rooms.
 #   cmake -DSOURCE=<tree> -DLLVM=<version> -DOUTPUT=<BuildId.h> -P WriteBuildId.cmake
 
 cmake_minimum_required(VERSION 3.25)

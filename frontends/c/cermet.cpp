@@ -150,6 +150,8 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
       return environment.status();
     Config config = *environment;
     override(config.cacheDirectory, chosen.cache_directory);
+    if (chosen.cache_directory)
+      config.cacheProblem.clear();
     override(config.nvrtcLibrary, chosen.nvrtc_library);
     override(config.dumpDirectory, chosen.dump_directory);
     *context = new cermet_context{std::make_shared<cermet::Context>(std::move(config))};
@@ -159,6 +161,10 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
 
 void cermet_context_destroy(cermet_context* context) {
   delete context;
+}
+
+const char* cermet_context_cache_directory(const cermet_context* context) {
+  return context ? context->context->config().cacheDirectory.c_str() : "";
 }
 
 cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters) {

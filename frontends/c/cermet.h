@@ -74,13 +74,16 @@ typedef struct cermet_context cermet_context;
  * (docs/environment.md). Strings are copied. */
 typedef struct cermet_context_options {
   size_t size;                   /* sizeof(cermet_context_options) */
-  const char* cache_directory;   /* "" switches the directory cache off; NULL: CERMET_CACHE_DIR or ~/.cache/cermet */
+  const char* cache_directory;   /* "" switches the directory cache off; NULL: CERMET_CACHE_DIR, or below HOME */
   const char* nvrtc_library;     /* path of libnvrtc.so.*; NULL: CERMET_NVRTC or found by name */
   const char* dump_directory;    /* NULL: CERMET_DUMP or none */
 } cermet_context_options;
 
 CERMET_API cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context);
 CERMET_API void cermet_context_destroy(cermet_context* context);
+
+/* The directory that the context keeps plans and kernels in, absolute; "" where it keeps none. The context's own. */
+CERMET_API const char* cermet_context_cache_directory(const cermet_context* context);
 
 /* Monotonic since the context was made. "Plans" are all answers about a graph: plans, matches and gradients. */
 typedef struct cermet_counters {
@@ -89,7 +92,7 @@ typedef struct cermet_counters {
   uint64_t kernels_compiled, kernels_from_memory, kernels_from_directory;
   uint64_t kernel_compile_microseconds;  /* NVRTC or host code generation, summed over kernels */
   uint64_t launches;                     /* successful cermet_launch calls */
-  uint64_t cache_failures;               /* entries that could not be read or written; each kind is logged once */
+  uint64_t cache_failures;               /* entries that could not be read, used or written; each kind is logged once */
 } cermet_counters;
 CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
 

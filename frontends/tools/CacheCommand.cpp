@@ -1,7 +1,6 @@
 #include "frontends/tools/Commands.h"
 #include "runtime/Directory.h"
 #include <cstdio>
-#include <unistd.h>
 
 namespace cermet::tools {
 
@@ -18,6 +17,24 @@ static std::string title(const Entry& entry) {
   return fmt::format("{} {}", key.substr(0, key.find('\n')), lineWith("@"));
 }
 
+// A directory that is not there or is not used: the command can be mended.
+static Status badInput(const Status& status) {
+  return error(CERMET_INVALID_ARGUMENT, "{}", status.message());
+}
+
+static Status clear(const std::string& directory) {
+  const auto cleared = clearDirectory(directory);
+  if (!cleared.ok())
+    return badInput(cleared.status());
+  fmt::print("{}: removed {} files, {} bytes\n", directory, cleared->files, cleared->bytes);
+  for (const std::string& problem : cleared->problems)
+    fmt::print("{}\n", problem);
+  if (!cleared->problems.empty())
+    return error(CERMET_INTERNAL, "{} could not be removed; remove what is in the way by hand",
+                 cleared->problems.size());
+  return {};
+}
+
 Status cacheCommand(const Common& common, CacheAction action) {
   const auto context = makeContext(common);
   if (!context.ok())
@@ -25,33 +42,26 @@ Status cacheCommand(const Common& common, CacheAction action) {
   const std::string& directory = (*context)->config().cacheDirectory;
   if (directory.empty())
     return error(CERMET_INVALID_ARGUMENT, "there is no cache directory; set CERMET_CACHE_DIR or give --cache");
+  if (action == CacheAction::Clear)
+    return clear(directory);
   const auto files = action == CacheAction::Verify ? listDirectory(directory, checkPayloadThoroughly)
                                                    : listDirectory(directory);
   if (!files.ok())
-    return error(CERMET_INVALID_ARGUMENT, "{}", files.status().message());
+    return badInput(files.status());
   uint64_t bytes = 0;
-  size_t entries = 0, damaged = 0, leftovers = 0, removed = 0;
+  size_t entries = 0, damaged = 0, leftovers = 0;
   for (const StoredFile& file : *files) {
     bytes += file.bytes;
     leftovers += file.leftover;
     entries += !file.leftover;
     const bool bad = !file.leftover && !file.problem.empty();
     damaged += bad;
-    if (action == CacheAction::Clear) {
-      if (unlink(file.path.c_str()) != 0)
-        return error(CERMET_INTERNAL, "cannot remove '{}': {}", file.path, std::generic_category().message(errno));
-      ++removed;
-    } else if (bad || (file.leftover && action == CacheAction::Verify)) {
+    if (bad || (file.leftover && action == CacheAction::Verify))
       fmt::print("{}: {}\n", file.path, file.leftover ? "left by a process that ended, or moved aside" : file.problem);
-    } else if (action == CacheAction::List && !file.timing.empty()) {
+    else if (action == CacheAction::List && !file.timing.empty())
       fmt::print("{:<9} {:>9}  {}\n", "gain", file.bytes, file.timing);
-    } else if (action == CacheAction::List && file.entry) {
+    else if (action == CacheAction::List && file.entry)
       fmt::print("{:<9} {:>9}  {}\n", name(file.entry->kind), file.bytes, title(*file.entry));
-    }
-  }
-  if (action == CacheAction::Clear) {
-    fmt::print("{}: removed {} files, {} bytes\n", directory, removed, bytes);
-    return {};
   }
   fmt::print("{}: {} entries, {} bytes, {} damaged, {} left over\n", directory, entries, bytes, damaged, leftovers);
   if (damaged > 0)

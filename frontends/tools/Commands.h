@@ -4,14 +4,15 @@
 #include "runtime/Context.h"
 #include "runtime/Status.h"
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace cermet::tools {
 
-// Options that every command has; "" leaves the environment's or the default.
+// Options that every command has; without one it is the environment's or the default.
 struct Common {
-  std::string cacheDirectory, nvrtcLibrary, dumpDirectory;
+  std::optional<std::string> cacheDirectory, nvrtcLibrary, dumpDirectory; // "" switches off, as in the environment
   bool noCache = false;
   bool json = false;
 };
@@ -24,7 +25,7 @@ Result<std::string> readGraph(const std::string& file);
 struct CompileOptions {
   std::string file;
   std::vector<std::string> targets;
-  std::string output;
+  std::optional<std::string> output;
 };
 Status compileCommand(const Common& common, const CompileOptions& options);
 

@@ -14,14 +14,12 @@ Result<std::shared_ptr<Context>> makeContext(const Common& common) {
   if (!environment.ok())
     return environment.status();
   Config config = *environment;
-  if (!common.cacheDirectory.empty())
-    config.cacheDirectory = common.cacheDirectory;
-  if (common.noCache)
-    config.cacheDirectory.clear();
-  if (!common.nvrtcLibrary.empty())
-    config.nvrtcLibrary = common.nvrtcLibrary;
-  if (!common.dumpDirectory.empty())
-    config.dumpDirectory = common.dumpDirectory;
+  if (common.cacheDirectory || common.noCache) {
+    config.cacheDirectory = common.noCache ? "" : *common.cacheDirectory;
+    config.cacheProblem.clear();
+  }
+  config.nvrtcLibrary = common.nvrtcLibrary.value_or(config.nvrtcLibrary);
+  config.dumpDirectory = common.dumpDirectory.value_or(config.dumpDirectory);
   return std::make_shared<Context>(std::move(config));
 }
 
@@ -73,9 +71,11 @@ static void printPlans(const Plans& plans, const std::vector<Context::KernelImag
 }
 
 Status compileCommand(const Common& common, const CompileOptions& options) {
-  const bool writesPlan = options.output.ends_with(".json");
+  if (options.output && options.output->empty())
+    return error(CERMET_INVALID_ARGUMENT, "--output is '', expected a directory or a name that ends in .json");
+  const bool writesPlan = options.output && options.output->ends_with(".json");
   Common with = common;
-  if (!options.output.empty() && !writesPlan)
+  if (options.output && !writesPlan)
     with.cacheDirectory = options.output;
   const auto text = readGraph(options.file);
   if (!text.ok())
@@ -93,7 +93,7 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
   }
   if (writesPlan && targets.size() != 1)
     return error(CERMET_INVALID_ARGUMENT, "{} targets given, expected one when the plan is written to '{}'",
-                 targets.size(), options.output);
+                 targets.size(), *options.output);
   Plans plans;
   for (const std::string& target : targets) {
     auto plan = (*context)->compile(*text, target);
@@ -106,9 +106,9 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
     return images.status();
   printPlans(plans, *images);
   if (writesPlan)
-    CERMET_RETURN_IF_ERROR(writeText(options.output, plans.front()->json + '\n'));
-  if ((*context)->counters().cacheFailures > 0 && !options.output.empty())
-    return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", with.cacheDirectory);
+    CERMET_RETURN_IF_ERROR(writeText(*options.output, plans.front()->json + '\n'));
+  if ((*context)->counters().cacheFailures > 0 && options.output)
+    return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", (*context)->config().cacheDirectory);
   return dumpStatus(**context);
 }
 

@@ -27,13 +27,18 @@ int exitCode(Status status) {
   return status.code() == CERMET_INVALID_ARGUMENT || status.code() == CERMET_INVALID_GRAPH ? kBadInput : kFailure;
 }
 
+// CLI11 takes an empty value of an optional for none; here it is a value.
+void addText(CLI::App& command, const char* name, std::optional<std::string>& text, const char* help) {
+  command.add_option_function<std::string>(name, [&text](const std::string& value) { text = value; }, help);
+}
+
 void addCommon(CLI::App& command, Common& common) {
-  command.add_option("--cache", common.cacheDirectory,
-                     "Cache directory (default: $CERMET_CACHE_DIR or ~/.cache/cermet)");
+  addText(command, "--cache", common.cacheDirectory,
+          "Cache directory; '' for none (default: $CERMET_CACHE_DIR or ~/.cache/cermet)");
   command.add_flag("--no-cache", common.noCache, "Neither read nor write a cache directory");
-  command.add_option("--nvrtc", common.nvrtcLibrary,
-                     "Path of libnvrtc.so.* (default: $CERMET_NVRTC, or found by name)");
-  command.add_option("--dump", common.dumpDirectory, "Write every text that the compiler makes into this directory");
+  addText(command, "--nvrtc", common.nvrtcLibrary,
+          "Path of libnvrtc.so.*; '' finds it by name (default: $CERMET_NVRTC, or found by name)");
+  addText(command, "--dump", common.dumpDirectory, "Write every text that the compiler makes into this directory");
 }
 
 constexpr const char* kTargetHelp =
@@ -56,8 +61,8 @@ int main(int count, char** arguments) {
   command->add_option("file", compile.file, "Graph text")->required();
   command->add_option("-t,--target", compile.targets, std::string("One or more of ") + kTargetHelp + ", or all")
       ->default_val(std::vector<std::string>{"auto"});
-  command->add_option(
-      "-o,--output", compile.output,
+  addText(
+      *command, "-o,--output", compile.output,
       "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
   addCommon(*command, common);
   command->callback([&] { status = compileCommand(common, compile); });

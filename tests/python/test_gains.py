@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
 import cermet
 import graphs
-from cermet import backend, gains, rewriter, tuning
+from cermet import backend, gains, library, rewriter, tuning
 from cermet.gains import Measured
 from cermet.options import Options
 
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch, tmp_path):
-    monkeypatch.setenv("CERMET_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(library.context(), "cache_directory", lambda: str(tmp_path / "cache"))
     monkeypatch.setattr(tuning, "_known", {})
 
 
@@ -113,3 +117,70 @@ def test_autotune_through_the_backend():
     ours = torch.compile(graphs.rms_norm, backend="cermet", options={"autotune": True, "strict": True})(x, weight)
     torch.testing.assert_close(ours, graphs.rms_norm(x, weight), rtol=1e-5, atol=1e-5)
     assert cermet.counters()["timed"] == before + 1
+
+
+PLACE = """
+import os, pathlib, sys
+sys.path.insert(0, {here!r})
+for name in ("HOME", "XDG_CACHE_HOME", "CERMET_CACHE_DIR"):
+    os.environ.pop(name, None)
+os.environ.update({environment!r})
+os.chdir({start!r})
+os.umask(0o002)
+import torch, graphs
+from cermet import backend, library, tuning
+from cermet.options import Options
+module = graphs.trace(graphs.rms_norm, torch.randn(6, 48), torch.randn(48))
+backend.rewrite(module, strict=True, settings=Options("aot", True, {{}}, True))
+place = library.context().cache_directory()
+kept = sorted(str(p) for p in pathlib.Path({root!r}).rglob("*") if p.is_file())
+print("PLACE", place)
+for file in kept:
+    print("KEPT", file)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        (dict(), ""),
+        (dict(HOME="relative"), ""),
+        (dict(HOME="{root}/home", CERMET_CACHE_DIR=""), ""),
+        (dict(HOME="{root}/home"), "{root}/home/.cache/cermet"),
+        (dict(HOME="{root}/home", XDG_CACHE_HOME="relative"), "{root}/home/.cache/cermet"),
+        (dict(HOME="{root}/home", XDG_CACHE_HOME="{root}/xdg"), "{root}/xdg/cermet"),
+        (dict(HOME="{root}/home", CERMET_CACHE_DIR="given"), "{root}/start/given"),
+    ],
+)
+def test_timings_lie_beside_the_kernels_wherever_that_is(tmp_path, environment, expected):
+    root = str(tmp_path)
+    (tmp_path / "start").mkdir()
+    (tmp_path / "home").mkdir(mode=0o700)
+    expected = expected.format(root=root)
+    code = PLACE.format(
+        here=os.path.dirname(os.path.abspath(__file__)),
+        environment={name: value.format(root=root) for name, value in environment.items()},
+        start=root + "/start",
+        root=root,
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    lines = ran.stdout.splitlines()
+    assert f"PLACE {expected}".strip() in [line.strip() for line in lines], ran.stdout
+    kept = [line.split()[1] for line in lines if line.startswith("KEPT")]
+    assert all(file.startswith(expected + "/") for file in kept) if expected else kept == [], kept
+    assert sum("/gain/" in file for file in kept) == sum("/kernel/" in file for file in kept) == bool(expected), kept
+    silent = bool(expected) or environment.get("CERMET_CACHE_DIR") == ""
+    assert ("Set CERMET_CACHE_DIR to a directory" in ran.stderr) != silent, ran.stderr
+
+
+def test_what_the_frontend_makes_is_as_closed_as_what_libcermet_makes(monkeypatch, tmp_path):
+    monkeypatch.setattr(library.context(), "cache_directory", lambda: str(tmp_path / "new" / "cache"))
+    before = os.umask(0o002)
+    try:
+        tuning._write("key", tuning.Times(1.0, 2.0))
+    finally:
+        os.umask(before)
+    for folder in ("new", "new/cache", "new/cache/gain"):
+        assert (tmp_path / folder).stat().st_mode & 0o777 == 0o700, folder
+    assert tuning._read("key") == tuning.Times(1.0, 2.0)

@@ -84,6 +84,7 @@ def libcermet() -> ctypes.CDLL:
         "cermet_status_name": (text, [ctypes.c_int]),
         "cermet_version": (text, []),
         "cermet_context_create": (ctypes.c_int, [ctypes.POINTER(_ContextOptions), out]),
+        "cermet_context_cache_directory": (text, [handle]),
         "cermet_context_counters": (ctypes.c_int, [handle, ctypes.POINTER(_Counters)]),
         "cermet_compile": (ctypes.c_int, [handle, text, size, text, out]),
         "cermet_plan_json": (text, [handle]),
@@ -164,6 +165,10 @@ class Context:
         """What can be compiled and run here."""
         answer = ctypes.c_void_p()
         return self._json(self._library.cermet_targets(self.handle, ctypes.byref(answer)), answer)
+
+    def cache_directory(self) -> str:
+        """Where plans, kernels and timings are kept between processes; "" where nothing is."""
+        return os.fsdecode(self._library.cermet_context_cache_directory(self.handle))
 
     def counters(self) -> dict[str, int]:
         """The context's counters (cermet.h, cermet_counters)."""

@@ -27,6 +27,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from . import forking, preparing, regions
 from .counting import count
 from .importer import example
+from .library import context
 from .remainder import build
 from .rewriter import Region
 from .traffic import describe, hint
@@ -151,13 +152,10 @@ def _key(region: Region) -> str:
 
 
 def _file(key: str) -> pathlib.Path | None:
-    """CERMET_CACHE_DIR (docs/environment.md), as libcermet reads it."""
-    given = os.environ.get("CERMET_CACHE_DIR")
-    if given == "":
-        return None
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    directory = pathlib.Path(given) if given is not None else pathlib.Path(home) / "cermet"
-    return directory / "gain" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    """Beside what libcermet keeps, wherever that is; None where it keeps nothing."""
+    directory = context().cache_directory()
+    name = f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
+    return pathlib.Path(directory) / "gain" / name if directory else None
 
 
 def _read(key: str) -> Times | None:
@@ -175,7 +173,8 @@ def _write(key: str, found: Times) -> None:
     if file is None:
         return
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (*reversed(file.parent.parents), file.parent):  # `parents=True` would leave those to the umask
+            folder.mkdir(mode=0o700, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".tmp.", delete=False) as part:
             json.dump({"key": key, **dataclasses.asdict(found)}, part)
         os.replace(part.name, file)

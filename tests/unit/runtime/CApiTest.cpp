@@ -259,6 +259,7 @@ TEST_F(CApi, TheDirectoryServesAnotherContext) {
     cermet_plan* plan = nullptr;
     cermet_executable* executable = nullptr;
     ASSERT_EQ(cermet_context_create(&options, &own), CERMET_OK);
+    EXPECT_EQ(cermet_context_cache_directory(own), directory.path());
     ASSERT_EQ(cermet_compile(own, text.data(), text.size(), "host", &plan), CERMET_OK);
     ASSERT_EQ(cermet_prepare(own, plan, 0, &executable), CERMET_OK);
     cermet_counters counters = emptyCounters();
@@ -274,6 +275,8 @@ TEST_F(CApi, TheDirectoryServesAnotherContext) {
 }
 
 TEST_F(CApi, NamesAndKeys) {
+  EXPECT_STREQ(cermet_context_cache_directory(context), "");
+  EXPECT_STREQ(cermet_context_cache_directory(nullptr), "");
   EXPECT_TRUE(std::string(cermet_version()).starts_with("0.1.0+"));
   EXPECT_STREQ(cermet_status_name(CERMET_OK), "OK");
   EXPECT_STREQ(cermet_status_name(CERMET_CAPTURING), "CAPTURING");

@@ -1,6 +1,8 @@
 // Configuration: every variable is documented and honoured, and nonsense is refused by name.
 #include "runtime/Config.h"
+#include "runtime/Context.h"
 #include "runtime/File.h"
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
 
@@ -37,6 +39,31 @@ TEST(Config, CacheDirectoryFollowsTheUsersFolders) {
   EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "/x"}})->cacheDirectory, "/x/cermet");
   EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"CERMET_CACHE_DIR", "/c"}})->cacheDirectory, "/c");
   EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"CERMET_CACHE_DIR", ""}})->cacheDirectory, "");
+  EXPECT_EQ(readFrom({{"HOME", "/home/u"}, {"XDG_CACHE_HOME", "relative"}})->cacheDirectory, "/home/u/.cache/cermet");
+}
+
+// Nobody switched the directory off: this is said, once, with what to set.
+TEST(Config, NoPlaceForTheCacheIsSaid) {
+  using Variables = std::map<std::string, std::string>;
+  for (const Variables& variables : {Variables{}, {{"HOME", ""}}, {{"HOME", "here"}, {"XDG_CACHE_HOME", "there"}}}) {
+    Config config = *readFrom(variables);
+    EXPECT_EQ(config.cacheDirectory, "");
+    testing::internal::CaptureStderr();
+    const Context context(config);
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_NE(text.find("Set CERMET_CACHE_DIR to a directory, or to nothing"), std::string::npos) << text;
+  }
+  for (const Variables& variables : {Variables{{"CERMET_CACHE_DIR", ""}}, {{"HOME", "/home/u"}}}) {
+    testing::internal::CaptureStderr();
+    const Context context(*readFrom(variables));
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  }
+}
+
+TEST(Config, ARelativeDirectoryIsOneOfTheStart) {
+  Config config;
+  config.cacheDirectory = "some/where";
+  EXPECT_EQ(Context(config).config().cacheDirectory, std::filesystem::current_path().string() + "/some/where");
 }
 
 TEST(Config, EveryVariableIsHonoured) {

@@ -25,8 +25,8 @@ struct NvrtcFiles : testing::Test {
 };
 
 TEST_F(NvrtcFiles, TheVersionIsInTheNames) {
-  const std::string wheel =
-      with("wheel", {"libnvrtc.so.13", "libnvrtc.alt.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"});
+  const std::string wheel = with("wheel", {"libnvrtc.so.13", "libnvrtc.alt.so.13", "libnvrtc-builtins.so.13.0",
+                                           "libnvrtc-builtins.alt.so.13.0"});
   EXPECT_EQ(nvrtcVersionByName(wheel), 13000);
   EXPECT_EQ(nvrtcVersionByName(wheel + "/libnvrtc.so.13"), 13000);
   EXPECT_EQ(nvrtcVersionByName("/nowhere:" + wheel), 13000);
@@ -44,8 +44,8 @@ TEST_F(NvrtcFiles, WhatTheNamesDoNotSayIsNotGuessed) {
   EXPECT_EQ(nvrtcVersionByName(with("none", {})), 0);
   EXPECT_EQ(nvrtcVersionByName("/nowhere/libnvrtc.so.13"), 0);
   EXPECT_EQ(nvrtcVersionByName(with("alone", {"libnvrtc.so.13"})), 0);
-  EXPECT_EQ(nvrtcVersionByName(with("two", {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.1"})),
-            0);
+  const std::string two = with("two", {"libnvrtc.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.1"});
+  EXPECT_EQ(nvrtcVersionByName(two), 0);
   EXPECT_EQ(nvrtcVersionByName(with("odd", {"libnvrtc.so.13", "libnvrtc-builtins.so.", "libnvrtc-builtins.so.13.x",
                                             "libnvrtc-builtins.so.99999999999.1"})),
             0);

@@ -213,6 +213,89 @@ TEST_F(StoreTest, WhatIsNotARegularFileIsAMiss) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("not a regular file"), std::string::npos);
 }
 
+// What broken processes left, and what was moved aside, goes when it is old, with the first write after that.
+TEST_F(StoreTest, WhatWasLeftLongAgoIsRemoved) {
+  const std::string key(32, 'a');
+  const auto leave = [&](const std::string& name, std::chrono::minutes age) {
+    files::create_directories((directory / name).substr(0, (directory / name).rfind('/')));
+    std::ofstream(directory / name) << "left";
+    files::last_write_time(directory / name, files::file_time_type::clock::now() - age);
+  };
+  const std::chrono::hours day(24);
+  const std::string gone[] = {"kernel/.tmp.1.0.1", "plan/.tmp.1.0.1", "gain/.tmp.abc", "match/" + key + ".entry.bad"};
+  const std::string stays[] = {"kernel/.tmp.2.0.1", "gradient/" + key + ".entry.bad", "kernel/notes.bad",
+                               "gain/" + key + ".json", ".tmp.elsewhere"};
+  for (const std::string& name : gone)
+    leave(name, name.ends_with(".bad") ? 8 * day : std::chrono::minutes(90));
+  for (const std::string& name : stays)
+    leave(name, name == "kernel/.tmp.2.0.1" ? std::chrono::minutes(30) : name == stays[1] ? 6 * day : 99 * day);
+  files::create_directory(directory / "kernel/.tmp.directory");
+  files::last_write_time(directory / "kernel/.tmp.directory", files::file_time_type::clock::now() - day);
+  Store store(directory.path(), log, counters);
+  EXPECT_EQ(**ask(store, "k", "made"), "made");
+  for (const std::string& name : gone)
+    EXPECT_FALSE(files::exists(directory / name)) << name;
+  for (const std::string& name : stays)
+    EXPECT_TRUE(files::exists(directory / name)) << name;
+  EXPECT_EQ(counters.cacheFailures, 0u);
+}
+
+TEST_F(StoreTest, WhatIsMovedAsideStaysForAWhile) {
+  {
+    Store store(directory.path(), log, counters);
+    ASSERT_TRUE(ask(store, "k", "made").ok());
+  }
+  const std::string file = onlyFile();
+  std::ofstream(file, std::ios::binary) << "damaged";
+  files::last_write_time(file, files::file_time_type::clock::now() - std::chrono::hours(24 * 30)); // an old entry
+  testing::internal::CaptureStderr();
+  Store store(directory.path(), log, counters);
+  EXPECT_EQ(**ask(store, "k", "again"), "again");
+  testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(files::exists(file + ".bad"));
+}
+
+TEST_F(StoreTest, ClearingGoesOnWhereSomethingIsInTheWay) {
+  {
+    Store store(directory.path(), log, counters);
+    for (const char* key : {"a", "b", "c"})
+      ASSERT_TRUE(ask(store, key, "made").ok());
+  }
+  files::create_directory(directory / ("kernel/" + entryFileName("d")));
+  files::create_symlink("/nowhere", directory / ("kernel/" + entryFileName("e")));
+  std::ofstream(directory / "kernel/notes.txt") << "not ours";
+  const auto cleared = clearDirectory(directory.path());
+  ASSERT_TRUE(cleared.ok()) << cleared.status().message();
+  EXPECT_EQ(cleared->files, 4u);
+  ASSERT_EQ(cleared->problems.size(), 1u);
+  EXPECT_NE(cleared->problems[0].find(entryFileName("d") + "': Is a directory"), std::string::npos);
+  EXPECT_TRUE(files::exists(directory / "kernel/notes.txt"));
+}
+
+// Several that clear at once, beside one that writes: each removes what it can, and none minds that another was first.
+TEST_F(StoreTest, ClearingBesideAnother) {
+  for (int round = 0; round < 20; ++round) {
+    {
+      Store store(directory.path(), log, counters);
+      for (int key = 0; key < 50; ++key)
+        ASSERT_TRUE(ask(store, std::to_string(key), "made").ok());
+    }
+    std::atomic<size_t> removed{0}, failed{0};
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread)
+      threads.emplace_back([&] {
+        const auto cleared = clearDirectory(directory.path());
+        failed += !cleared.ok() || !cleared->problems.empty();
+        removed += cleared.ok() ? cleared->files : 0;
+        failed += !listDirectory(directory.path()).ok();
+      });
+    for (std::thread& thread : threads)
+      thread.join();
+    EXPECT_EQ(removed, 50u);
+    EXPECT_EQ(failed, 0u);
+  }
+}
+
 TEST_F(StoreTest, NoDirectoryMeansMemoryOnly) {
   Store store("", log, counters);
   EXPECT_EQ(**ask(store, "k", "made"), "made");

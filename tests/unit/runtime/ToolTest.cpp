@@ -1,5 +1,6 @@
 // The command-line tool, the example and a warm start, with the real compiler library where it was built.
 #include "tests/unit/runtime/CommandOutput.h"
+#include "tests/unit/runtime/StoredEntry.h"
 #include "tests/unit/runtime/TestDirectory.h"
 #include <fstream>
 #include <gtest/gtest.h>
@@ -115,6 +116,56 @@ TEST_F(Tool, DamageIsFound) {
   EXPECT_CONTAINS(verify.text, "1 of 2 entries are damaged");
   EXPECT_EQ(cermet("compile " + graph + " -t host").code, 0);
   EXPECT_CONTAINS(cermet("cache verify").text, "2 entries");
+}
+
+TEST_F(Tool, AnEntryThatIsWholeAndNoAnswerIsFound) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  const std::string plan = storedFiles(directory / "cache/plan")[0],
+                    kernel = storedFiles(directory / "cache/kernel")[0];
+  replacePayload(plan, "{}");
+  replacePayload(kernel, "no ELF");
+  const CommandOutput verify = cermet("cache verify");
+  EXPECT_EQ(verify.code, 1);
+  EXPECT_CONTAINS(verify.text, kernel + ": its payload is no ELF image");
+  EXPECT_CONTAINS(verify.text, plan + ": ");
+  EXPECT_CONTAINS(verify.text, "2 of 2 entries are damaged");
+  EXPECT_EQ(cermet("run " + graph + " --target host").code, 0);
+  EXPECT_CONTAINS(cermet("cache verify").text, "2 entries");
+  EXPECT_EQ(cermet("cache verify").code, 0);
+}
+
+TEST_F(Tool, AnEmptyDirectoryIsNone) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  const CommandOutput clear = cermet("cache clear --cache ''");
+  EXPECT_EQ(clear.code, 2);
+  EXPECT_CONTAINS(clear.text, "there is no cache directory; set CERMET_CACHE_DIR or give --cache");
+  EXPECT_CONTAINS(cermet("cache ls").text, "2 entries");
+  for (int turn = 0; turn < 2; ++turn)
+    EXPECT_CONTAINS(cermet("compile " + graph + " -t host --cache ''").text, "compiled in");
+  const CommandOutput output = cermet("compile " + graph + " -t host -o ''");
+  EXPECT_EQ(output.code, 2);
+  EXPECT_CONTAINS(output.text, "--output is '', expected a directory or a name that ends in .json");
+  environment += "CERMET_DUMP=" + (directory / "dump") + " ";
+  EXPECT_EQ(cermet("compile " + graph + " -t host --dump ''").code, 0);
+  EXPECT_NE(runCommand("ls " + (directory / "dump")).code, 0) << "nothing is dumped";
+}
+
+TEST_F(Tool, ClearingGoesOnWhereSomethingIsInTheWay) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  runCommand("mkdir " + (directory / "cache/plan/00000000000000000000000000000000.entry"));
+  const CommandOutput clear = cermet("cache clear");
+  EXPECT_EQ(clear.code, 1);
+  EXPECT_CONTAINS(clear.text, "removed 2 files");
+  EXPECT_CONTAINS(clear.text, "00000000000000000000000000000000.entry': Is a directory");
+  EXPECT_CONTAINS(clear.text, "1 could not be removed");
+}
+
+TEST_F(Tool, ADirectoryThatOthersCanWriteIsNamed) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  runCommand("chmod g+w " + (directory / "cache"));
+  const CommandOutput verify = cermet("cache verify");
+  EXPECT_EQ(verify.code, 2);
+  EXPECT_CONTAINS(verify.text, "its mode is 0720, so that others may write it; chmod go-w");
 }
 
 TEST_F(Tool, TheTorchFrontendsTimingsAreListedAndCleared) {
