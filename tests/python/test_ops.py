@@ -332,6 +332,9 @@ def test_inference_mode_and_no_grad(norm_key):
     [
         (lambda x, w: (x.bfloat16(), w), "x has dtype bf16, expected f32"),
         (lambda x, w: (x.to(torch.complex64), w), "x has dtype torch dtype 9, expected f32"),
+        (lambda x, w: (x.to(torch.float8_e4m3fn), w), "x has dtype f8e4m3, expected f32"),
+        (lambda x, w: (x.to(torch.float8_e5m2), w), "x has dtype f8e5m2, expected f32"),
+        (lambda x, w: (x.bool(), w), "x has dtype i1, expected f32"),
         (lambda x, w: (x[0], w), "x has 1 dimensions, expected 2"),
         (lambda x, w: (x[:, :16], w), "32"),
         (lambda x, w: (x, w[:31]), "32"),
@@ -342,6 +345,30 @@ def test_launch_refuses_what_the_graph_is_not(arguments, message, norm_key):
     regions.prepare(norm_key, torch.device("cpu"))
     with pytest.raises(RuntimeError, match=message):
         regions.launch_op(2, 1)(*arguments(x, weight), norm_key)
+
+
+@pytest.mark.parametrize(
+    ("element", "dtype"), [("f8E4M3FN", torch.float8_e4m3fn), ("f8E5M2", torch.float8_e5m2)], ids=["e4m3", "e5m2"]
+)
+def test_a_region_reads_and_writes_floats_of_eight_bits(element, dtype):
+    rows = '#cermet.symbols<["r0"]>'
+    narrow, wide = f"tensor<?x32x{element}, {rows}>", f"tensor<?x32xf32, {rows}>"
+    key = regions.register(f"""module attributes {{cermet.version = 1 : i64}} {{
+  func.func @twice(%x: {narrow}) -> ({wide}, {narrow}) {{
+    %0 = cermet.cast %x : {narrow} to {wide}
+    %1 = cermet.add %0, %0 : {wide}
+    %2 = cermet.cast %1 : {wide} to {narrow}
+    return %1, %2 : {wide}, {narrow}
+  }}
+}}
+""")
+    x = torch.randn(4, 32).to(dtype)
+    ours, narrowed = regions.launch(key, [x])
+    assert torch.equal(ours, x.float() * 2)
+    assert narrowed.dtype == dtype and torch.equal(narrowed.float(), (x.float() * 2).to(dtype).float())
+    expected = element.lower().removesuffix("fn")
+    with pytest.raises(RuntimeError, match=f"x has dtype f32, expected {expected}"):
+        regions.launch_op(1, 2)(x.float(), key)
 
 
 def test_launch_refuses_a_wrong_arity_and_an_unknown_key(norm_key):

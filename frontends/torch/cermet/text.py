@@ -228,8 +228,12 @@ class Builder:
 
 
 def dtype_from_name(name: str) -> torch.dtype:
-    """The torch dtype of a plan's dtype name (docs/plan-format.md)."""
+    """The torch dtype of a plan's dtype name (docs/plan-format.md), one that a graph text has."""
     return _PLAN_DTYPES[name]
 
 
-_PLAN_DTYPES = {{"ui8": "u8"}.get(name, name): dtype for dtype, name in ELEMENT_TYPES.items()}
+_PLAN_DTYPES = {
+    **{{"ui8": "u8"}.get(name, name): dtype for dtype, name in ELEMENT_TYPES.items()},
+    "f8e4m3": torch.float8_e4m3fn,  # of texts that no importer wrote
+    "f8e5m2": torch.float8_e5m2,
+}

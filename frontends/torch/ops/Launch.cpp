@@ -1,9 +1,11 @@
 // The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`. Stable
 // ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
 #include "frontends/torch/ops/Launch.h"
+#include "runtime/ElementType.h"
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <torch/csrc/stable/library.h>
@@ -16,17 +18,14 @@ void check(AOTITorchError status) {
   STABLE_TORCH_ERROR_CODE_CHECK(status);
 }
 
-const char* name(cermet_dtype dtype) {
-  static constexpr const char* names[] = {"f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1"};
-  return names[dtype];
-}
-
-int32_t torchDtype(cermet_dtype dtype) {
-  static const std::array<int32_t, 12> codes = {
+// By cermet_dtype, as elementName() has their names.
+int32_t torchDtype(int32_t dtype) {
+  static const int32_t codes[] = {
       aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float16(), aoti_torch_dtype_float64(),
       aoti_torch_dtype_int64(),   aoti_torch_dtype_int32(),    aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),
       aoti_torch_dtype_uint8(),   aoti_torch_dtype_bool(),     aoti_torch_dtype_float8_e4m3fn(),
       aoti_torch_dtype_float8_e5m2()};
+  static_assert(std::size(codes) == kElementTypeCount);
   return codes[dtype];
 }
 
@@ -87,10 +86,10 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Owned& tenso
   check(aoti_torch_get_dtype(tensor.get(), &dtype));
   if (dtype != torchDtype(input.dtype)) {
     std::string given = "torch dtype " + std::to_string(dtype);
-    for (int code = CERMET_F32; code <= CERMET_F8E5M2; ++code)
-      if (torchDtype(cermet_dtype(code)) == dtype)
-        given = name(cermet_dtype(code));
-    fail(executable, input.name + " has dtype " + given + ", expected " + name(input.dtype));
+    for (int32_t code = 0; code < kElementTypeCount; ++code)
+      if (torchDtype(code) == dtype)
+        given = elementName(code);
+    fail(executable, input.name + " has dtype " + given + ", expected " + elementName(input.dtype));
   }
   int64_t rank = 0;
   check(aoti_torch_get_dim(tensor.get(), &rank));
