@@ -150,7 +150,9 @@ std::string ProgramText::rowValue(int index) const {
     if ((locals + picked).find("element.") != std::string::npos) // a number of the row is the same at every column
       locals = fmt::format("      const Element& element = row.at{};\n{}", instruction.inputs[1], locals);
     // A sum of zeros and one value is never -0.
-    value = fmt::format("is_column<kColumns>({}) ? {} + 0.0f : 0.0f", number, picked);
+    value = isIndex(instruction)
+                ? fmt::format("is_column<kColumns>({}) ? {} : float_from_bits(0x7fc00000u)", number, picked)
+                : fmt::format("is_column<kColumns>({}) ? {} + 0.0f : 0.0f", number, picked);
     if (instruction.type != DType::F32 && instruction.type != program.instructions[instruction.inputs[0]].type)
       value = fmt::format("round_to<{}>({})", deviceType(instruction.type), value);
   } else {

@@ -25,8 +25,9 @@
 namespace cermet {
 
 // Exported symbols of a host kernel's shared object:
-//   void main(const RowArguments*, int64_t row_begin, int64_t row_end, int64_t partial_row)
-//     computes the rows [row_begin, row_end); with AccumulateRows it first clears row `partial_row` of every
+//   void main(const RowArguments*, int64_t row_begin, int64_t row_end, int64_t partial_row, HostFault*)
+//     computes the rows [row_begin, row_end), and fills in the fault, where it is none yet, if a row is gathered or a
+//     column picked (isIndex) by a number that is none; with AccumulateRows it first clears row `partial_row` of every
 //     accumulator's partials and then adds its rows into it. Disjoint ranges with their own partial rows may run at
 //     once. The rows of several programs are numbered through, in the order of their arguments, which follow one
 //     another.

@@ -17,7 +17,7 @@ void emitBeside(const KernelSpec& spec, ArrayRef<std::string> names, StringRef n
   ImplicitLocOpBuilder builder(module.getLoc(), module.getContext());
   builder.setInsertionPointToEnd(module.getBody());
   Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), {pointer, i64, i64, i64});
+  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), {pointer, i64, i64, i64, pointer});
   Block* entry = LLVM::LLVMFuncOp::create(builder, name, type).addEntryBlock(builder);
   builder.setInsertionPointToStart(entry);
   Value begin = entry->getArgument(1), end = entry->getArgument(2);
@@ -34,7 +34,7 @@ void emitBeside(const KernelSpec& spec, ArrayRef<std::string> names, StringRef n
     Value any = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, first, last);
     scf::IfOp::create(builder, any, [&](OpBuilder& inner, Location location) {
       LLVM::CallOp::create(inner, location, TypeRange(), callee,
-                           ValueRange{at(offset), first, last, entry->getArgument(3)});
+                           ValueRange{at(offset), first, last, entry->getArgument(3), entry->getArgument(4)});
       scf::YieldOp::create(inner, location);
     });
     begin = arith::SubIOp::create(builder, begin, rows);

@@ -45,7 +45,7 @@ private:
     Values values;
   };
 
-  Values beginFunction(StringRef name, unsigned indices, LLVM::Linkage linkage = LLVM::Linkage::External);
+  Values beginFunction(StringRef name, ArrayRef<Type> rest, LLVM::Linkage linkage = LLVM::Linkage::External);
   Value loadArgument(Type type, size_t offset);
   Values partialsAt(Value row);
 
@@ -56,6 +56,7 @@ private:
     return {base[operand], which.dtype, distance[operand], exists[operand], which.map.isMapped() ? &which.map : nullptr};
   }
   void gather(const Values& source);
+  void expect(Value isThere, Value number, Value bound, bool isColumn);
 
   void loadExtents();
   Value emitRun(Value row, Value end);
@@ -77,6 +78,9 @@ private:
   SmallVector<size_t> accumulators; // operands, in order
 
   Value arguments; // the function's RowArguments
+  Value fault;     // main's HostFault
+  Value current;   // the row's number
+  llvm::SmallDenseSet<int> expected; // numbers of columns that were asked for
   Values extents;
   Values base;     // by operand: its array, or the current row in it; an index operand's current number
   Values distance; // by operand: between columns that are strided
@@ -85,10 +89,10 @@ private:
   Values scalars;  // Uniform and Row values, by instruction
 };
 
-// A function of the RowArguments and so many indices, which are returned.
-Values HostProgram::beginFunction(StringRef name, unsigned indices, LLVM::Linkage linkage) {
+// A function of the RowArguments and of what else it takes, which is returned.
+Values HostProgram::beginFunction(StringRef name, ArrayRef<Type> rest, LLVM::Linkage linkage) {
   SmallVector<Type> types{pointer};
-  types.append(indices, i64);
+  llvm::append_range(types, rest);
   auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), types);
   auto function = LLVM::LLVMFuncOp::create(builder, name, type, linkage);
   // Nothing that the kernel stores is part of its arguments, so their fields stay in registers.
@@ -184,10 +188,13 @@ Value HostProgram::pick(const Instruction& instruction) {
   Value number = scalars[instruction.inputs[1]];
   Value exists =
       arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
+  if (isIndex(instruction) && expected.insert(instruction.inputs[1]).second)
+    expect(exists, number, columns.index(program.columns), /*isColumn=*/true);
   Value column = arith::SelectOp::create(builder, exists, number, columns.index(0));
   Values known(program.instructions.size());
   Value value = valueAt(instruction.inputs[0], column, known);
-  value = arith::SelectOp::create(builder, exists, value, math.constant(builder.getF32Type(), 0.0f));
+  Value missing = math.constant(builder.getF32Type(), static_cast<float>(instruction.constant));
+  value = arith::SelectOp::create(builder, exists, value, missing);
   return math.round(value, instruction.type);
 }
 
@@ -270,6 +277,26 @@ Value HostProgram::moved(size_t operand, Value from, Value offset) {
   return which.kind == OperandKind::Index ? columns.add(from, offset) : columns.element(from, offset, which.dtype);
 }
 
+// Notes a number that is none, if it is the first.
+void HostProgram::expect(Value isThere, Value number, Value bound, bool isColumn) {
+  auto at = [&](size_t offset) -> Value {
+    return LLVM::GEPOp::create(builder, pointer, builder.getI8Type(), fault,
+                               ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(offset)});
+  };
+  OpBuilder::InsertionGuard guard(builder);
+  Value isMissing = arith::XOrIOp::create(builder, isThere, math.integer(builder.getI1Type(), 1));
+  auto missing = scf::IfOp::create(builder, TypeRange(), isMissing, /*withElseRegion=*/false);
+  builder.setInsertionPointToStart(missing.thenBlock());
+  Value known = LLVM::LoadOp::create(builder, i64, at(offsetof(HostFault, row)), 8);
+  Value isFirst = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, known, columns.index(0));
+  auto first = scf::IfOp::create(builder, TypeRange(), isFirst, /*withElseRegion=*/false);
+  builder.setInsertionPointToStart(first.thenBlock());
+  LLVM::StoreOp::create(builder, current, at(offsetof(HostFault, row)), 8);
+  LLVM::StoreOp::create(builder, number, at(offsetof(HostFault, number)), 8);
+  LLVM::StoreOp::create(builder, bound, at(offsetof(HostFault, bound)), 8);
+  LLVM::StoreOp::create(builder, columns.index(isColumn), at(offsetof(HostFault, isColumn)), 8);
+}
+
 // The current row of each gathered operand, from the numbers that others have there. `source`: where their rows begin.
 void HostProgram::gather(const Values& source) {
   for (size_t i = 0; i < program.operands.size(); ++i) {
@@ -279,7 +306,9 @@ void HostProgram::gather(const Values& source) {
       return loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
     };
     Value number = columns.load(place(program.operands[i].rowsFrom), nullptr);
-    exists[i] = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, field(kGatheredRows));
+    Value rows = field(kGatheredRows);
+    exists[i] = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, rows);
+    expect(exists[i], number, rows, /*isColumn=*/false);
     Value offset = columns.multiply(number, field(kGatheredStride));
     base[i] = moved(i, source[i], arith::SelectOp::create(builder, exists[i], offset, columns.index(0)));
   }
@@ -315,6 +344,7 @@ Value HostProgram::emitRun(Value row, Value end) {
     for (size_t i = 0; i < program.operands.size(); ++i)
       if (movesWithRow(program.operands[i]))
         base[i] = moved(i, first[i], columns.multiply(j, stride[i]));
+    current = columns.add(row, j);
     gather(source);
     for (int stage = 0; stage < program.stages(); ++stage) {
       emitRowScalars(stage);
@@ -337,8 +367,9 @@ void HostProgram::loadExtents() {
 }
 
 void HostProgram::emitMain(StringRef name, LLVM::Linkage linkage) {
-  SmallVector<Value> indices = beginFunction(name, 3, linkage);
-  Value begin = indices[0], end = indices[1], partialRow = indices[2];
+  Values given = beginFunction(name, {i64, i64, i64, pointer}, linkage);
+  Value begin = given[0], end = given[1], partialRow = given[2];
+  fault = given[3];
   loadExtents();
   loadOperands();
   scalars.assign(program.instructions.size(), {});
@@ -369,7 +400,7 @@ void HostProgram::emitMain(StringRef name, LLVM::Linkage linkage) {
 
 // The partial rows are added in f64 and the sum is rounded once.
 void HostProgram::emitFold(StringRef name) {
-  beginFunction(name, 0);
+  beginFunction(name, {});
   Value count = loadArgument(i64, offsetof(RowArguments, partialRows));
   loadOperands();
   partials = partialsAt(columns.index(0));

@@ -184,9 +184,9 @@ private:
   // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
   std::string appendColumn() {
     for (Operation* op : live)
-      if (reduction(*op) || llvm::isa<ir::SumRowsOp>(op) || readsStored(op))
+      if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
         return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
-                           ir::shapeText(tile), readsStored(op) ? "gathers" : "sums");
+                           ir::shapeText(tile), llvm::isa<ir::PickOp>(op) ? "picks" : readsStored(op) ? "gathers" : "sums");
     if (tile.size() == kMaxRank)
       return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
                          tile.size(), kMaxRank - 1);
@@ -343,7 +343,7 @@ private:
   }
 
   // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0), or its
-  // negation.
+  // negation. Where the others are what is picked of zeros at that number, the sum is NaN if no column has it.
   std::optional<int> pick(int summed, DType type) {
     const auto& all = program.instructions;
     bool isNegated = false;
@@ -358,20 +358,48 @@ private:
     const bool isSwapped = condition.opcode == Opcode::NotEqual;
     int value = selection.inputs[isSwapped ? 2 : 1];
     const int other = selection.inputs[isSwapped ? 1 : 2];
-    if (all[other].opcode != Opcode::Constant || all[other].constant != 0 || all[value].type != type)
+    if (!isZero(other) || all[value].type != type)
       return std::nullopt;
+    const double missing = all[other].opcode == Opcode::Pick ? all[other].constant : 0;
     for (int side : {0, 1}) {
       const Instruction& index = all[condition.inputs[side]];
       const int number = condition.inputs[1 - side];
       const bool isOneEach =
           all[number].stage == 0 && (all[number].space == Space::Row || all[number].space == Space::Uniform);
-      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach) {
+      const bool isSameNumber = all[other].opcode != Opcode::Pick || all[other].inputs[1] == number;
+      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach && isSameNumber) {
         if (isNegated)
           value = emit(Opcode::Neg, type, all[value].space, {value});
-        return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number});
+        return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number}, -1, missing);
       }
     }
     return std::nullopt;
+  }
+
+  // Whether a value is 0, or picked of zeros.
+  bool isZero(int value) const {
+    const auto& all = program.instructions;
+    if (all[value].opcode == Opcode::Pick)
+      value = all[value].inputs[0];
+    while (all[value].opcode == Opcode::Cast)
+      value = all[value].inputs[0];
+    return all[value].opcode == Opcode::Constant && all[value].constant == 0;
+  }
+
+  std::string picked(ir::PickOp op, DType type) {
+    Value result = op.getResult();
+    if (classify(shapeOf(op.getOperand())) != Space::Element)
+      return misfit(op.getOperand());
+    const int number = values.lookup(op.getIndex());
+    const Instruction& index = program.instructions[number];
+    if (index.space != Space::Row && index.space != Space::Uniform)
+      return misfit(op.getIndex());
+    if (index.stage > 0)
+      return fmt::format("{} reads the column that {} says, which a reduction of the same kernel decides",
+                         described(result), described(op.getIndex()));
+    const int rows = spread(values.lookup(op.getOperand()), Space::Element);
+    values[result] = emit(Opcode::Pick, type, Space::Row, {rows, number}, -1, std::numeric_limits<double>::quiet_NaN());
+    return "";
   }
 
   // What nothing stored needs any more leaves the program.
@@ -482,6 +510,8 @@ private:
         values[result] = emit(*opcode, type, Space::Row, {spread(reduced, Space::Element)});
       return "";
     }
+    if (auto pick = llvm::dyn_cast<ir::PickOp>(op))
+      return picked(pick, type);
     std::optional<Opcode> opcode = elementwise(op);
     if (!opcode)
       return fmt::format("{} does not work row by row", described(result));

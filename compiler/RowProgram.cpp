@@ -63,6 +63,11 @@ bool usesOperand(Opcode op) {
   return op == Opcode::Load || op == Opcode::Store || op == Opcode::AccumulateRows;
 }
 
+// Behind its values, where it is not 0.
+bool takesNumber(Opcode op) {
+  return op == Opcode::ColumnIndex || op == Opcode::Pick;
+}
+
 bool findOpcode(std::string_view text, Opcode& opcode) {
   auto at = std::find_if(kOpcodes.begin(), kOpcodes.end(), [&](const OpcodeTraits& it) { return text == it.name; });
   opcode = static_cast<Opcode>(at - kOpcodes.begin());
@@ -152,6 +157,8 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     return fmt::format("a column index with the period {}, expected a whole number", op.constant);
   if ((isReduction(op.opcode) || op.opcode == Opcode::Pick) && op.space != Space::Row)
     return fmt::format("{} gives a row value", name(op.opcode));
+  if (op.opcode == Opcode::Pick && op.constant != 0 && !std::isnan(op.constant))
+    return fmt::format("a pick that gives {} where no column has the number, expected 0 or nan", op.constant);
   if (op.opcode == Opcode::Pick && program.instructions[op.inputs[1]].stage > 0)
     return fmt::format("the column of a pick, %{}, is one that a reduction decides", op.inputs[1]);
   if (!usesOperand(op.opcode))
@@ -255,6 +262,9 @@ int byteSize(DType type) {
 int inputCount(Opcode opcode) {
   return traits(opcode).inputs;
 }
+bool isIndex(const Instruction& instruction) {
+  return instruction.opcode == Opcode::Pick && std::isnan(instruction.constant);
+}
 bool isReduction(Opcode opcode) {
   return opcode == Opcode::ReduceSum || opcode == Opcode::ReduceMax || opcode == Opcode::ReduceMin;
 }
@@ -349,7 +359,7 @@ std::string print(const RowProgram& program) {
       text += fmt::format(" %{}", op.inputs[k]);
     if (usesOperand(op.opcode))
       text += " " + program.operands.at(op.operand).name;
-    if (op.opcode == Opcode::Constant || (op.opcode == Opcode::ColumnIndex && op.constant != 0))
+    if (op.opcode == Opcode::Constant || (takesNumber(op.opcode) && op.constant != 0))
       text += " " + exactText(op.constant);
     text += fmt::format(" : {} {} {}\n", name(op.type), name(op.space), op.stage);
   }
@@ -422,7 +432,7 @@ std::string parse(const std::string& text, RowProgram& program) {
       ++at;
     }
     const bool hasNumber =
-        op.opcode == Opcode::Constant || (op.opcode == Opcode::ColumnIndex && lines.word(at) != ":");
+        op.opcode == Opcode::Constant || (takesNumber(op.opcode) && lines.word(at) != ":");
     if (hasNumber && !lines.real(at++, op.constant))
       return failed("expected a number");
     int64_t stage = 0;

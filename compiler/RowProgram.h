@@ -51,8 +51,9 @@ enum class Opcode {
   Equal, NotEqual, Less, LessEqual,
   Select,        // bool, two values of the result's type
   ReduceSum, ReduceMax, ReduceMin, // real Element -> Row; the last two: NaN if one is NaN
-  Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number, 0
-                 // where no column has it. It reads one column and ends no stage; no reduction decides the number
+  Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number,
+                 // `constant` (0 or NaN) where no column has it. It reads one column and ends no stage; no reduction
+                 // decides the number
   Store,         // value -> Tile or Row output operand, rounded to its dtype
   AccumulateRows // real Element value summed over all rows -> Column output operand (deterministic, f32, rounded once)
 };
@@ -64,7 +65,7 @@ struct Instruction {
   int stage = 0;                // number of reductions that lie before it on its longest path
   int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
   int operand = -1;             // Load, Store, AccumulateRows
-  double constant = 0;          // Constant, ColumnIndex
+  double constant = 0;          // Constant, ColumnIndex, Pick
 };
 
 struct RowProgram {
@@ -80,6 +81,9 @@ struct RowProgram {
   // Bytes of a row that a kernel moves which keeps none of it: a stage reads the inputs that it needs.
   int64_t walkedBytes() const;
 };
+
+// Whether a number that no column has is an error: a pick that gives NaN there.
+bool isIndex(const Instruction&);
 
 ValueClass classOf(DType);
 bool isReduction(Opcode);

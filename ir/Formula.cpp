@@ -72,6 +72,10 @@ Value Formula::concat(ArrayRef<Value> values, int64_t dim) {
   return ConcatOp::create(builder, location, tensorType(shape, typeOf(values[0]).getElementType()), values, dim);
 }
 
+Value Formula::pick(Value a, Value index) {
+  return PickOp::create(builder, location, rowType(typeOf(a)), a, index);
+}
+
 Value Formula::reduceSum(Value a) {
   return ReduceSumOp::create(builder, location, rowType(typeOf(a)), a);
 }

@@ -48,6 +48,7 @@ public:
   // Of static sizes along `dim`.
   mlir::Value concat(llvm::ArrayRef<mlir::Value> values, int64_t dim);
   mlir::Value iota(mlir::Type type, int64_t dim) { return IotaOp::create(builder, location, type, dim, nullptr); }
+  mlir::Value pick(mlir::Value a, mlir::Value index);
   mlir::Value reduceSum(mlir::Value a);
   mlir::Value sumRows(mlir::Value a);
   // What rms_norm and add_rms_norm share, operation by operation as Hugging Face's code traces (ir/Fused.td).

@@ -35,7 +35,10 @@ private:
 
 } // namespace
 
+// What is picked of a constant is known from the index alone.
 static bool isReduction(Operation* op) {
+  if (auto pick = dyn_cast<PickOp>(op))
+    return !pick.getOperand().getDefiningOp<ConstantOp>();
   return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
 }
 

@@ -109,6 +109,17 @@ LogicalResult GatherOp::interpret(Operands operands, cermet::ir::Array& result) 
   return success();
 }
 
+LogicalResult PickOp::interpret(Operands operands, cermet::ir::Array& result) {
+  const cermet::ir::Array &rows = *operands[0], &index = *operands[1];
+  const int64_t columns = rows.shape.back();
+  for (size_t row = 0; row < result.data.size(); ++row) {
+    const double column = index.data[row];
+    result.data[row] = column >= 0 && column < columns ? rows.data[row * columns + int64_t(column)]
+                                                       : std::numeric_limits<double>::quiet_NaN();
+  }
+  return success();
+}
+
 LogicalResult IotaOp::interpret(Operands, cermet::ir::Array& result) {
   if (result.data.empty())
     return success();

@@ -162,6 +162,15 @@ def Cermet_GatherOp : Cermet_Small<"gather"> {
   let hasVerifier = 1;
 }
 
+def Cermet_PickOp : Cermet_Small<"pick"> {
+  let summary = "One element of each row by column number: operand [..., columns], index [..., 1] to [..., 1]; a label's score";
+  let description = [{A number below 0 or from the number of columns on gives NaN, and a gradient of NaN for the whole row.}];
+  let arguments = (ins Cermet_FloatTensor:$operand, Cermet_IntegerTensor:$index);
+  let results = (outs Cermet_FloatTensor:$result);
+  let assemblyFormat = "$operand `,` $index attr-dict `:` type($operand) `,` type($index) `to` type($result)";
+  let hasVerifier = 1;
+}
+
 def Cermet_IotaOp : Cermet_Small<"iota"> {
   let summary = "Each element's index along dimension `dim`; with `period`, its remainder after division by that";
   let arguments = (ins I64Attr:$dim, OptionalAttr<I64Attr>:$period);

@@ -22,7 +22,7 @@ bool isReduction(Operation* op) {
 // A kernel has it in registers, so a reshape behind it would end the kernel.
 bool isComputed(Value value) {
   Operation* op = value.getDefiningOp();
-  return op && (isElementwise(op) || isReduction(op) || isa<BroadcastOp, GatherOp>(op));
+  return op && (isElementwise(op) || isReduction(op) || isa<BroadcastOp, GatherOp, PickOp>(op));
 }
 
 // Contiguous in memory, where a reshape is a view.
@@ -82,6 +82,8 @@ private:
         elementwise(&op);
       else if (isReduction(&op))
         reduction(&op);
+      else if (auto pick = dyn_cast<PickOp>(op))
+        picked(pick);
       else if (isa<BroadcastOp>(op))
         broadcast(&op);
       else if (isa<SumRowsOp>(op))
@@ -202,6 +204,15 @@ private:
     Value source = sourceOf(op->getOperand(0));
     if (source && keepsColumns(typeOf(source), typeOf(op->getOperand(0))))
       replace(op, source, rowType(typeOf(source)));
+  }
+
+  void picked(PickOp pick) {
+    Value source = sourceOf(pick.getOperand());
+    if (!source || !keepsColumns(typeOf(source), typeOf(pick.getOperand())))
+      return;
+    const RankedTensorType rows = rowType(typeOf(source));
+    if (fits(pick.getIndex(), rows))
+      replace(pick, {source, inShape(pick.getIndex(), rows)}, rows);
   }
 
   // Of one number a row.

@@ -136,6 +136,18 @@ LogicalResult GatherOp::verify() {
   return sameShape(*this, "result", getResult(), expected, "index's, then source's last dimension");
 }
 
+LogicalResult PickOp::verify() {
+  Dimensions rows = shapeOf(getOperand());
+  if (rows.empty())
+    return emitOpError() << "operand has shape " << shapeText(rows) << ", expected at least one dimension (columns)";
+  if (failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
+    return failure();
+  rows.back() = Dimension();
+  if (failed(sameShape(*this, "index", getIndex(), rows, "operand's with the last dimension 1")))
+    return failure();
+  return sameShape(*this, "result", getResult(), rows, "operand's with the last dimension 1");
+}
+
 LogicalResult IotaOp::verify() {
   if (getPeriod() && int64_t(*getPeriod()) < 1)
     return emitOpError() << "period is " << int64_t(*getPeriod()) << ", expected at least 1";

@@ -122,14 +122,16 @@ Cotangents ConcatOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return result;
 }
 
+// A narrow integer could not tell every row's or column's number.
+static Value countable(Formula& f, OpBuilder& builder, Value index) {
+  return typeOf(index).getElementTypeBitWidth() < 32 ? f.cast(index, builder.getI32Type()) : index;
+}
+
 // Rows that were read several times add up: the cotangent's rows times a matrix that is 1 where a row was read from, 0
 // elsewhere. The products are exact.
 Cotangents GatherOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   Formula f(builder, getLoc());
-  Value g = cotangents[0], index = getIndex();
-  // A narrow integer could not tell every row's number.
-  if (typeOf(index).getElementTypeBitWidth() < 32)
-    index = f.cast(index, builder.getI32Type());
+  Value g = cotangents[0], index = countable(f, builder, getIndex());
   Dimensions shape = dimensions(typeOf(index));
   shape.push_back(Dimension());
   index = f.reshape(index, shape);
@@ -138,6 +140,18 @@ Cotangents GatherOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   Value isRow = f.compare("eq", f.broadcast(index, chosen), f.iota(chosen, shape.size() - 1));
   Value oneHot = f.cast(isRow, typeOf(g).getElementType());
   return {f.matmul(oneHot, g, wideType(typeOf(getSource())), true, false), Value()};
+}
+
+// To the column that was picked, 0 to the others. Of a row that has no such column nothing is known, of any column:
+// what is picked there of zeros is NaN.
+Cotangents PickOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  Value g = cotangents[0], index = countable(f, builder, getIndex());
+  RankedTensorType numbers = withElement(typeOf(getOperand()), typeOf(index).getElementType());
+  RankedTensorType wide = withElement(typeOf(getOperand()), typeOf(g).getElementType());
+  Value here = f.compare("eq", f.iota(numbers, numbers.getRank() - 1), f.broadcast(index, numbers));
+  Value elsewhere = f.pick(f.number(wide, 0), index);
+  return {f.select(here, f.broadcast(g, wide), f.broadcast(elsewhere, wide)), Value()};
 }
 
 Cotangents IotaOp::buildGradient(OpBuilder&, ValueRange) {

@@ -52,7 +52,8 @@ std::optional<LogSum> logSumAt(LogOp log) {
 
 bool isSmall(Operation* op) {
   return isElementwise(op) ||
-         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp>(op) ||
+         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp,
+             PickOp>(op) ||
          isa<SoftcapOp>(op);
 }
 
@@ -82,6 +83,8 @@ public:
   bool picksLabels() const {
     return llvm::any_of(cluster.ops, [&](Operation* op) {
       auto compare = dyn_cast<CompareOp>(op);
+      if (auto pick = dyn_cast<PickOp>(op))
+        return isWide(pick.getOperand());
       return compare && isWide(compare.getLhs()) &&
              llvm::any_of(compare->getOperands(), [](Value value) { return countsColumns(value); });
     });

@@ -76,7 +76,8 @@ const Field kFields[] = {
      parseThreads<&Config::compileThreads>},
     {{"CERMET_CHECK", "0 or 1", "0",
       "1: a CUDA launch also asks the driver whether each pointer and the stream are of the right device; the torch "
-      "frontend compares every kernel's first launch with what it replaced ([explain.md](explain.md))."},
+      "frontend compares every kernel's first launch with what it replaced, and looks at every loss's labels "
+      "([explain.md](explain.md))."},
      parseCheck},
     {{"CERMET_LOG", "off, warn or info", "warn",
       "What is written to stderr: nothing, each kind of warning once, or also every compile."},

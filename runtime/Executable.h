@@ -24,6 +24,8 @@ public:
   // `tensors` as cermet.h says; the count of workspaceSize may leave the outputs out.
   Status workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const;
   Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
+  // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for.
+  static const HostFault& lastFault();
   // To be set before the first launch.
   void setExternal(cermet_external callback, void* user);
 
@@ -69,7 +71,7 @@ private:
   Status zeroColumnOutputs(const PlanProgram& program, void* stream, const Frame& frame) const;
   // `arguments`: one for each program.
   Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments*) const;
-  void launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments*) const;
+  Status launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments*) const;
   Status checkWorkspace(const void* workspace, size_t given, size_t needed) const;
   Status checkOnDevice(void* stream, const cermet_tensor* tensors, const void* workspace) const;
   Status checkPointer(const void* pointer, const std::string& what) const;
@@ -79,6 +81,7 @@ private:
   // The messages of failed checks.
   std::string place(int value) const;
   Status describeSize(int value, int dim, int64_t given, const Frame& frame) const;
+  Status describeFault(const PlanStep& step, const HostFault& fault) const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;

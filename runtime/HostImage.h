@@ -7,7 +7,8 @@
 
 namespace cermet {
 
-using HostEntry = void (*)(const RowArguments* arguments, int64_t rowBegin, int64_t rowEnd, int64_t partialRow);
+using HostEntry = void (*)(const RowArguments* arguments, int64_t rowBegin, int64_t rowEnd, int64_t partialRow,
+                           HostFault* fault);
 using HostFold = void (*)(const RowArguments* arguments);
 
 class HostImage {

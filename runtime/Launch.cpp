@@ -3,6 +3,7 @@
 #include "runtime/RowSpace.h"
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 namespace cermet {
 
@@ -175,8 +176,7 @@ Status Executable::runKernel(const PlanStep& step, const Kernel& kernel, void* s
     return {};
   if (device_)
     return launchCuda(step, kernel, misaligned == 0, stream, arguments);
-  launchHost(step, kernel, misaligned == 0, arguments);
-  return {};
+  return launchHost(step, kernel, misaligned == 0, arguments);
 }
 
 // The argument of a program that has rows, but for what the number of blocks decides.
@@ -274,11 +274,13 @@ Status Executable::launchCuda(const PlanStep& step, const Kernel& kernel, bool v
 }
 
 // The entry numbers the rows of several programs through.
-void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments* arguments) const {
+Status Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments* arguments) const {
   struct Work {
     const RowArguments* arguments;
     HostEntry entry;
     int64_t rows, parts;
+    std::mutex faulty; // taken by parts that have a fault
+    HostFault fault;   // that of the lowest row, whoever is first
   };
   int64_t rows = 0;
   bool worthSharing = false;
@@ -292,12 +294,18 @@ void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vec
   parts = std::min(parts, rows);
   arguments[0].partialRows = kernel.hostFold ? parts : 0;
   packArguments(step, arguments);
-  Work work{arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts};
+  Work work{arguments, vector ? kernel.hostVectorEntry : kernel.hostScalarEntry, rows, parts, {}, {}};
   const auto runPart = [](void* user, int part) {
-    const Work& work = *static_cast<const Work*>(user);
+    Work& work = *static_cast<Work*>(user);
     const int64_t each = work.rows / work.parts, more = work.rows % work.parts;
     const int64_t begin = each * part + std::min<int64_t>(part, more);
-    work.entry(work.arguments, begin, begin + each + (part < more), part);
+    HostFault fault;
+    work.entry(work.arguments, begin, begin + each + (part < more), part, &fault);
+    if (fault.row >= 0) [[unlikely]] {
+      const std::lock_guard lock(work.faulty);
+      if (work.fault.row < 0 || fault.row < work.fault.row)
+        work.fault = fault;
+    }
   };
   if (worthSharing)
     pool_->run(static_cast<int>(parts), runPart, &work);
@@ -306,6 +314,7 @@ void Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool vec
       runPart(&work, part);
   if (kernel.hostFold)
     kernel.hostFold(arguments);
+  return work.fault.row < 0 ? Status() : describeFault(step, work.fault);
 }
 
 // What is summed over no rows is zero.

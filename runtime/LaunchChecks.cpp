@@ -4,6 +4,12 @@
 
 namespace cermet {
 
+static thread_local HostFault lastFaultOfThread;
+
+const HostFault& Executable::lastFault() {
+  return lastFaultOfThread;
+}
+
 std::string Executable::place(int value) const {
   const char* kinds[] = {"input", "output", "buffer", "view"};
   const PlanValue& described = plan_->values[value];
@@ -26,6 +32,12 @@ Status Executable::describeSize(int value, int dim, int64_t given, const Frame& 
         origin = plan_->values[input].name;
   return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {} ({} of '{}')", place(value), given,
                dim, frame.symbols[expected.symbol], plan_->symbols[expected.symbol], origin);
+}
+
+Status Executable::describeFault(const PlanStep& step, const HostFault& fault) const {
+  lastFaultOfThread = fault;
+  return error(CERMET_OUT_OF_RANGE, "{}: row {} of kernel '{}' reads {} {}, expected 0 to {}", plan_->name, fault.row,
+               step.name, fault.isColumn ? "column" : "row", fault.number, fault.bound - 1);
 }
 
 // Type and shape; binds the symbols that inputs bring.

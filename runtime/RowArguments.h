@@ -41,6 +41,15 @@ struct RowArguments {
   RowOperand operand[kMaxOperands];
 };
 
+// What a host kernel says of the first of its rows that reads by a number which is none: that of a row (a gathered one's)
+// or of a column (a pick's). It computes on, with NaN there (0 where the type is no real).
+struct HostFault {
+  int64_t row = -1; // counted as the kernel counts its program's rows; negative: none so far
+  int64_t number = 0;
+  int64_t bound = 0; // numbers from 0 on, below this one, are there
+  int64_t isColumn = 0;
+};
+
 // Bytes of the argument of a program with so many operands.
 inline size_t argumentBytes(size_t operands) {
   return offsetof(RowArguments, operand) + operands * sizeof(RowOperand);

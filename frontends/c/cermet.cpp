@@ -29,14 +29,18 @@ using cermet::Status;
 using cermet::writeSized;
 
 thread_local std::string lastMessage;
+thread_local cermet_status lastFailure = CERMET_OK;
 
 cermet_status report(const Status& status) {
-  if (!status.ok()) [[unlikely]]
+  if (!status.ok()) [[unlikely]] {
     lastMessage = status.message();
+    lastFailure = status.code();
+  }
   return status.code();
 }
 
 void describe(const char* message) noexcept {
+  lastFailure = CERMET_INTERNAL;
   try {
     lastMessage = message;
   } catch (...) {
@@ -49,6 +53,7 @@ template <typename Body> cermet_status guarded(const Body& body) noexcept {
   try {
     return report(body());
   } catch (const std::bad_alloc&) {
+    lastFailure = CERMET_INTERNAL;
     lastMessage.assign("out of memory"); // short enough for no allocation
   } catch (const std::exception& failure) {
     describe(failure.what());
@@ -129,8 +134,20 @@ const char* cermet_status_name(cermet_status status) {
     return "CAPTURING";
   case CERMET_INTERNAL:
     return "INTERNAL";
+  case CERMET_OUT_OF_RANGE:
+    return "OUT_OF_RANGE";
   }
   return "unknown status";
+}
+
+int32_t cermet_error_index(int64_t* row, int64_t* number, int64_t* bound) {
+  if (lastFailure != CERMET_OUT_OF_RANGE || !row || !number || !bound)
+    return -1;
+  const cermet::HostFault& fault = cermet::Executable::lastFault();
+  *row = fault.row;
+  *number = fault.number;
+  *bound = fault.bound;
+  return fault.isColumn ? 1 : 0;
 }
 
 const char* cermet_version(void) {

@@ -57,12 +57,17 @@ typedef enum cermet_status {
   CERMET_COMPILE_FAILED = 5,    /* NVRTC or the host code generator refused our text; the message has its log */
   CERMET_DRIVER_ERROR = 6,      /* the CUDA driver reported an error; the message has its name */
   CERMET_CAPTURING = 7,         /* a compile or load was needed while a stream is being captured */
-  CERMET_INTERNAL = 8           /* a defect in Cermet */
+  CERMET_INTERNAL = 8,          /* a defect in Cermet */
+  CERMET_OUT_OF_RANGE = 9       /* a launch on the host: a tensor holds the number of a row or column that is not there */
 } cermet_status;
 
 /* The calling thread's last failure, or "". Valid until the thread's next failing call. */
 CERMET_API const char* cermet_error_message(void);
 CERMET_API const char* cermet_status_name(cermet_status status);
+/* Of the calling thread's last failure, where that was CERMET_OUT_OF_RANGE: the kernel's row that asked, the number that it
+ * asked for, and how many there are. Returns 1 where columns are numbered (`pick`), 0 where rows (`gather`), and -1, with
+ * nothing written, after any other failure. */
+CERMET_API int32_t cermet_error_index(int64_t* row, int64_t* number, int64_t* bound);
 /* "0.1.0+<build id>": the build id changes when anything that affects generated code does. */
 CERMET_API const char* cermet_version(void);
 
@@ -185,7 +190,9 @@ CERMET_API cermet_status cermet_workspace_size(const cermet_executable* executab
 /* Runs the plan on `stream` (a CUstream; ignored on host, where the call returns when the work is done). `tensors` are
  * the inputs then the outputs, in the plan's order. Rows may have any stride; the last dimension must have stride 1
  * where a kernel moves vectors along it. Zero rows is legal. Outputs must not overlap inputs. The workspace is 256-byte
- * aligned, on the same device, and may be reused by later work of the same stream. */
+ * aligned, on the same device, and may be reused by later work of the same stream. Where a graph gathers rows or picks
+ * columns by a number that is none, floats are NaN; on the host the launch also fails with CERMET_OUT_OF_RANGE, and its
+ * outputs hold what was computed until then. */
 CERMET_API cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
                                        int32_t count, void* workspace, size_t workspace_size);
 

@@ -104,7 +104,18 @@ Result<std::vector<int64_t>> sizesOf(const Plan& plan, const std::vector<std::st
   return sizes;
 }
 
-Result<Tensor> makeTensor(const PlanValue& value, const std::vector<int64_t>& symbols, std::mt19937_64& random) {
+// Integers of inputs lie below this: where they are numbers of rows or columns, those are there.
+int64_t integersBelow(const Plan& plan, const std::vector<int64_t>& symbols) {
+  int64_t below = 100;
+  for (int input = 0; input < plan.inputs; ++input)
+    for (const Dimension& dimension : plan.values[input].dims)
+      if (const int64_t size = dimension.symbolic() ? symbols[dimension.symbol] : dimension.size; size > 1)
+        below = std::min(below, size);
+  return below;
+}
+
+Result<Tensor> makeTensor(const PlanValue& value, const std::vector<int64_t>& symbols, int64_t below,
+                          std::mt19937_64& random) {
   Tensor tensor;
   tensor.value = &value;
   tensor.sizes.resize(value.rank);
@@ -128,7 +139,7 @@ Result<Tensor> makeTensor(const PlanValue& value, const std::vector<int64_t>& sy
     writeNumber(tensor.data.data(), value.dtype, index,
                 isFloat(value.dtype)       ? normal(random)
                 : value.dtype == CERMET_I1 ? double(random() % 2)
-                                           : double(random() % 100));
+                                           : double(random() % below));
   return tensor;
 }
 
@@ -267,11 +278,12 @@ Status runCommand(const Common& common, const RunOptions& options) {
     binding.emplace(device->table(), device->context());
   Memory memory(device);
   std::mt19937_64 random(options.seed);
+  const int64_t below = integersBelow(plan, *symbols);
   std::vector<Tensor> tensors;
   std::vector<cermet_tensor> arguments;
   size_t moved = 0;
   for (int index = 0; index < plan.inputs + plan.outputs; ++index) {
-    Result<Tensor> made = makeTensor(plan.values[index], *symbols, random);
+    Result<Tensor> made = makeTensor(plan.values[index], *symbols, below, random);
     if (!made.ok())
       return made.status();
     const Result<void*> place = memory.allocate(made->data.size());

@@ -31,8 +31,8 @@ bool isWhole(double number) {
 // Moves elements or chooses among them: rounds nothing.
 bool isExactOperation(Operation& op) {
   return isa<ir::NegOp, ir::AbsOp, ir::ReluOp, ir::MaxOp, ir::MinOp, ir::SelectOp, ir::BroadcastOp, ir::ReshapeOp,
-             ir::TransposeOp, ir::SliceOp, ir::ConcatOp, ir::GatherOp, ir::IotaOp, ir::ReduceMaxOp, ir::ReduceMinOp>(
-      op);
+             ir::TransposeOp, ir::SliceOp, ir::ConcatOp, ir::GatherOp, ir::PickOp, ir::IotaOp, ir::ReduceMaxOp,
+             ir::ReduceMinOp>(op);
 }
 
 } // namespace

@@ -9,8 +9,8 @@ void Steps::step() {
   static constexpr std::pair<int, void (Steps::*)()> kSteps[] = {
       {14, &Steps::unaryStep},  {22, &Steps::binaryStep},  {6, &Steps::compareStep},    {6, &Steps::selectStep},
       {10, &Steps::castStep},   {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
-      {10, &Steps::viewStep},   {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {3, &Steps::normStep},
-      {3, &Steps::softmaxStep}, {2, &Steps::rotateStep},   {3, &Steps::gateStep}};
+      {10, &Steps::viewStep},   {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {1, &Steps::pickStep},
+      {3, &Steps::normStep},    {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},    {3, &Steps::gateStep}};
   int total = 0;
   for (const auto& entry : kSteps)
     total += entry.first;
@@ -251,6 +251,19 @@ void Steps::gatherStep() {
   shape.push_back(table.shape()[1]);
   view(table,
        ir::GatherOp::create(builder, location, ir::tensorType(shape, table.element()), table.value, index.value));
+}
+
+// One column of each row, by numbers that it has.
+void Steps::pickStep() {
+  Value rows = any([](const Value& value) {
+    return value.isFloat() && value.shape().size() > 1 && !value.shape().back().isSymbol();
+  });
+  ir::Dimensions shape = rows.shape();
+  const double last = double(shape.back().size - 1);
+  shape.back() = ir::Dimension();
+  const RankedTensorType type = ir::tensorType(shape, builder.getI64Type());
+  mlir::Value index = formula.min(formula.iota(type, pick(int(shape.size()) - 1)), formula.number(type, last));
+  view(rows, formula.pick(rows.value, index));
 }
 
 //===--- Sequences that patterns look for ----------------------------------------------------------------------------//

@@ -73,6 +73,7 @@ private:
   void viewStep();
   void concatStep();
   void gatherStep();
+  void pickStep();
   void normStep();
   void softmaxStep();
   void rotateStep();

@@ -265,3 +265,67 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert warm["counters"]["kernels_compiled"] == 0 and warm["counters"]["plans_compiled"] == 0
     assert warm["counters"]["kernels_from_directory"] > 0
     assert warm["opened"] == [], f"a warm process opened {warm['opened']}"
+
+
+def with_labels(x: torch.Tensor, y: torch.Tensor, reduction: str = "mean", **options) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(x.float(), y, reduction=reduction, **options)
+
+
+@pytest.mark.parametrize("columns", (512, 32000, 128256))
+@pytest.mark.parametrize("smoothing", (0.0, 0.1))
+@pytest.mark.parametrize("reduction", ("mean", "sum", "none"))
+def test_a_label_that_is_no_class_is_no_plausible_loss(columns, smoothing, reduction):
+    rows, wrong, ignored = 64, (3, 17, 40, 41), (5, 9)
+    x = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.randint(columns, (rows,), device="cuda")
+    labels[list(ignored)] = -100
+    call = compiled(lambda x, y: with_labels(x, y, reduction, label_smoothing=smoothing))
+
+    def run(y):
+        loss = call(x, y)
+        return loss.detach(), torch.autograd.grad(loss, x, torch.ones_like(loss))[0]
+
+    good, gradient = run(labels)
+    truth = with_labels(x.detach().double(), labels, reduction, label_smoothing=smoothing)
+    torch.testing.assert_close(good.double(), truth.double(), rtol=2e-3, atol=2e-3)
+    assert gradient.isfinite().all() and (gradient[list(ignored)] == 0).all()
+    for row, label in zip(wrong, (columns + 5, -1, 10**6, 2**40)):
+        labels[row] = label
+    loss, poisoned = run(labels)
+    rows_wrong = torch.zeros(rows, dtype=torch.bool, device="cuda")
+    rows_wrong[list(wrong)] = True
+    assert torch.equal(poisoned.isnan(), rows_wrong[:, None].expand_as(poisoned))
+    if reduction == "none":
+        assert torch.equal(loss.isnan(), rows_wrong)
+        assert torch.equal(loss[~rows_wrong], good[~rows_wrong])
+    else:
+        assert loss.isnan()
+
+
+@pytest.mark.parametrize("remainder", ("aot", "inductor"))
+@pytest.mark.parametrize("wrong", (517, -1, 10**6, 2**40))
+def test_a_wrong_label_in_a_batch_makes_the_loss_and_the_heads_gradient_nan(remainder, wrong):
+    model, text = tiny("Llama"), words()
+    call = compiled(model, remainder=remainder)
+    assert call(input_ids=text, labels=text).loss.isfinite()
+    labels = text.clone()
+    labels[1, 3] = wrong
+    loss = call(input_ids=text, labels=labels).loss
+    loss.backward()
+    assert loss.isnan()
+    assert model.lm_head.weight.grad.isnan().all()
+    model.zero_grad(set_to_none=True)
+    call(input_ids=text, labels=text).loss.backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_a_check_names_the_row_of_a_wrong_label(monkeypatch):
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    x, labels = torch.randn(16, 512, device="cuda", requires_grad=True), torch.randint(512, (16,), device="cuda")
+    call = compiled(with_labels)
+    assert call(x, labels).isfinite()
+    labels[7] = 2**40
+    with pytest.raises(IndexError, match=rf"Target {2**40} is out of bounds: .*, row 7; expected 0 to 511"):
+        call(x, labels)
+    torch.cuda.synchronize()
+    assert torch.ones(1, device="cuda").item() == 1

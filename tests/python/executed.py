@@ -161,6 +161,10 @@ class Evaluation:
             return (operands[0].double() @ rhs).to(type.dtype)
         if op == "gather":
             return operands[0][operands[1].long()]
+        if op == "pick":
+            here = (operands[1] >= 0) & (operands[1] < operands[0].shape[-1])
+            chosen = torch.where(here, operands[1], 0).long()
+            return torch.where(here, operands[0].gather(-1, chosen), torch.nan).to(type.dtype)
         if op == "concat":
             return torch.cat(operands, int(re.search(r"dim = (\d+)", rest)[1]))
         if op.startswith("reduce_") or op == "sum_rows":

@@ -5,6 +5,7 @@
 #include "runtime/ElementType.h"
 #include "tests/simt/Truth.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -27,6 +28,55 @@ std::string graph(const std::string& name, const std::string& from, int64_t colu
   std::ifstream file(fmt::format("{}/tests/graphs/{}.mlir", CERMET_SOURCE_DIR, name));
   std::string text{std::istreambuf_iterator<char>(file), {}};
   return replaced(replaced(text, from, std::to_string(columns)), "xbf16", "x" + dtype);
+}
+
+// The same by a pick, which gives NaN where no column has the label, and its gradient as the compiler derives it.
+std::string labelLoss(int64_t columns, const std::string& dtype) {
+  const std::string text = R"(!t = tensor<?xCOLUMNSxDTYPE, #cermet.symbols<["r0"]>>
+!f = tensor<?xCOLUMNSxf32, #cermet.symbols<["r0"]>>
+!i = tensor<?xCOLUMNSxi64, #cermet.symbols<["r0"]>>
+!b = tensor<?xCOLUMNSxi1, #cermet.symbols<["r0"]>>
+!l = tensor<?x1xi64, #cermet.symbols<["r0"]>>
+!c = tensor<?x1xi1, #cermet.symbols<["r0"]>>
+!r = tensor<?x1xf32, #cermet.symbols<["r0"]>>
+module attributes {cermet.version = 1 : i64} {
+  func.func @label_loss(%logits: !t, %label: !l, %scale: !r) -> (!r, !t) {
+    %wide = cermet.cast %logits : !t to !f
+    %max = cermet.reduce_max %wide : !f to !r
+    %maxb = cermet.broadcast %max : !r to !f
+    %shifted = cermet.sub %wide, %maxb : !f
+    %e = cermet.exp %shifted : !f
+    %sum = cermet.reduce_sum %e : !f to !r
+    %lse = cermet.log %sum : !r
+    %lseb = cermet.broadcast %lse : !r to !f
+    %logp = cermet.sub %shifted, %lseb : !f
+    %ignore = cermet.constant -100.0 : !l
+    %counts = cermet.compare "ne", %label, %ignore : !l to !c
+    %first = cermet.constant 0.0 : !l
+    %class = cermet.select %counts, %label, %first : !c, !l
+    %picked = cermet.pick %logp, %class : !f, !l to !r
+    %negated = cermet.neg %picked : !r
+    %nothing = cermet.constant 0.0 : !r
+    %loss = cermet.select %counts, %negated, %nothing : !c, !r
+    %g = cermet.select %counts, %scale, %nothing : !c, !r
+    %column = cermet.iota 1 : !i
+    %classb = cermet.broadcast %class : !l to !i
+    %here = cermet.compare "eq", %column, %classb : !i to !b
+    %zero = cermet.constant 0.0 : !f
+    %elsewhere = cermet.pick %zero, %class : !f, !l to !r
+    %gb = cermet.broadcast %g : !r to !f
+    %elsewhereb = cermet.broadcast %elsewhere : !r to !f
+    %mine = cermet.select %here, %gb, %elsewhereb : !b, !f
+    %total = cermet.reduce_sum %mine : !f to !r
+    %totalb = cermet.broadcast %total : !r to !f
+    %p = cermet.exp %logp : !f
+    %all = cermet.mul %p, %totalb : !f
+    %difference = cermet.sub %all, %mine : !f
+    %dlogits = cermet.cast %difference : !f to !t
+    return %loss, %dlogits : !r, !t
+  }
+})";
+  return replaced(replaced(text, "COLUMNS", std::to_string(columns)), "DTYPE", dtype);
 }
 
 // Logits, labels, a factor for each row; loss and gradient.
@@ -99,6 +149,18 @@ std::vector<std::vector<double>> interpret(const std::string& text, const Tensor
   return data;
 }
 
+// Of the rows whose label is none: the loss, and the gradient at every column.
+void expectNothingKnown(const Tensors& run) {
+  for (int64_t row : {6, 7, 9})
+    for (size_t i : {3, 4}) {
+      const std::vector<double> values = run.values(i);
+      const int64_t width = run.shapes[i][1];
+      EXPECT_TRUE(std::all_of(values.begin() + row * width, values.begin() + (row + 1) * width,
+                              [](double value) { return std::isnan(value); }))
+          << "output " << i << ", row " << row;
+    }
+}
+
 // Row by row: what is no number is none, and the rest strays from float64 by no more than the traced program does.
 void expectRight(const std::string& text, const Tensors& run, const std::string& what) {
   const auto truth = interpret(text, run, false), traced = interpret(text, run, true);
@@ -124,7 +186,7 @@ void expectRight(const std::string& text, const Tensors& run, const std::string&
   }
 }
 
-void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling) {
+void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling, bool isLabelLoss = false) {
   const Plan plan = planOf(text);
   ASSERT_EQ(plan.steps.size(), 1);
   const PlanKernels kernels(plan);
@@ -141,6 +203,8 @@ void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool is
         fmt::format("{} columns, {} entry, seed {}", columns, scalar ? "scalar" : "vector", options.seed);
     ASSERT_EQ(run(plan, kernels, tensors.arguments(), options), "") << what;
     expectRight(text, tensors, what);
+    if (isLabelLoss)
+      expectNothingKnown(tensors);
   }
 }
 
@@ -161,6 +225,11 @@ TEST_P(CrossEntropy, LossAndGradient) {
 TEST_P(CrossEntropy, SoftcapAndSmoothedLabels) {
   const auto& [columns, dtype, type, isRolling] = GetParam();
   check(graph("smoothed_cross_entropy", "50257", columns, dtype), columns, type, isRolling);
+}
+
+TEST_P(CrossEntropy, ALabelThatIsNoColumn) {
+  const auto& [columns, dtype, type, isRolling] = GetParam();
+  check(labelLoss(columns, dtype), columns, type, isRolling, /*isLabelLoss=*/true);
 }
 
 // Several rows a block, values that registers keep and that they do not, a row in shared memory whole and in part, and

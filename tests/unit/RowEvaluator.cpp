@@ -222,7 +222,8 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
       break;
     }
     case Opcode::Pick:
-      result[0] = b[0] >= 0 && b[0] < program.columns ? at(a, static_cast<size_t>(b[0])) : 0;
+      result[0] = b[0] >= 0 && b[0] < program.columns ? at(a, static_cast<size_t>(b[0]))
+                                                          : static_cast<Number>(instruction.constant);
       result[0] = rounding == Rounding::Once ? nearest(result[0], instruction.type)
                                              : roundTo(result[0], instruction.type);
       break;

@@ -217,6 +217,10 @@ class Call:
         type = TensorType((*value.type.dims[:-1], 1), value.type.element)
         return self.builder.convert(op, value, type, self.name)
 
+    def pick(self, rows: Value, columns: Value) -> Value:
+        """Of [N, V] the element of each row at the column that [N, 1] has."""
+        return self.builder.pick(rows, columns, self.name)
+
     def sum_rows(self, value: Value) -> Value:
         type = TensorType(value.type.dims[-1:], value.type.element)
         return self.builder.convert("sum_rows", value, type, self.name)

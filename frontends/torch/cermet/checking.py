@@ -7,6 +7,8 @@ gradient; forward and backward apart) also runs the kept graph twice, as it is a
 kernel's error may be 2 x the unfused graph's and one unit in the last place, by the norm of each tensor. Otherwise a
 warning says so, `cermet.counters()["refused"]` counts it and the region runs unfused from then on.
 
+Every launch of a forward looks at its labels first (labels.py): one that is no class raises IndexError, on a GPU too.
+
 For finding faults, not for speed: every call goes through Python, and all operands are kept for the backward.
 """
 
@@ -156,6 +158,8 @@ def _forward(
     wanted: list[bool],
 ) -> list[torch.Tensor]:
     site = _site(number)
+    if site.unfused.labels is not None and not _capturing(inputs[0].device):
+        site.unfused.labels.check([*inputs, *others, *sizes], f"{site.pattern} at {site.source or 'an unknown place'}")
     values = list(regions.launch(key, inputs))
 
     def run(dtype: torch.dtype | None) -> list[torch.Tensor]:

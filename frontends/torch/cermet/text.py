@@ -164,6 +164,12 @@ class Builder:
         )
         return value
 
+    def pick(self, rows: Value, index: Value, name: str) -> Value:
+        value = Value(self._fresh(), TensorType((*rows.type.dims[:-1], 1), rows.type.element))
+        types = f"{rows.type}, {index.type} to {value.type}"
+        self._line(f"{value.ssa} = cermet.pick {rows.ssa}, {index.ssa} : {types}", name)
+        return value
+
     def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
         value = Value(self._fresh(), type)
         attribute = " {transpose_rhs}" if transpose_rhs else ""

@@ -1,4 +1,5 @@
-"""Cross-entropy and its halves, for class indices: the score of a row's label is picked by comparing indices.
+"""Cross-entropy and its halves, for class indices: the score of a row's label is picked, and is NaN where there is no
+such class; so is the row's gradient then. (On the CPU a launch raises what eager raises.)
 
 Every step rounds where torch's does: log_softmax once, the negated score is exact, a sum once, and a mean divides the
 sum in f32 by how many labels count.
@@ -34,6 +35,8 @@ class _Loss:
         self.element = str(scores.type.element)
         self.labels = call.reshape(call.cast(labels, "i64"), (labels.type.dims[0], 1))
         self.counts = call.compare("ne", self.labels, call.constant_like(call.number(ignore_index), self.labels))
+        # Of a row that does not count no label is looked for: the first class is always there.
+        self.classes = call.select(self.counts, self.labels, call.constant_like(0.0, self.labels))
 
     def _of_rows(self, values: Value) -> Value:
         """`values` [N, 1] where the row counts, else 0."""
@@ -41,11 +44,7 @@ class _Loss:
 
     def nll(self) -> Value:
         """-scores[i, labels[i]], [N, 1]"""
-        call, scores = self.call, self.scores
-        indices = scores.type.with_element("i64")
-        here = call.compare("eq", call.iota(1, indices), call.broadcast(self.labels, indices))
-        picked = call.select(here, scores, call.constant_like(0.0, scores))
-        return self._of_rows(call.unary("neg", self._row_sum(picked)))
+        return self._of_rows(self.call.unary("neg", self.call.pick(self.scores, self.classes)))
 
     def smooth(self) -> Value:
         """-sum(scores[i]), [N, 1]"""

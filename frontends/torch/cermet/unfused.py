@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 from .effects import PURE, effect_of, target_name
 from .errors import Error
 from .importer import example
+from .labels import Labels, labels_of
 
 if TYPE_CHECKING:
     from .rewriter import Region
@@ -30,6 +31,7 @@ class Unfused:
     others: tuple[fx.Node, ...]  # tensors that are read for their shape alone
     sizes: tuple[fx.Node, ...]  # symbolic integers
     autocast: tuple[tuple[str, torch.dtype, bool], ...]  # device type, dtype, enabled; outermost first
+    labels: Labels | None  # of the losses in it
 
     @staticmethod
     def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
@@ -105,8 +107,9 @@ def extract(module: fx.GraphModule, region: Region) -> Unfused:
             (node.args, node.kwargs), lambda argument: numbers[argument] if argument in numbers else copies[argument]
         )
         copies[node] = copy
+    labels = labels_of(module, graph, [(node, copies[node]) for node in members])
     graph.output(tuple(copies[node] for node in region.results))
-    return Unfused(fx.GraphModule(module, graph), tuple(others), tuple(sizes), _autocast(region))
+    return Unfused(fx.GraphModule(module, graph), tuple(others), tuple(sizes), _autocast(region), labels)
 
 
 def _between(module: fx.GraphModule, region: Region) -> tuple[list[fx.Node], list[fx.Node]]:

@@ -29,6 +29,16 @@ int32_t torchDtype(int32_t dtype) {
   return codes[dtype];
 }
 
+// What torch's eager operations say of a label and of a row of an embedding that is none.
+[[noreturn]] void failIndex(const Executable& executable) {
+  int64_t row = 0, number = 0, bound = 0;
+  const int32_t isColumn = cermet_error_index(&row, &number, &bound);
+  if (isColumn < 0)
+    fail(executable, cermet_error_message());
+  throw std::out_of_range(isColumn ? "Target " + std::to_string(number) + " is out of bounds."
+                                   : "index out of range in self");
+}
+
 // libtorch_cuda is there only in a CUDA build of torch, and then it is loaded before any CUDA tensor exists.
 void* currentStream(int32_t device) {
   using Query = AOTITorchError (*)(int32_t, void**);
@@ -227,6 +237,8 @@ void run(const Executable& executable, int32_t device, std::span<Owned> inputs, 
   // A reshape in the graph has no strides for every layout of its input. An input that is written cannot be read again.
   if (status == CERMET_UNSUPPORTED && reused < 0 && makeDense(executable, inputs, tensors.data()))
     status = runOnce(executable, tensors.data(), device);
+  if (status == CERMET_OUT_OF_RANGE)
+    failIndex(executable);
   if (status != CERMET_OK)
     fail(executable, cermet_error_message());
 }

@@ -258,6 +258,31 @@ TEST_F(LowerTest, ASumOfOneColumnIsAPick) {
   }
 }
 
+// What a pick gives is NaN where no column has the number, and so is the sum of its gradient's row: neither is a pass.
+TEST_F(LowerTest, APickAndTheSumOfItsGradientReadOneColumn) {
+  const std::string x = tensor({"r0", "5"}, "f32"), c = tensor({"r0", "5"}, "i64"), b = tensor({"r0", "5"}, "i1"),
+                    n = tensor({"r0", "1"}, "i64"), r = tensor({"r0", "1"}, "f32");
+  auto module = parsed(graph("f", "%x: " + x + ", %n: " + n + ", %g: " + r, r + ", " + r,
+                             "    %y = cermet.pick %x, %n : " + x + ", " + n + " to " + r + "\n    %z = cermet.constant 0.0 : " +
+                                 x + "\n    %o = cermet.pick %z, %n : " + x + ", " + n + " to " + r +
+                                 "\n    %c = cermet.iota 1 : " + c + "\n    %m = cermet.broadcast %n : " + n + " to " + c +
+                                 "\n    %h = cermet.compare \"eq\", %c, %m : " + c + " to " + b +
+                                 "\n    %w = cermet.broadcast %g : " + r + " to " + x + "\n    %e = cermet.broadcast %o : " +
+                                 r + " to " + x + "\n    %d = cermet.select %h, %w, %e : " + b + ", " + x +
+                                 "\n    %s = cermet.reduce_sum %d : " + x + " to " + r + "\n    return %y, %s : " + r +
+                                 ", " + r + "\n"));
+  LoweredFunction lowered;
+  ASSERT_EQ(lower(*module, lowered), "");
+  EXPECT_EQ(print(lowered.program),
+            "program f 5\nin x tile f32\nin n row i64\nin g row f32\nout result0 row f32\nout result1 row f32\n"
+            "%0 = load x : f32 element 0\n%1 = load n : i64 row 0\n%2 = load g : f32 row 0\n"
+            "%3 = pick %0 %1 nan : f32 row 0\n%4 = cast %2 : f32 element 0\n%5 = pick %4 %1 nan : f32 row 0\n"
+            "%6 = store %3 result0 : f32 row 0\n%7 = store %5 result1 : f32 row 0\n");
+  EXPECT_EQ(lowered.program.stages(), 1);
+  std::mt19937_64 random(std::random_device{}());
+  compare(*module, {{64, 5}, {64, 1}, {64, 1}}, random);
+}
+
 TEST_F(LowerTest, EqualGraphsGiveEqualPrograms) {
   LoweredFunction a, b;
   std::string text = addRmsNorm({"r0", "64"}, "bf16", "bf16", "bf16", "eps = 1.0e-6");

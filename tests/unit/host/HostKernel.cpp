@@ -87,21 +87,26 @@ size_t fill(Arguments& arguments, int parts, RowArguments& raw) {
 
 } // namespace
 
-void HostKernel::run(Arguments& arguments, int parts) const {
-  ASSERT_NE(main, nullptr);
+HostFault HostKernel::run(Arguments& arguments, int parts) const {
+  HostFault fault;
+  EXPECT_NE(main, nullptr);
+  if (!main)
+    return fault;
   RowArguments raw;
   const size_t accumulators = fill(arguments, parts, raw);
   std::vector<float> partials(accumulators * parts * arguments.program.columns, NAN);
   raw.partials = partials.data();
   for (int part = 0; part < parts; ++part)
-    main(&raw, raw.rows * part / parts, raw.rows * (part + 1) / parts, part);
+    main(&raw, raw.rows * part / parts, raw.rows * (part + 1) / parts, part, &fault);
   if (fold)
     fold(&raw);
+  return fault;
 }
 
 void HostKernel::runBeside(const std::vector<Arguments*>& arguments, int parts) const {
   ASSERT_NE(main, nullptr);
   std::vector<char> bytes;
+  HostFault fault;
   int64_t rows = 0;
   for (Arguments* each : arguments) {
     RowArguments raw;
@@ -111,7 +116,8 @@ void HostKernel::runBeside(const std::vector<Arguments*>& arguments, int parts) 
     bytes.insert(bytes.end(), begin, begin + argumentBytes(each->program.operands.size()));
   }
   for (int part = 0; part < parts; ++part)
-    main(reinterpret_cast<const RowArguments*>(bytes.data()), rows * part / parts, rows * (part + 1) / parts, part);
+    main(reinterpret_cast<const RowArguments*>(bytes.data()), rows * part / parts, rows * (part + 1) / parts, part,
+         &fault);
 }
 
 void expectEqualsOracle(const HostKernel& kernel, Arguments& arguments, int parts, double noise) {

@@ -16,7 +16,8 @@ public:
   ~HostKernel();
 
   // All rows, cut into `parts` ranges with a partial row each; then the fold, if there is one.
-  void run(Arguments& arguments, int parts = 1) const;
+  // Answers the fault of the lowest row that has one.
+  HostFault run(Arguments& arguments, int parts = 1) const;
   // The same of several programs, whose rows are numbered through; none sums over rows.
   void runBeside(const std::vector<Arguments*>& arguments, int parts = 1) const;
 
@@ -25,7 +26,7 @@ public:
   static std::vector<std::string> targets(); // that this machine can run
 
 private:
-  using Main = void (*)(const RowArguments*, int64_t, int64_t, int64_t);
+  using Main = void (*)(const RowArguments*, int64_t, int64_t, int64_t, HostFault*);
   using Fold = void (*)(const RowArguments*);
 
   std::string bytes;

@@ -63,8 +63,12 @@ int ProgramBuilder::reduce(Opcode opcode, int value, DType type) {
   return append({.opcode = opcode, .type = type, .space = Space::Row, .inputs = {value, -1, -1}});
 }
 
-int ProgramBuilder::pick(int value, int column, DType type) {
-  return append({.opcode = Opcode::Pick, .type = type, .space = Space::Row, .inputs = {value, column, -1}});
+int ProgramBuilder::pick(int value, int column, DType type, double missing) {
+  return append({.opcode = Opcode::Pick,
+                 .type = type,
+                 .space = Space::Row,
+                 .inputs = {value, column, -1},
+                 .constant = missing});
 }
 
 int ProgramBuilder::spread(int value, Space space) {

@@ -143,6 +143,49 @@ TEST_P(Types, GatheredRowsOfEveryType) {
       }
 }
 
+// A number that no column has is NaN, and the kernel says of the first row which it was; a pick that gives 0 says nothing.
+TEST_P(Types, AColumnThatIsNotThereIsToldOfTheFirstRow) {
+  for (bool isIndex : {true, false}) {
+    ProgramBuilder p("picked", 37);
+    int x = p.load("x", tile, DType::F32), n = p.load("n", row, DType::I64);
+    p.store("y", row, DType::F32, p.pick(x, n, DType::F32, isIndex ? NAN : 0));
+    std::mt19937 random = freshRandom();
+    Arguments arguments(p.program, {40}, random);
+    for (int64_t r = 0; r < 40; ++r)
+      arguments.arrays[1].set(r, random() % 37);
+    const HostKernel kernel(p.program, GetParam());
+    EXPECT_LT(kernel.run(arguments, 3).row, 0);
+    for (const auto& [at, number] : {std::pair<int64_t, int64_t>{29, -1}, {23, 37}, {31, int64_t(1) << 32}})
+      arguments.arrays[1].set(at, number);
+    const HostFault fault = kernel.run(arguments, 3);
+    if (isIndex) {
+      EXPECT_EQ(std::vector({fault.row, fault.number, fault.bound, fault.isColumn}),
+                (std::vector<int64_t>{23, 37, 37, 1}));
+      EXPECT_TRUE(std::isnan(arguments.arrays[2].get(29)));
+    } else {
+      EXPECT_LT(fault.row, 0);
+      EXPECT_EQ(arguments.arrays[2].get(29), 0);
+    }
+    expectExactHere(p.program, arguments, 3);
+  }
+}
+
+TEST_P(Types, ARowThatIsNotThereIsToldOfTheFirstRow) {
+  ProgramBuilder p("gathered", 5);
+  p.store("y", tile, DType::F32, p.gather("table", DType::F32, "numbers", DType::I64));
+  std::mt19937 random = freshRandom();
+  Arguments arguments(p.program, {40}, random);
+  for (int64_t r = 0; r < 40; ++r)
+    arguments.arrays[0].set(r, random() % Arguments::kSourceRows);
+  const HostKernel kernel(p.program, GetParam());
+  EXPECT_LT(kernel.run(arguments, 3).row, 0);
+  arguments.arrays[0].set(30, -1);
+  arguments.arrays[0].set(25, Arguments::kSourceRows);
+  const HostFault fault = kernel.run(arguments, 3);
+  EXPECT_EQ(std::vector({fault.row, fault.number, fault.bound, fault.isColumn}),
+            (std::vector<int64_t>{25, Arguments::kSourceRows, Arguments::kSourceRows, 0}));
+}
+
 // A NaN anywhere is the result, and idle lanes of the last step are no elements.
 TEST_P(Types, LargestAndSmallestOfARow) {
   for (int64_t columns : {1, 7, 16, 17, 64, 65, 130}) {

@@ -64,6 +64,15 @@ Case gather(const std::string& name, const std::string& index, const std::string
           0, 5};
 }
 
+// One of five columns, by numbers from 0 to 4.
+Case picked(const std::string& name, const std::string& from, const std::string& index, const std::string& to) {
+  return {name,
+          "func.func @f(%x: tensor<" + from + ">, %i: tensor<" + index + ">) -> tensor<" + to +
+              "> { %0 = cermet.pick %x, %i : tensor<" + from + ">, tensor<" + index + "> to tensor<" + to +
+              "> return %0 : tensor<" + to + "> }",
+          0, 5};
+}
+
 // One operation from a packed [2, 6] to [2, 3].
 Case packed(const std::string& name, const std::string& attributes, const std::string& element) {
   std::string from = "tensor<2x6x" + element + ">", to = "tensor<2x3x" + element + ">";
@@ -161,6 +170,9 @@ INSTANTIATE_TEST_SUITE_P(
           return %1 : tensor<3x4xf32> })"},
         gather("gather", "4xi64", "4x3xf32"), gather("gather_rank_0", "i32", "3xf32"),
         gather("gather_rank_2", "?x2xi8, #cermet.symbols<[\"a\"]>", "?x2x3xf32, #cermet.symbols<[\"a\"]>"),
+        picked("pick", "3x5xf32", "3x1xi64", "3x1xf32"),
+        picked("pick_rank_3", "?x2x5xf64, #cermet.symbols<[\"a\"]>", "?x2x1xi8, #cermet.symbols<[\"a\"]>",
+               "?x2x1xf64, #cermet.symbols<[\"a\"]>"),
         shaped("reduce_max", "reduce_max", "2x3x5xf32", "2x3x1xf32", "", true),
         shaped("reduce_min", "reduce_min", "?x5xf64, #cermet.symbols<[\"a\"]>", "?x1xf64, #cermet.symbols<[\"a\"]>", "",
                true),

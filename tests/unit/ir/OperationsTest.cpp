@@ -298,6 +298,20 @@ TEST_F(OperationsTest, Gather) {
   EXPECT_EQ(given.data, std::vector<double>{0});
 }
 
+// A row that has no column of its number gives NaN.
+TEST_F(OperationsTest, Pick) {
+  Array rows = random({2, 3, 4}), index{{2, 3, 1}, {3, 0, -1, 4, 1, 1e12}};
+  const std::string to = "tensor<2x3x1xf64>";
+  Array given = evaluate("%x: tensor<2x3x4xf64>, %i: tensor<2x3x1xi64>",
+                         "pick %x, %i : tensor<2x3x4xf64>, tensor<2x3x1xi64> to " + to, to, {rows, index});
+  ASSERT_EQ(given.data.size(), 6u);
+  for (int i = 0; i < 6; ++i)
+    if (index.data[i] >= 0 && index.data[i] < 4)
+      EXPECT_EQ(given.data[i], rows.data[i * 4 + int(index.data[i])]) << i;
+    else
+      EXPECT_TRUE(std::isnan(given.data[i])) << i;
+}
+
 TEST_F(OperationsTest, Iota) {
   const std::string type = "tensor<2x?x3xf64, #cermet.symbols<[\"n\"]>>";
   Array given = evaluate("%x: " + type, "iota 1 : " + type, type, random({2, 5, 3}));

@@ -118,6 +118,34 @@ TEST_F(HostLaunch, RowsAreGathered) {
   }
 }
 
+// Of the lowest row, however many threads find one; the next launch is as good as any.
+TEST_F(HostLaunch, ANumberOfNoRowFailsTheLaunch) {
+  Json plan = gatherPlan();
+  plan["steps"][0]["entries"] = {{"vector", "checked_vector"}, {"scalar", "checked_vector"}, {"fold", ""}};
+  for (int threads : {1, 4}) {
+    Config config = testConfig();
+    config.threads = threads;
+    const auto executable = prepare(std::make_shared<Context>(config), plan, "host");
+    ASSERT_TRUE(executable);
+    std::vector<float> table = randomFloats(7 * 8), y(9000 * 8);
+    std::vector<int64_t> numbers(9000, 6);
+    const auto run = [&] {
+      return launch(*executable, {TestTensor(table.data(), {7, 8}), TestTensor(numbers.data(), {90, 100}, {100, 1}, CERMET_I64),
+                                  TestTensor(y.data(), {90, 100, 8})});
+    };
+    ASSERT_TRUE(run().ok());
+    numbers[8999] = -1;
+    numbers[4321] = 7;
+    numbers[4322] = int64_t(1) << 40;
+    const Status status = run();
+    EXPECT_EQ(status.code(), CERMET_OUT_OF_RANGE);
+    EXPECT_EQ(status.message(), "gather: row 4321 of kernel 'gather' reads row 7, expected 0 to 6");
+    EXPECT_EQ(Executable::lastFault().row, 4321);
+    numbers[8999] = numbers[4321] = numbers[4322] = 0;
+    EXPECT_TRUE(run().ok());
+  }
+}
+
 TEST_F(HostLaunch, SumsOverRowsAreRightAndDoNotDependOnThreads) {
   for (int64_t rows : {1, 3, 15, 16, 17, 1000, 40000}) {
     const std::vector<float> weight(8, 1.0f), x = randomFloats(static_cast<size_t>(rows) * 8);

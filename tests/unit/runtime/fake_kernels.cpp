@@ -56,6 +56,18 @@ EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t 
           exists ? reinterpret_cast<float*>(source.base)[number * source.stride[cermet::kGatheredStride] + column] : -1;
   }
 }
+// The same, but it says so of a number that is none.
+EXPORT void checked_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part,
+                           cermet::HostFault* fault) {
+  gather_vector(arguments, begin, end, part);
+  const int64_t rows = arguments->operand[0].stride[cermet::kGatheredRows];
+  for (int64_t row = end; row-- > begin;) {
+    const int64_t number = *reinterpret_cast<int64_t*>(rowOf(arguments, 1, row, sizeof(int64_t)));
+    if (number < 0 || number >= rows)
+      *fault = {row, number, rows, 0};
+  }
+}
+
 EXPORT void gather_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
   gather_vector(arguments, begin, end, part);
   for (int64_t row = begin; row < end; ++row)

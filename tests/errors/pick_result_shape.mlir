@@ -1,0 +1,9 @@
+// ask: compile sm_90
+// status: 2
+// error: graph:6:10: 'cermet.pick' op result has shape [4], expected [4, 1] (operand's with the last dimension 1)
+module attributes {cermet.version = 1 : i64} {
+  func.func @f(%x: tensor<4x8xf32>, %i: tensor<4x1xi64>) -> (tensor<4xf32>) {
+    %y = cermet.pick %x, %i : tensor<4x8xf32>, tensor<4x1xi64> to tensor<4xf32>
+    return %y : tensor<4xf32>
+  }
+}
