@@ -160,7 +160,7 @@ def test_an_inductor_mode_and_option_are_passed_on(monkeypatch):
 
     seen = {}
 
-    def record(gm, inputs, config_patches):
+    def record(gm, inputs, inner_compile, config_patches):
         seen.update(config_patches)
         return gm.forward
 

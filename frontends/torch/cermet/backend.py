@@ -61,11 +61,11 @@ def compile(
         done = rewrite(module, settings.strict, not eager, told, returned, settings)
         chosen = done.choice
         _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-        run, uncached = remainder.run(module, example_inputs, chosen.remainder, settings)
-        if uncached:
-            _log.info("torch's caches do not keep a graph: %s", uncached)
+        run, notes = remainder.run(module, example_inputs, chosen.remainder, settings)
+        for note in notes:
+            _log.info("a graph: %s", note)
         if told is not None:
-            told.remainders.append(f"{chosen}; not cached by torch: {uncached}" if uncached else str(chosen))
+            told.remainders.append("; ".join([str(chosen), *notes]))
         return edges.attach(run, done.edges, outputs)
 
     run = variants.compile(gm, compiled, functools.partial(failed, settings.strict, found), found.take_masks)

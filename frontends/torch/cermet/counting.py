@@ -8,7 +8,8 @@ from . import forking
 
 NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "released", "calls_unpadded",
-    "calls_padded", "fallbacks", "late_gradients", "checked", "refused", "cache_bypasses", "timed",
+    "calls_padded", "fallbacks", "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses",
+    "timed",
 )  # fmt: skip
 
 _lock = forking.lock()
@@ -33,7 +34,8 @@ def counters() -> dict[str, int]:
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
     heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
     (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
-    failure of ours), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
+    failure of ours), `inductor_failures` (graphs, or their backwards alone, that Inductor did not compile and that run
+    by direct calls), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
     `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed` (regions that `autotune` measured).
     Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
     """

@@ -30,7 +30,7 @@ from .widening import widen
 
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
-_LOSES_GRAD = torch.__version__ < (2, 13)
+LOSES_GRAD = torch.__version__ < (2, 13)
 
 
 def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
@@ -47,7 +47,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             accumulate(graph.graph)
             widen(graph.graph)
             capture = captures.of(graph, kind) if captures is not None else None
-            return StraightLine(graph, capture, kind == BACKWARD and _LOSES_GRAD)
+            return StraightLine(graph, capture, kind == BACKWARD and LOSES_GRAD)
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)
 

@@ -55,31 +55,30 @@ def choose(options: Options, work: Work) -> Choice:
 
 def run(
     module: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, options: Options
-) -> tuple[Callable[..., Any], str]:
-    """The callable that runs a rewritten graph, and why torch's caches do not keep it ("" where they do)."""
+) -> tuple[Callable[..., Any], list[str]]:
+    """The callable that runs a rewritten graph, and what else there is to say of it: that Inductor failed and direct
+    calls run it, why torch's caches do not keep it. Raises what Inductor did where strict or where both fail."""
     if remainder == "eager":
-        return module.forward, ""
-    before = _bypasses()
-    with _keyed(remainder, options):
-        if remainder == "aot":
-            from . import direct
+        return module.forward, []
+    before, notes = _bypasses(), []
+    if remainder == "inductor":
+        from . import without_inductor
 
+        compiled, failure = without_inductor.compile(module, example_inputs, options, _keyed)
+        notes += [f"Inductor failed ({failure}), so direct calls run it"] if failure else []
+    else:
+        from . import direct
+
+        with _keyed(remainder, options):
             compiled = direct.compile(module, example_inputs, options)
-        else:
-            from torch._inductor.compile_fx import compile_fx
-
-            from . import lowering
-
-            lowering.lower_in_inductor()
-            compiled = compile_fx(module, list(example_inputs), config_patches=options.inductor)
     if options.cuda_graphs:
         from .capturing import keep_gradients
 
         compiled = keep_gradients(compiled, example_inputs)
-    if _bypasses() == before:
-        return compiled, ""
-    count("cache_bypasses")
-    return compiled, _obstacle(module)
+    if _bypasses() != before:
+        count("cache_bypasses")
+        notes.append(f"not cached by torch: {_obstacle(module)}")
+    return compiled, notes
 
 
 @contextlib.contextmanager

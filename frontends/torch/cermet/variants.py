@@ -37,7 +37,7 @@ def compile(
     try:
         found = masks.find(module)
         if found.given:
-            other = _copy(module)
+            other = copy_of(module)
         masks.apply(module, [mask for mask in found.masks if not mask.given])
     except Exception as error:
         failed(error)
@@ -101,7 +101,7 @@ def _inputs(module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def _copy(module: fx.GraphModule) -> fx.GraphModule:
+def copy_of(module: fx.GraphModule) -> fx.GraphModule:
     """A graph module of its own, with bodies of its own, over the same parameters and fake values."""
     copy = fx.GraphModule(module, copied(module.graph), type(module).__name__)
     for name, noted in vars(module).items():
@@ -112,7 +112,7 @@ def _copy(module: fx.GraphModule) -> fx.GraphModule:
         body = attribute(copy, target)
         if isinstance(body, fx.GraphModule):
             owner, _, name = target.rpartition(".")
-            setattr(attribute(copy, owner) if owner else copy, name, _copy(body))
+            setattr(attribute(copy, owner) if owner else copy, name, copy_of(body))
     return copy
 
 
