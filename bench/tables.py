@@ -1,77 +1,280 @@
-"""Markdown tables for docs/performance.md from results: python bench/tables.py bench/results/gpu.json ..."""
+"""docs/performance.md from the current results (bench/results.py): all of it but the page of what was learnt, which stays.
+
+    python bench/tables.py            writes it
+    python bench/tables.py --check    says whether it is as the results have it, and changes nothing
+"""
 from __future__ import annotations
 
-import json
+import ast
+import statistics
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import results
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "performance.md"
+LEARNT = "## What was learnt"  # the page from here on is written by hand
 OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU"}
+CONTENDERS = {"cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`", "inductor": "Inductor",
+              "inductor, no mask": "Inductor, mask taken out by hand", "liger": "Liger", "eager": "eager",
+              "liger, compiled": "Liger under `torch.compile`"}
+DIGITS = 4  # of a loss that must be eager's
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-def kernels(result: dict) -> str:
-    """µs and the fraction of a copy of the same bytes, a row for each operation, shape and direction."""
-    cases = [case for case in result["cases"] if "failed" not in case]
+def measured(run: dict) -> str:
+    """On what, with what and when a run was made."""
+    on = run["environment"]
+    where = on.get("gpu") or f"{on.get('cpu')}, {on.get('cores')} cores"
+    names = {"driver": "driver", "nvrtc": "NVRTC", "torch": "torch", "transformers": "transformers", "liger_kernel": "Liger"}
+    versions = [f"{name} {on[key]}" for key, name in names.items() if on.get(key)]
+    return f"{', '.join([where, *versions])}; commit {on['commit']}, {on['time'][:10]}"
+
+
+def described(script: str) -> str:
+    """What a benchmark says of itself, but for how it is called."""
+    text = (ROOT / "bench" / script).read_text()
+    if script.endswith(".py"):
+        head = ast.get_docstring(ast.parse(text))
+    else:
+        head = "\n".join(line[3:] for line in text.splitlines()[: text.splitlines().index("")] if line.startswith("//"))
+    said = [line for line in head.splitlines() if not line.startswith("    ")]
+    return wrapped(" ".join("\n".join(said).split()))
+
+
+def wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def pair(us: float, fraction: float) -> str:
+    return f"{us:.1f} · {fraction:.2f}"
+
+
+# --- Tables: the runs of one benchmark to text -----------------------------------------------------------------------
+
+
+def kernels(runs: list[dict]) -> str:
+    cases = [case for case in runs[0]["result"]["cases"] if "failed" not in case]
     providers = list(dict.fromkeys(case["provider"] for case in cases))
+    found = {(case["operation"], case["rows"], case["columns"], case["provider"]): case for case in cases}
     rows = []
-    for operation, size in dict.fromkeys((case["operation"], (case["rows"], case["columns"])) for case in cases):
-        found = {case["provider"]: case for case in cases
-                 if (case["operation"], (case["rows"], case["columns"])) == (operation, size)}
+    for operation, height, width in dict.fromkeys(key[:3] for key in found):
         for direction in ("forward", "backward"):
-            rows.append([f"{OPERATIONS[operation]} {direction} {size[0]}×{size[1]}"] + [
-                f"{found[name][direction]['us']:.1f} · {found[name][direction]['fraction']:.2f}" if name in found else "–"
-                for name in providers])
-    text = table(["device time in µs · fraction of the copy", *providers], rows)
-    calls = ", ".join(f"{name} {us:.1f} µs" for name, us in result["call_us"].items())
-    return f"{text}\n\nHost cost of one forward call on 8 rows of 4096, autograd on: {calls}."
+            cells = [found.get((operation, height, width, name), {}).get(direction) for name in providers]
+            rows.append([f"{OPERATIONS[operation]} {direction} {height}×{width}",
+                         *(pair(cell["us"], cell["fraction"]) if cell else "–" for cell in cells)])
+    return table(["µs · fraction of the copy", *providers], rows)
 
 
-def step(result: dict) -> str:
-    kinds = ("matmul", "attention", "cermet", "rest", "idle")
-    rows = []
-    for model, c in ((each["model"], c) for each in result["models"] for c in each["contenders"]):
-        spread = max(c["rounds_ms"]) - min(c["rounds_ms"])
-        rows.append([model, c["contender"], f"{c['step_ms']:.1f} ± {spread / 2:.1f} ms", f"{c['peak_gb']:.1f} GB",
-                     f"{c['first_step_s']:.1f} s", f"{c['loss']:.4f}",
-                     " / ".join(f"{c['gpu_ms'].get(kind, 0):.1f}" for kind in kinds)])
-    heads = ["model", "contender", "step", "peak memory", "first step", "loss", f"GPU ms: {' / '.join(kinds)}"]
-    return table(heads, rows)
-
-
-def graphs(result: dict) -> str:
+def graphs(runs: list[dict]) -> str:
     rows = [[f"{case['graph']} {direction}", str(case[direction]["steps"]),
-             f"{case[direction]['cermet']['us']:.1f} · {case[direction]['fraction']:.2f}",
-             f"{case[direction]['inductor']['us']:.1f} · {case[direction]['inductor_fraction']:.2f}"]
-            for case in result["cases"] if "failed" not in case for direction in ("forward", "backward")]
-    return table(["graph", "kernels", "cermet", "inductor"], rows)
+             pair(case[direction]["cermet"]["us"], case[direction]["fraction"]),
+             pair(case[direction]["inductor"]["us"], case[direction]["inductor_fraction"])]
+            for case in runs[0]["result"]["cases"] if "failed" not in case for direction in ("forward", "backward")]
+    return table(["µs · fraction of the copy", "kernels", "Cermet", "Inductor"], rows)
 
 
-def warm(result: dict) -> str:
-    return (f"From text to a launched kernel in a new process with a warm cache: {result['without_driver']['median_ms']:.1f} ms, "
-            f"and {result['driver']['median_ms']:.0f} ms for the driver's own start.")
+def fusions(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        for case in run["result"]["cases"]:
+            if "failed" in case:
+                continue
+            cells = [pair(case[direction][name]["us"], case[direction][fraction]) if direction in case else "–"
+                     for direction in ("forward", "backward")
+                     for name, fraction in (("cermet", "fraction"), ("inductor", "inductor_fraction"))]
+            rows.append([run["part"], case["pattern"], ", ".join(dict.fromkeys(case["operands"])), *cells])
+    return table(["model", "fusion", "operands", "forward: Cermet", "Inductor", "backward: Cermet", "Inductor"], rows)
 
 
-def launch(result: dict) -> str:
-    bare = result.get("cuLaunchKernel")
-    text = f"cermet_launch {result['cermet_launch']['median_ns']:.0f} ns"
-    if bare:
-        text += f", bare cuLaunchKernel {bare['median_ns']:.0f} ns: {result['added_ns']:.0f} ns more"
-    return text + " (median of the host's time for one launch, in one loop)."
+def cross_entropy(runs: list[dict]) -> str:
+    rows = [[f"{case['rows']}×{case['columns']}",
+             *(f"{pair(case[name]['us'], case[name]['fraction'])}, {len(case[name]['kernels'])} kernels"
+               for name in ("cermet", "inductor"))] for case in runs[0]["result"]["cases"]]
+    return table(["logits", "Cermet", "Inductor"], rows)
+
+
+def step(runs: list[dict]) -> str:
+    newest = [run["result"] for run in runs]
+    shown = [name for name in CONTENDERS if any(row["contender"] == name for model in newest for row in model["contenders"])]
+    times, memory, gpu = [], [], []
+    for model in newest:
+        rows = {row["contender"]: row for row in model["contenders"]}
+        ours, truth = rows["cermet, aot"], rows["eager"]["loss"]
+        others = {name: row["step_ms"] for name, row in rows.items()
+                  if not name.startswith("cermet") and name not in ("inductor, no mask",) and not _wrong(row["loss"], truth)}
+        fastest = min(others, key=others.__getitem__)
+        cells = [_time(rows[name], truth) if name in rows else "–" for name in shown]
+        times.append([_name(model), *cells, f"{ours['step_ms'] / rows['inductor']['step_ms']:.2f}",
+                      f"{ours['step_ms'] / others[fastest]:.2f}, {CONTENDERS[fastest]}"])
+        memory.append([_name(model), *(f"{rows[name]['peak_gb']:.1f}; {rows[name]['loss']:.4f}" if name in rows else "–"
+                                       for name in shown)])
+        gpu.append([_name(model), *(" / ".join(f"{rows[name]['gpu_ms'].get(kind, 0):.1f}" for kind in
+                                               ("matmul", "attention", "cermet", "rest", "idle"))
+                                    for name in ("cermet, aot", "inductor"))])
+    heads = [CONTENDERS[name] for name in shown]
+    return "\n\n".join([
+        table(["step ms (spread)", *heads, "`aot` : Inductor", "`aot` : fastest other"], times),
+        table(["peak GB; loss", *heads], memory),
+        table(["GPU ms of a step: matmul / attention / Cermet / rest / idle", "Cermet, `aot`", "Inductor"], gpu)])
+
+
+def first_steps(runs: list[dict]) -> str:
+    rows = []
+    for model in (run["result"] for run in runs):
+        found = {row["contender"]: row for row in model["contenders"]}
+        ours, peer = found["cermet, aot"], found["inductor"]
+        warm = [sorted(row["first_step_s"] for row in each["warm"]) for each in (ours, peer)]
+        middle = [statistics.median(each) for each in warm]
+        rows.append([_name(model), f"{ours['first_step_s']:.1f} / {peer['first_step_s']:.1f}",
+                     f"{ours['first_step_s'] / peer['first_step_s']:.2f}",
+                     *(f"{value:.1f} ({each[0]:.1f} to {each[-1]:.1f})" for value, each in zip(middle, warm)),
+                     f"{middle[0] / middle[1]:.2f}", f"{middle[0] / peer['first_step_s']:.2f}"])
+    return table(["seconds", "cold: `aot` / Inductor", "ratio", "warm: `aot`", "warm: Inductor", "ratio",
+                  "warm `aot` : cold Inductor"], rows)
+
+
+def with_all(runs: list[dict]) -> list[dict]:
+    """Of each model the run with the most contenders."""
+    return _most(runs, lambda model: len(model["contenders"]))
+
+
+def with_warm(runs: list[dict]) -> list[dict]:
+    """Of each model a run whose first steps were also taken with warm caches."""
+    count = lambda model: sum(len(row.get("warm") or []) for row in model["contenders"])
+    return [run for run in _most(runs, count) if count(run["result"])]
+
+
+def _most(runs: list[dict], count: Callable[[dict], int]) -> list[dict]:
+    best: dict[str, dict] = {}
+    for run in runs:
+        model = run["result"]["model"]
+        if model not in best or count(run["result"]) > count(best[model]["result"]):
+            best[model] = run
+    return [best[model] for model in sorted(best)]
+
+
+def _name(model: dict) -> str:
+    return f"{model['model']}, {model['layers']} layers, {model['batch']} × {model['tokens']}"
+
+
+def _wrong(loss: float, truth: float) -> bool:
+    return not abs(loss - truth) < 2 * 10 ** (len(str(int(truth))) - DIGITS)
+
+
+def _time(row: dict, truth: float) -> str:
+    text = f"{row['step_ms']:.1f} ({max(row['rounds_ms']) - min(row['rounds_ms']):.1f})"
+    return f"{text}, loss wrong" if _wrong(row["loss"], truth) else text
+
+
+def op_call(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    names = {"aot": "in code that AOTAutograd runs (`aot`)", "inductor": "in Inductor's code (`inductor`)",
+             "plain": "plain C++: allocation, launch, release"}
+    rows = [[name, f"{result['us'][key]:.2f} ({min(result['sweeps'][key]):.2f} to {max(result['sweeps'][key]):.2f})",
+             f"{result['adds_us'][key]:.2f}" if key in result["adds_us"] else ""] for key, name in names.items()]
+    return table(["one op", "µs: median of the sweeps (least to most)", "adds to plain C++"], rows)
+
+
+def launch(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    rows = [[name, f"{result[name]['median_ns']:.0f}"] for name in ("cermet_launch", "cuLaunchKernel")]
+    return table(["host's time for one launch", "ns"], [*rows, ["added", f"{result['added_ns']:.0f}"]])
+
+
+def warm_start(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    names = {"start": "the process and its libraries", "context": "context", "compile": "text to plan", "prepare": "plan to kernel",
+             "launch": "launch", "without_driver": "all of it without the driver", "driver": "the driver's own start"}
+    rows = [[name, *(f"{result[key][part]:.2f}" for part in ("median_ms", "p10_ms", "p90_ms"))] for key, name in names.items()]
+    return table(["ms", "median", "10 %", "90 %"], rows)
+
+
+def compile_(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    count = len(result["kernels"])
+    rows = [[f"{count} kernels, median", f"{result['median_ms']:.0f}"], ["largest", f"{result['largest_ms']:.0f}"],
+            ["the first, which opens the compiler and NVRTC", f"{result['first_ms']:.0f}"],
+            ["all one after the other", f"{result['one_after_the_other_ms']:.0f}"],
+            [f"all at once, {result['threads']} threads", f"{result['together_ms']:.0f}"]]
+    return table(["cold compile", "ms"], rows)
+
+
+def loss_curves(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    rows = [[str(case["seed"]), f"{case['cermet']:.5f}", f"{case['eager']:.5f}"] for case in result["cases"]]
+    return table(["seed", "Cermet", "eager"], [*rows, ["mean ratio", f"{result['ratio']:.3f}", ""]])
+
+
+def check(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        result = run["result"]
+        if "tools" in result:
+            said = ", ".join(f"{tool} {'clean, control found' if all(part['ok'] for part in parts.values()) else 'WRONG'}"
+                             for tool, parts in result["tools"].items())
+        else:
+            said = f"{result['passed']} passed, {len(result['failed'])} failed, {result['skipped']} skipped"
+        rows.append([run["part"], said, run["environment"]["commit"]])
+    return table(["section", "outcome", "commit"], rows)
+
+
+# heading -> (the benchmark's file, which of its results, what makes the table)
+SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
+    "The training step": ("step.py", with_all(results.load("step")), step),
+    "First steps": ("step.py", with_warm(results.load("step")), first_steps),
+    "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
+    "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),
+    "Norms and gated units by themselves": ("kernels.py", results.load("kernels"), kernels),
+    "Graphs that nobody wrote a kernel for": ("graphs.py", results.load("graphs"), graphs),
+    "An op's host time": ("op_call.py", results.load("op_call"), op_call),
+    "Launch": ("launch.cpp", results.load("launch"), launch),
+    "Warm start": ("warm_start.cpp", results.load("warm_start"), warm_start),
+    "Cold compile": ("compile.cpp", results.load("compile"), compile_),
+    "Loss curves": ("loss_curves.py", results.load("loss_curves"), loss_curves),
+}
+HEAD = """# Performance
+
+What was measured, made by `bench/tables.py` from the newest runs in `bench/results/`; earlier ones are in the history. Compare
+ratios within one table, never absolutes of two. `bash tests/gpu/bundle.sh` and `bash tests/gpu/check.sh` run all of these on a GPU
+machine; `python bench/results.py gpu-out/gpu.json && python bench/tables.py` takes their results in.
+"""
+
+
+def page(learnt: str) -> str:
+    told: dict[str, str] = {}
+    text = [HEAD]
+    for heading, (script, runs, render) in SECTIONS.items():
+        if not runs:
+            continue
+        if script in told:
+            how = f"Measured as [{told[script].lower()}](#{told[script].lower().replace(' ', '-')})."
+        else:
+            how = described(script)
+        told.setdefault(script, heading)
+        where = "\n".join(f"- {line}" for line in dict.fromkeys(measured(run) for run in runs))
+        text.append(f"## {heading}\n\n`bench/{script}`\n\n{how}\n\n{where}\n\n{render(runs)}\n")
+    if checks := results.load("check"):
+        how = "`tests/gpu/check.sh`: the GPU's tests, those of Python's that a GPU runs, and compute-sanitizer."
+        text.append(f"## The GPU check\n\n{how}\n\n{check(checks)}\n")
+    return "\n".join([*text, learnt])
 
 
 def main() -> None:
-    for path in map(Path, sys.argv[1:]):
-        loaded = json.loads(path.read_text())
-        where = loaded.get("environment", {})
-        print(f"{where.get('gpu')}, driver {where.get('driver')}, torch {where.get('torch')}, "
-              f"commit {where.get('commit')}, {where.get('time')} ({path.name})\n")
-        sections = loaded.get("sections") or {loaded["benchmark"]: {"result": loaded}}
-        for name, render in (("kernels", kernels), ("graphs", graphs), ("step", step), ("launch", launch), ("warm", warm)):
-            if "result" in sections.get(name, {}):
-                print(render(sections[name]["result"]) + "\n")
+    before = PAGE.read_text()
+    if LEARNT not in before:
+        sys.exit(f"error: {PAGE} has no line '{LEARNT}', under which stands what is written by hand")
+    after = page(before[before.index(LEARNT):])
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(0 if before == after else f"error: {PAGE} is not what the results say; run python bench/tables.py")
+    PAGE.write_text(after)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1
                                   {16384, 128, 128, 4}, {32768, 256, 256, 2}};
 
 // Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds
-// them. Longer rows leave one block a multiprocessor. (bench/results/h200-2026-11-21-persistent.json has what was
-// tried.)
+// them. Longer rows leave one block a multiprocessor. (docs/performance.md says
+// what was tried.)
 struct PersistentStep {
   int64_t rowBytes;
   int threads, blocksPerSm, stages;
@@ -29,7 +29,7 @@ constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 
                                                 {98304, 256, 1, 2}, {INT64_MAX, 512, 1, 2}};
 
 // Blocks that walk long rows, by the bytes of a row's inputs, where a multiprocessor's memory holds so many; the last
-// holds what it can. (Measured with loss and gradient: bench/results/h200-2026-11-21-long-rows.json.)
+// holds what it can. (Measured with loss and gradient: docs/performance.md.)
 struct LongStep {
   int64_t rowBytes;
   int threads, blocksPerSm;

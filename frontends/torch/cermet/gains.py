@@ -30,7 +30,7 @@ class Measured:
     inductor: float
 
 
-# From bench/results (bf16, 8192 rows): h200-2026-11-21-heads.json; softcap h200-2026-11-22-fusions-gemma-2-2b.json.
+# From bench/results/fusions.json (bf16, 8192 rows).
 _TABLES = {
     "sm_90": (
         Measured("rope", False, (129, 256), 64_000_000, 28.6, 27.6),
