@@ -1,10 +1,11 @@
 """Trains a small Llama (transformers, random weights) in eager, through torch.compile(model) and through
 torch.compile(model, backend="cermet").
 
-All runs start from the same weights and see the same batches of a small Markov language, so their loss curves must lie
-on each other, and none can go below the language's entropy. Prints tokens per second, the first step's seconds, and
-what Cermet replaced; writes that as a page to OUT/explain.html, the curves to OUT/loss.png and the numbers to
-OUT/demo.json.
+All start from the same weights and see the same batches of a small Markov language, so their loss curves must lie on
+each other, and none can go below the language's entropy. They take their steps in turns, so that what else the machine
+does meets all of them; one whose steps take ten times eager's stops early. Prints tokens per second by the median step,
+the first step's seconds, and what Cermet replaced; writes that as a page to OUT/explain.html, the curves to OUT/loss.png
+and the numbers to OUT/demo.json.
 """
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import copy
 import json
 import statistics
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -28,6 +29,7 @@ SIZES = {
                  num_key_value_heads=4, batch=8, tokens=1024, dtype=torch.bfloat16, rate=3e-4),
 }
 VOCABULARY = 256
+SLOW, PATIENCE = 10, 5  # how many times eager's step is too slow, seen after so many steps
 
 
 class MarkovLanguage:
@@ -54,34 +56,45 @@ class MarkovLanguage:
         return text
 
 
-@dataclass
 class Run:
-    name: str
-    losses: list[float] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    """One way to train: a model of its own, called through `call`, with AdamW."""
 
-    def tokens_per_second(self, tokens: int) -> float:
-        """From the median step once caches and clocks are warm."""
-        return tokens / statistics.median(self.seconds[len(self.seconds) // 4 + 1:])
+    def __init__(self, name: str, model: torch.nn.Module, call: Callable, rate: float):
+        self.name, self.call = name, call
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+        self.stopped = False
 
-
-def train(name: str, model: torch.nn.Module, call, batches: list[torch.Tensor], rate: float) -> Run:
-    """AdamW over `batches` through `call`, which is `model` or its compiled form."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    run = Run(name)
-    for step, words in enumerate(batches):
+    def step(self, words: torch.Tensor) -> None:
         start = time.perf_counter()
-        loss = call(input_ids=words, labels=words).loss
+        loss = self.call(input_ids=words, labels=words).loss
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        run.losses.append(loss.item())  # waits for the device
-        run.seconds.append(time.perf_counter() - start)
-        if step == 0:
-            print(f"  {name}: first step {run.seconds[0]:.2f} s", flush=True)
-        elif (step + 1) % 10 == 0:
-            print(f"  {name}: step {step + 1:3d}, loss {run.losses[-1]:.3f}", flush=True)
-    return run
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.losses.append(loss.item())  # waits for the device
+        self.seconds.append(time.perf_counter() - start)
+
+    @property
+    def median(self) -> float:
+        """Seconds of a step once caches and clocks are warm."""
+        return statistics.median(self.seconds[len(self.seconds) // 4 + 1 :])
+
+
+def train(runs: list[Run], batches: list[torch.Tensor]) -> None:
+    """Every run sees every batch, each step in another order; one that is SLOW times slower than the first one stops."""
+    for number, words in enumerate(batches):
+        turns = [run for run in runs if not run.stopped]
+        for run in turns if number % 2 == 0 else reversed(turns):
+            run.step(words)
+            if number == 0:
+                print(f"  {run.name}: first step {run.seconds[0]:.2f} s", flush=True)
+            elif number >= PATIENCE and run.median > SLOW * runs[0].median:
+                run.stopped = True
+                print(f"  {run.name}: stopped after {number + 1} steps; one takes over {SLOW} of {runs[0].name}'s", flush=True)
+        if (number + 1) % 10 == 0:
+            said = ", ".join(f"{run.name} {run.losses[-1]:.3f}" for run in turns)
+            print(f"  step {number + 1:3d}, loss: {said}", flush=True)
 
 
 def plot(runs: list[Run], entropy: float, title: str, path: Path) -> None:
@@ -130,13 +143,11 @@ def main() -> None:
     print(f"{what}; {size['batch']} x {size['tokens']} tokens a step, {arguments.steps} steps of AdamW on {where}")
     print(f"torch {torch.__version__}, transformers {transformers.__version__}; remainder {remainder!r}", flush=True)
 
-    eager = train("eager", model, model, batches, size["rate"])
-    runs = [eager]
-    if not arguments.no_inductor:
-        runs.append(train("inductor", inductors, torch.compile(inductors), batches, size["rate"]))
     compiled = torch.compile(ours_model, backend="cermet", options={"remainder": remainder})
-    ours = train("cermet", ours_model, compiled, batches, size["rate"])
-    runs.append(ours)
+    eager, ours = Run("eager", model, model, size["rate"]), Run("cermet", ours_model, compiled, size["rate"])
+    peers = [] if arguments.no_inductor else [Run("inductor", inductors, torch.compile(inductors), size["rate"])]
+    runs = [eager, *peers, ours]
+    train(runs, batches)
 
     import cermet  # only for its reports: the backend above needs no import
 
@@ -144,9 +155,9 @@ def main() -> None:
     print(f"\nWhat Cermet replaced\n{report}\n")
     print(f"{'':8s}{'tokens/s':>10s}{'first step':>13s}{'last loss':>11s}")
     for run in runs:
-        print(f"{run.name:8s}{run.tokens_per_second(tokens):10,.0f}{run.seconds[0]:11.2f} s{run.losses[-1]:11.4f}")
-    ratios = " and ".join(f"{ours.tokens_per_second(tokens) / run.tokens_per_second(tokens):.2f} x {run.name}"
-                          for run in runs[:-1])
+        print(f"{run.name:8s}{tokens / run.median:10,.0f}{run.seconds[0]:11.2f} s{run.losses[-1]:11.4f}"
+              + (f"   (stopped after {len(run.losses)} steps)" if run.stopped else ""))
+    ratios = " and ".join(f"{run.median / ours.median:.2f} x {run.name}" for run in runs[:-1])
     apart = " and ".join(f"{run.name}'s {max(abs(a - b) for a, b in zip(eager.losses, run.losses)):.1e}" for run in runs[1:])
     print(f"\ncermet runs at {ratios} here; farthest from eager's curve (rounding grows over steps): {apart}")
     counters = cermet.counters()
