@@ -37,20 +37,39 @@ bool isTurning(Operation* op) {
   return isa<SliceOp, ReshapeOp, TransposeOp, ConcatOp, NegOp, CastOp, MulOp, AddOp, SubOp>(op);
 }
 
+// What a concat is made of and what is made of it: of what is packed into one tensor, queries are one thing and keys
+// another.
+llvm::SmallSetVector<Operation*, 32> around(ConcatOp concat) {
+  llvm::SmallSetVector<Operation*, 32> near;
+  near.insert(concat);
+  for (size_t i = 0; i < near.size() && near.size() < kMostOperations; ++i) // behind it
+    for (Operation* user : near[i]->getResult(0).getUsers())
+      if (isTurning(user))
+        near.insert(user);
+  for (size_t i = 0; i < near.size() && near.size() < 2 * kMostOperations; ++i)
+    for (Value operand : near[i]->getOperands())
+      if (Operation* op = operand.getDefiningOp(); op && isTurning(op))
+        near.insert(op);
+  return near;
+}
+
+// The rotation of x that a concat is part of.
 class Search {
 public:
-  explicit Search(Value x) : x(x), rows(typeOf(x).getRank() - 1) {
+  // The first `rows` dimensions of x are rows: what is left of it is a head, in one dimension or in pairs.
+  Search(Value x, size_t rows, ConcatOp concat) : x(x), concat(concat), rows(rows) {
+    const auto near = around(concat);
     cone.insert(x);
     llvm::SmallVector<Value> pending{x};
     while (!pending.empty() && ops.size() < kMostOperations)
       for (Operation* user : pending.pop_back_val().getUsers())
-        if (isTurning(user) && ops.insert(user)) {
+        if (near.contains(user) && ops.insert(user)) {
           cone.insert(user->getResult(0));
           pending.push_back(user->getResult(0));
         }
   }
 
-  // The first rotation of x, and what is still one behind it.
+  // The first, and what is still one behind it.
   std::optional<Rotation> run() {
     llvm::SmallVector<Operation*> order(ops.begin(), ops.end());
     llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
@@ -58,7 +77,7 @@ public:
     for (Operation* op : order) {
       if (found && !(found->result.hasOneUse() && *found->result.user_begin() == op))
         continue;
-      if (std::optional<Rotation> rotation = rotationAt(op->getResult(0)))
+      if (std::optional<Rotation> rotation = rotationAt(op->getResult(0)); rotation && rotation->ops.contains(concat))
         found = rotation;
     }
     return found;
@@ -142,35 +161,43 @@ private:
       if (const Sum& sum = sums[column]; column < first || column >= end)
         if (sum.size() != 1 || sum[0].coefficient || sum[0].sign != 1)
           return false;
-    const int64_t shift = std::min(sums[first][0].column, sums[first][1].column) - first; // where x has the columns
-    for (int64_t half : {turning / 2, int64_t(1)}) {
-      auto partner = [&](int64_t column) {
-        const int64_t at = column - first;
-        return first + (half == 1 ? at ^ 1 : (at + half) % turning);
+    if (!llvm::all_of(llvm::seq(first, end), turns))
+      return false;
+    // Each column's own term first: what has the coefficient that the first column's has.
+    for (bool isOther : {false, true}) {
+      if (isOther)
+        std::swap(sums[first][0], sums[first][1]);
+      const Value cosine = sums[first][0].coefficient, sine = sums[first][1].coefficient;
+      auto fits = [&](const Term& plain, const Term& turned) {
+        return plain.sign == 1 && isSame(plain.coefficient, cosine) && isSame(turned.coefficient, sine);
       };
-      bool holds = true;
-      for (int64_t column = first; holds && column < end; ++column) {
+      const bool holds = llvm::all_of(llvm::seq(first, end), [&](int64_t column) {
         Sum& sum = sums[column];
-        holds = turns(column);
-        if (holds && sum[0].column != column + shift)
+        if (column != first && !fits(sum[0], sum[1]))
           std::swap(sum[0], sum[1]);
-        holds = holds && sum[0].column == column + shift && sum[1].column == partner(column) + shift;
+        return fits(sum[0], sum[1]);
+      });
+      if (holds && (meet(sums, first, end, turning / 2) || meet(sums, first, end, 1))) {
+        coefficients = {cosine, sine};
+        return true;
       }
-      for (int64_t column = first; holds && column < end; ++column) {
-        const Sum &sum = sums[column], &other = sums[partner(column)];
-        holds = sum[0].sign == 1 && sum[1].sign == -other[1].sign &&
-                isSame(sum[0].coefficient, sums[first][0].coefficient) &&
-                isSame(sum[1].coefficient, sums[first][1].coefficient);
-      }
-      if (!holds)
-        continue;
-      coefficients = {sums[first][0].coefficient, sums[first][1].coefficient};
-      return true;
     }
     return false;
   }
 
+  // Whether every column, `half` from its partner or beside it, has its partner's own column of x, with the opposite
+  // sign; x may have the pairs elsewhere, such as neighbours that become halves.
+  static bool meet(llvm::ArrayRef<Sum> sums, int64_t first, int64_t end, int64_t half) {
+    llvm::SmallDenseSet<int64_t, 64> columns;
+    return llvm::all_of(llvm::seq(first, end), [&](int64_t column) {
+      const int64_t at = column - first;
+      const Sum &sum = sums[column], &other = sums[first + (half == 1 ? at ^ 1 : (at + half) % (end - first))];
+      return columns.insert(sum[0].column).second && sum[1].column == other[0].column && sum[1].sign == -other[1].sign;
+    });
+  }
+
   Value x;
+  ConcatOp concat;
   size_t rows;
   llvm::SmallSetVector<Operation*, 16> ops;
   llvm::DenseSet<Value> cone;
@@ -241,6 +268,10 @@ Cluster clusterOf(const Rotation& rotation) {
   if (auto cast = rotation.x.getDefiningOp<CastOp>())
     if (llvm::all_of(cast->getUsers(), [&](Operation* user) { return rotation.ops.contains(user); }))
       cluster.ops.insert(cast);
+  // Pairs are a view of what a frontend has.
+  if (auto split = rotation.x.getDefiningOp<ReshapeOp>();
+      split && typeOf(rotation.x).getRank() > typeOf(rotation.result).getRank())
+    cluster.ops.insert(split);
   return cluster;
 }
 
@@ -269,17 +300,29 @@ std::optional<Rotation> rotationOf(ConcatOp concat) {
   if (concat.getDim() + 1 != uint64_t(typeOf(concat).getRank()))
     return std::nullopt;
   const auto sources = slicedFor(concat);
-  std::optional<Rotation> other; // of a wider tensor, such as queries, keys and values in one
+  // Of a whole head rather than of a wider tensor, such as queries, keys and values in one; and of all its columns
+  // rather than of pairs: in a product of complex numbers either factor is rotated by the other.
+  std::optional<Rotation> best;
+  std::pair<bool, int64_t> bestRank;
+  auto consider = [&](Value source, size_t rows) {
+    std::optional<Rotation> found = Search(source, rows, concat).run();
+    if (!found)
+      return;
+    const int64_t columns = typeOf(found->result).getShape().back();
+    const std::pair<bool, int64_t> rank{rowSize(source, rows) == columns, columns};
+    if (!best || rank > bestRank) {
+      best = std::move(found);
+      bestRank = rank;
+    }
+  };
   for (Value source : llvm::reverse(sources)) { // the widest first
-    std::optional<Rotation> found = Search(source).run();
-    if (!found || !found->ops.contains(concat))
-      continue;
-    if (dimensions(typeOf(source)).back() == dimensions(typeOf(found->result)).back())
-      return found;
-    if (!other)
-      other = std::move(found);
+    const size_t rank = typeOf(source).getRank();
+    if (rank > 0)
+      consider(source, rank - 1);
+    if (rank > 2 && source.getDefiningOp<ReshapeOp>()) // pairs of other rows than before, such as one more head
+      consider(source, rank - 2);
   }
-  return other;
+  return best;
 }
 
 } // namespace

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .call import Call, Refused, example
 from .effects import PURE, WRITE, attribute, effect_of, target_name, tensor_nodes, transform_edge
 from .memory import HIDDEN, memories
-from .operators import translation, translation_of_several
+from .operators import spelling, translation, translation_of_several
 from .text import ELEMENT_TYPES, Builder, Dim, TensorType, Value
 
 _UNKNOWN = TensorType((), None)
@@ -59,13 +59,15 @@ def dimension(size: Any) -> Dim:
 
 def tensor_type(value: Any) -> TensorType | None:
     """The type of a traced value; None where it is no tensor, `none` where the dialect has no type for it (subclasses,
-    sparse tensors, other dtypes, no elements, more than 8 dimensions)."""
+    sparse tensors, other dtypes, no elements, more than 8 dimensions). A complex number is a pair of real ones, if that
+    is what memory has (a conjugate's is another)."""
     if not isinstance(value, torch.Tensor):
         return None
-    element = ELEMENT_TYPES.get(value.dtype)
+    paired = value.is_complex() and value.layout == torch.strided and not value.is_conj()
+    element = ELEMENT_TYPES.get(value.dtype.to_real() if paired else value.dtype)
     if element is None or value.layout != torch.strided or is_traceable_wrapper_subclass(value):
         return _UNKNOWN
-    dims = tuple(dimension(size) for size in value.shape)
+    dims = (*(dimension(size) for size in value.shape), *((2,) if paired else ()))
     numbers = [dim for dim in dims if isinstance(dim, int)]
     if 0 in numbers or len(dims) > _MAX_RANK or math.prod(numbers) > _MAX_ELEMENTS:
         return _UNKNOWN
@@ -93,12 +95,17 @@ class _Importer:
         self.memory: dict[fx.Node, frozenset[Any]] = {}
         self.returned: dict[fx.Node, fx.Node | None] = {}  # node -> the operand that it gives back
         self.merged: dict[Any, frozenset[Any]] = {}  # memory of what such a node gave -> that of its operand
+        self.products: set[fx.Node] = set()  # complex values that the text computes
+        self.pairs: dict[fx.Node, fx.Node] = {}  # other complex values -> a view of them as real ones
         self.current: dict[fx.Node, str] = {}  # node -> name of its newest version
         self.definitions: dict[str, Definition] = {}
         self.states: dict[fx.Node, tuple[Any, ...]] = {}
         self.refusals: dict[str, str] = {}
         self.order = {node: index for index, node in enumerate(module.graph.nodes)}
         self.last_use = {node: max((self.order[user] for user in node.users), default=-1) for node in self.order}
+        for node in self.order:
+            if spelling(node) == "view_as_real" and node.all_input_nodes:  # read for what it is a view of
+                self.last_use[node] = max(self.last_use[node], self.last_use[node.all_input_nodes[0]])
         self.grad_mode: Any = torch.is_grad_enabled()
         self.contexts: list[Any] = []
 
@@ -146,7 +153,8 @@ class _Importer:
         type = tensor_type(value)
         if type is None:
             return
-        strides = strides_if_not_contiguous(value) if type.element is not None else None
+        known = type.element is not None and not value.is_complex()
+        strides = strides_if_not_contiguous(value) if known else None
         self._define(node, self.builder.argument(type, node.name, strides))
 
     def _operands(self, node: fx.Node) -> list[Value]:
@@ -157,7 +165,7 @@ class _Importer:
     def _value(self, node: fx.Node) -> Value:
         if node not in self.values:
             raise Refused("an operand that is not a tensor")
-        return self.values[node]
+        return self.values[self.pairs.get(node, node)]
 
     def _operation(self, node: fx.Node) -> None:
         if node.op == "get_attr":
@@ -180,6 +188,8 @@ class _Importer:
 
     def _translated(self, node: fx.Node) -> bool:
         result = example(node)
+        if self._viewed(node) is not None:
+            return False
         if isinstance(result, (tuple, list)):
             return self._attempt(node, lambda: self._translate_several(node, result))
         type = tensor_type(result)
@@ -206,7 +216,14 @@ class _Importer:
         if value.type != type:
             raise Refused(f"a translation of {value.type}, the call gives {type}")
         self._define(node, value)
+        if example(node).is_complex():
+            self.products.add(node)
         return True
+
+    def _viewed(self, node: fx.Node) -> fx.Node | None:
+        """The complex value from elsewhere that a call gives as pairs of real numbers: memory that a kernel can read."""
+        source = node.all_input_nodes[0] if spelling(node) == "view_as_real" and node.all_input_nodes else None
+        return source if source in self.values and source not in self.products else None
 
     def _translate_several(self, node: fx.Node, result: tuple[Any, ...] | list[Any]) -> bool:
         """The results of a call that gives several, if the text has words for all that is read."""
@@ -278,6 +295,8 @@ class _Importer:
         elif own[0] is not None:
             value, name = next(rest)
             self._define(node, value, name=name)
+            if (source := self._viewed(node)) is not None:
+                self.pairs[source] = node
         return named[:versions]
 
     def _written(self, nodes: tuple[fx.Node, ...]) -> list[fx.Node]:

@@ -15,13 +15,14 @@ import torch.fx as fx
 import torch.nn.functional as F
 
 from . import (
+    translations_complex,
     translations_elementwise,
     translations_indexing,
     translations_loss,
     translations_reduction,
     translations_shape,
 )
-from .call import Call, Refused, symbolic_float
+from .call import Call, Refused, example, symbolic_float
 from .text import Value
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -34,6 +35,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **translations_loss.TRANSLATIONS,
     **translations_indexing.TRANSLATIONS,
 }
+REDUCTIONS = frozenset(translations_reduction.TRANSLATIONS) | frozenset(translations_loss.TRANSLATIONS)
 SEVERAL: dict[str, Callable[[Call, translations_shape.Named], list[Value | None]]] = {
     **translations_shape.SEVERAL,
     **translations_reduction.SEVERAL,
@@ -55,6 +57,7 @@ _EVERYWHERE |= {"true_divide": "div", "divide": "div", "multiply": "mul", "subtr
 _EVERYWHERE |= {"absolute": "abs", "clip": "clamp", "broadcast_to": "expand", "clone": "identity"}
 _EVERYWHERE |= {name: "reshape" for name in "reshape flatten unflatten squeeze unsqueeze ravel".split()}
 _EVERYWHERE |= {"repeat_interleave": "repeat_interleave"}
+_EVERYWHERE |= {name: name for name in ("view_as_complex", "view_as_real")}
 _SEVERAL_EVERYWHERE = {name: "pieces" for name in "chunk split split_with_sizes tensor_split".split()}
 _SEVERAL_EVERYWHERE |= {"unbind": "unbind", "max": "max_along", "min": "min_along"}
 
@@ -62,6 +65,7 @@ _SEVERAL_EVERYWHERE |= {"unbind": "unbind", "max": "max_along", "min": "min_alon
 _METHODS = {**_EVERYWHERE, "where": "where_method", "contiguous": "identity", "expand": "expand", "repeat": "repeat"}
 _METHODS |= {name: "cast" for name in "to float half bfloat16 double type type_as long int short bool".split()}
 _METHODS |= {name: "reshape" for name in ("view", "view_as", "reshape_as")}
+_METHODS |= {"norm": "norm"}
 _METHODS |= {"expand_as": "expand", "__getitem__": "getitem", "new_zeros": "zeros", "new_ones": "ones"}
 _METHODS |= {f"__{name}__": name for name in "add sub mul matmul pow neg abs eq ne lt le gt ge".split()}
 _METHODS |= {"__truediv__": "div", "__rsub__": "rsub", "__radd__": "add", "__rmul__": "mul", "new_full": "new_full"}
@@ -125,6 +129,16 @@ _FUNCTIONS: dict[Any, str] = {
     F.embedding: "embedding",
     F.cross_entropy: "cross_entropy",
     F.nll_loss: "nll",
+    F.normalize: "normalize",
+    F.cosine_similarity: "cosine_similarity",
+    F.kl_div: "kl_div",
+    F.mse_loss: "mse",
+    torch.norm: "norm",
+    torch.functional.norm: "norm",
+    torch.linalg.vector_norm: "vector_norm",
+    torch.linalg.norm: "norm",
+    torch._C._linalg.linalg_vector_norm: "vector_norm",
+    torch._C._linalg.linalg_norm: "norm",
 }
 _FUNCTIONS |= {getattr(torch, name): into for name, into in _EVERYWHERE.items() if hasattr(torch, name)}
 _FUNCTIONS |= {getattr(operator, name): name for name in translations_elementwise.COMPARISONS}
@@ -140,7 +154,7 @@ _ATEN |= {"_softmax": "softmax", "_log_softmax": "log_softmax", "layer_norm": "l
 _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy_loss": "cross_entropy_loss"}
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}
 _ATEN |= {"ones_like": "ones", "new_ones": "ones", "full": "full", "full_like": "full", "new_full": "new_full"}
-_ATEN |= {"scalar_tensor": "scalar"}
+_ATEN |= {"scalar_tensor": "scalar", "linalg_vector_norm": "vector_norm"}
 _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_first"}
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward"}
 
@@ -166,10 +180,15 @@ def _spelled(node: fx.Node, methods: dict[str, str], functions: dict[Any, str], 
 
 def translation(node: fx.Node) -> Callable[[Call], Value] | None:
     """How to write `node`, which gives one tensor, or None where no table knows its target."""
+    values = [example(item) for item in (node, *node.all_input_nodes)]
+    if any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
+        return translations_complex.COMPLEX.get(spelling(node))
     return TRANSLATIONS.get(spelling(node))
 
 
 def translation_of_several(node: fx.Node) -> Callable[[Call, translations_shape.Named], list[Value | None]] | None:
     """How to write `node`, which gives a tuple or list of tensors. A translation names each before it writes it; None
     stands for one that the dialect has no words for."""
+    if any(isinstance(value := example(item), torch.Tensor) and value.is_complex() for item in node.all_input_nodes):
+        return None
     return SEVERAL.get(_spelled(node, _SEVERAL_EVERYWHERE, _SEVERAL_FUNCTIONS, _SEVERAL_ATEN))

@@ -1,9 +1,9 @@
 """Which sequences of an FX graph become region ops, or why one does not.
 
 `decide` imports a graph, asks libcermet for matches and checks each against what a value graph cannot see, namely the
-order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py);
-`replacement.apply` changes the graph. A replaced value keeps its shape, dtype and strides exactly; otherwise the match
-is declined and reported as a near miss.
+order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py) and
+adds the views of complex numbers that regions read (complexes.py); `replacement.apply` changes the graph. A replaced
+value keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import checking, layouts, library, logits, memory, regions, tails
+from . import checking, complexes, layouts, library, logits, memory, regions, tails
 from .effects import attribute, target_name, tensor_nodes, transform_edge
 from .importer import Imported, example, import_graph
 from .layouts import Order, written
 from .logits import Head, Returned
+from .operators import REDUCTIONS, spelling
 
 # Higher-order operators whose bodies are ordinary graphs, run where they are called.
 _BODIES = re.compile(r"checkpoint|^wrap|invoke_subgraph|inner_compile")
@@ -163,12 +164,18 @@ def decide(
 def _decide(
     module: fx.GraphModule, functional: bool, returned: Returned, apart: Mapping[fx.Node, tails.Tail]
 ) -> Decision:
+    views = complexes.add_views(module)
     imported = import_graph(module)
     answer = library.context().match(imported.text)
     by_name = {node.name: node for node in module.graph.nodes}
     near_misses = [
         NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))
         for item in answer["near_misses"]
+    ]
+    near_misses += [
+        NearMiss("cluster", name, reason, _source(by_name, name))
+        for name, reason in imported.refusals.items()
+        if spelling(by_name[name]) in REDUCTIONS
     ]
     found, failures = [], []
     for item in answer["regions"]:
@@ -185,6 +192,7 @@ def _decide(
             reason = f"Cermet failed: {type(error).__name__}: {error}"
         if reason:
             near_misses.append(NearMiss(item["pattern"], at, reason, _source(by_name, at)))
+    complexes.drop_views(module, views, {operand for region in found for operand in region.operands})
     return Decision(module, found, near_misses, imported, failures)
 
 
@@ -298,6 +306,8 @@ def _tensor(node: fx.Node) -> torch.Tensor:
         raise Declined(f"tracing left no tensor for {node.name}")
     if reason := memory.wrapped(value):
         raise Declined(f"{node.name} {reason}")
+    if value.is_complex():
+        raise Declined(f"{node.name} is {value.dtype}, expected real numbers")
     return value
 
 
