@@ -3,6 +3,7 @@
 #include "compiler/Lower.h"
 #include "compiler/StoredValues.h"
 #include "ir/Ops.h"
+#include "ir/Reshapes.h"
 #include "ir/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "patterns/Names.h"
@@ -15,17 +16,17 @@ namespace cermet {
 namespace {
 
 constexpr double kMostMoved = 0.8;           // of the bytes that the operations one by one move
-constexpr int64_t kLeastSaved = 16 * 1024;   // bytes: less is not worth a kernel to compile
-constexpr int64_t kSymbolicSize = 1;         // what a symbolic dimension counts as: only a frontend knows it
+constexpr double kLeastSaved = 16 * 1024;    // bytes: less is not worth a kernel to compile
+constexpr double kSymbolicSize = 1024;       // what a symbolic dimension counts as: a typical number of tokens
 
-int64_t bytesOf(Value value) {
+double bytesOf(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type)
     return 0;
-  int64_t bits = type.getElementTypeBitWidth();
+  double bytes = double(type.getElementTypeBitWidth()) / 8;
   for (int64_t size : type.getShape())
-    bits *= ShapedType::isDynamic(size) ? kSymbolicSize : size;
-  return (bits + 7) / 8;
+    bytes *= ShapedType::isDynamic(size) ? kSymbolicSize : double(size);
+  return bytes;
 }
 
 bool isFused(Operation* op) {
@@ -49,6 +50,7 @@ public:
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(copy.getBody().front())))
       if (isOpTriviallyDead(&op))
         op.erase();
+    sink();
     for (Operation& op : copy.getBody().front())
       if (Operation* original = originalOf(&op))
         copies[original].push_back(&op);
@@ -97,6 +99,24 @@ private:
     op->erase();
   }
 
+  // A row's sum as a frontend has it, without the dimension that it was of, ends no kernel. Operations move as clones.
+  void sink() {
+    std::vector<Operation*> known;
+    Builder builder(copy.getContext());
+    for (Operation& op : copy.getBody().front().without_terminator())
+      if (Operation* original = originals.lookup(&op)) {
+        op.setAttr(kOriginal, builder.getI64IntegerAttr(known.size()));
+        known.push_back(original);
+      }
+    ir::sinkReshapes(copy);
+    originals.clear();
+    for (Operation& op : copy.getBody().front().without_terminator())
+      if (auto number = dyn_cast_or_null<IntegerAttr>(op.removeAttr(kOriginal)))
+        originals[&op] = known[number.getInt()];
+  }
+
+  static constexpr llvm::StringLiteral kOriginal = "original";
+
   OwningOpRef<ModuleOp> module;
   func::FuncOp copy;
   llvm::DenseMap<Operation*, Operation*> originals;
@@ -117,11 +137,45 @@ void name(Cluster& cluster, const std::vector<Cluster>& taken) {
     cluster.counts["cluster"] = 1;
 }
 
-// Whether one kernel moves enough less than its operations, each a kernel of its own. A node of a frontend's graph is
-// one operation.
-bool gains(const Cluster& cluster) {
+bool isReal(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && isa<FloatType>(type.getElementType());
+}
+
+// What is behind the operation in its own node: a frontend can name that alone.
+bool endsNode(Operation* op, Operation* user) {
+  return hasName(op) && hasName(user) && nameOf(op) == nameOf(user) &&
+         (ir::isElementwise(user) || isView(user) ||
+          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
+}
+
+// Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind them.
+void close(Cluster& cluster, const NodeValues& nodes) {
+  for (size_t i = 0; i < cluster.ops.size(); ++i)
+    for (Value result : cluster.ops[i]->getResults())
+      for (Operation* user : llvm::to_vector(result.getUsers())) {
+        if (!nodes.isNodes(result) && endsNode(cluster.ops[i], user))
+          cluster.ops.insert(user);
+        llvm::SmallVector<Operation*> between;
+        for (Operation* next = user; isa<ir::ReshapeOp>(next); next = *next->user_begin()) {
+          between.push_back(next);
+          if (llvm::any_of(next->getUsers(), [&](Operation* reader) { return cluster.ops.contains(reader); }))
+            cluster.ops.insert(between.begin(), between.end());
+          if (next->use_empty())
+            break;
+        }
+      }
+}
+
+// What its operations move, each a kernel of its own. A node of a frontend's graph is one operation.
+struct Apart {
+  size_t nodes;
+  double bytes;
+};
+
+Apart apart(const Cluster& cluster) {
   std::map<std::string, std::pair<std::set<void*>, std::set<void*>>> nodes; // values that each reads and makes
-  int64_t before = 0, after = 0;
+  double before = 0;
   for (Operation* op : cluster.ops) {
     if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp>(op))
       continue;
@@ -136,7 +190,7 @@ bool gains(const Cluster& cluster) {
       makes.insert(result.getAsOpaquePointer());
   }
   for (const auto& [node, values] : nodes) {
-    int64_t largest = 0; // of what the node makes: the rest stays within it
+    double largest = 0; // of what the node makes: the rest stays within it
     for (void* made : values.second)
       largest = std::max(largest, bytesOf(Value::getFromOpaquePointer(made)));
     before += largest;
@@ -144,23 +198,43 @@ bool gains(const Cluster& cluster) {
       if (!values.second.contains(read))
         before += bytesOf(Value::getFromOpaquePointer(read));
   }
+  return {nodes.size(), before};
+}
+
+// Whether one kernel moves enough less.
+bool gains(const Cluster& cluster) {
+  const Apart before = apart(cluster);
+  double after = 0;
   for (Value value : cluster.operands)
     after += bytesOf(value);
   for (Value value : cluster.results)
     after += bytesOf(value);
   // Masks and positions are small, or made once: integers have no bandwidth to win.
-  const bool isReal = llvm::any_of(cluster.results, [](Value value) {
-    auto type = dyn_cast<RankedTensorType>(value.getType());
-    return type && isa<FloatType>(type.getElementType());
+  return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - after >= kLeastSaved &&
+         after <= kMostMoved * before.bytes;
+}
+
+// Why what has a reduction and something beside it is left alone, where it could have gained.
+void miss(const Cluster& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
+  const Apart before = apart(cluster);
+  const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
+    return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp>(op) && isReal(op->getOperand(0));
   });
-  return isReal && nodes.size() > 1 && before - after >= kLeastSaved && double(after) <= kMostMoved * double(before);
+  if (!isCore || before.nodes < 2 || before.bytes < kLeastSaved)
+    return;
+  Operation* last = cluster.ops.front();
+  for (Operation* op : cluster.ops)
+    last = last->isBeforeInBlock(op) ? op : last;
+  misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
 }
 
 } // namespace
 
-std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Cluster>& taken, const NodeValues& nodes) {
+std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Cluster>& taken, const NodeValues& nodes,
+                                  std::vector<NearMiss>& misses) {
   SmallCopy copy(function, taken);
   std::vector<Cluster> clusters;
+  llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
     if (!group.isKernel || group.lowered.appendsColumn)
       continue;
@@ -184,9 +258,16 @@ std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Clust
       for (Value operand : cluster.ops[i]->getOperands())
         if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
           cluster.ops.insert(op);
+    close(cluster, nodes);
     name(cluster, taken);
-    if (complete(cluster, nodes).empty() && gains(cluster))
+    if (std::string reason = complete(cluster, nodes); !reason.empty())
+      miss(cluster, reason, misses);
+    else if (gains(cluster) && !llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); })) {
+      for (Operation* op : cluster.ops)
+        if (!isRepeated(op) && !isView(op))
+          computed.insert(op);
       clusters.push_back(std::move(cluster));
+    }
   }
   return clusters;
 }

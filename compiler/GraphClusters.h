@@ -7,8 +7,9 @@
 
 namespace cermet {
 
-// `taken`: clusters that are regions already. In block order, complete.
+// `taken`: clusters that are regions already. In block order, complete. One that would gain and cannot be replaced is
+// added to `misses`.
 std::vector<Cluster> findClusters(mlir::func::FuncOp function, const std::vector<Cluster>& taken,
-                                  const NodeValues& nodes);
+                                  const NodeValues& nodes, std::vector<NearMiss>& misses);
 
 } // namespace cermet

@@ -115,8 +115,12 @@ private:
     builder.setInsertionPoint(reshape);
     RankedTensorType shape = typeOf(reshape);
     Value value = reshaped(source, withElement(shape, typeOf(source).getElementType()), reshape.getLoc());
-    for (CastOp cast : llvm::reverse(casts))
-      value = CastOp::create(builder, cast.getLoc(), withElement(shape, typeOf(cast).getElementType()), value);
+    for (CastOp cast : llvm::reverse(casts)) {
+      auto moved = llvm::cast<CastOp>(builder.clone(*cast));
+      moved->setOperand(0, value);
+      moved.getResult().setType(withElement(shape, typeOf(cast).getElementType()));
+      value = moved;
+    }
     reshape.getResult().replaceAllUsesWith(value);
   }
 

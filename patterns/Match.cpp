@@ -20,7 +20,7 @@ bool match(llvm::StringRef graphText, std::string& json, std::string& error, Fin
   for (Cluster& cluster : findCrossEntropies(function, nodes, raised.nearMisses))
     clusters.push_back(std::move(cluster));
   if (findMore)
-    for (Cluster& cluster : findMore(function, clusters, nodes))
+    for (Cluster& cluster : findMore(function, clusters, nodes, raised.nearMisses))
       clusters.push_back(std::move(cluster));
   json = matchAnswer(raised, clusters);
   return true;

@@ -147,6 +147,78 @@ def _logsumexp(call: Call) -> Value:
     return call.reshape(call.binary("add", logarithm, largest), call.expected.dims)
 
 
+# --- Lengths ---------------------------------------------------------------------------------------------------------
+
+
+def _length(call: Call, value: Value) -> Value:
+    """The Euclidean length of each row, [..., 1], in the value's type. A row of zeros has the gradient 0, as torch's:
+    the root is taken of 1 there, and not chosen."""
+    element = str(value.type.element)
+    wider = call.cast(value, wide(element))
+    total = call.reduce("reduce_sum", call.binary("mul", wider, wider))
+    zero = call.constant_like(0.0, total)
+    is_zero = call.compare("eq", total, zero)
+    root = call.unary("sqrt", call.select(is_zero, call.constant_like(1.0, total), total))
+    return call.cast(call.select(is_zero, zero, root), element)
+
+
+def _rows_to_measure(call: Call, argument: Any, dim: Any) -> Value:
+    """An operand whose length over its last dimension is wanted."""
+    value = call.widened(call.float_tensor(argument), call.element)
+    rank = len(value.type.dims)
+    if rank == 0 or dim is None or reduced_dims(call, dim, rank) != [rank - 1]:
+        raise Refused(f"a reduction over {dim}")
+    return value
+
+
+def _norm(order: int, dim: int) -> Callable[[Call], Value]:
+    """Of the functions that have `ord` or `p` and `dim` at these positions, those of vectors of order 2."""
+
+    def translate(call: Call) -> Value:
+        call.only("input", "A", "x", "p", "ord", "dim", "axis", "keepdim", "dtype")
+        kind = call.argument(order, "p", call.node.kwargs.get("ord"))
+        dims = call.argument(dim, "dim", call.node.kwargs.get("axis"))
+        if kind not in (None, 2, "fro"):
+            raise Refused(f"a norm of order {kind}")
+        source = call.argument(0, "input", call.node.kwargs.get("A", call.node.kwargs.get("x")))
+        return call.reshape(_length(call, _rows_to_measure(call, source, dims)), call.expected.dims)
+
+    return translate
+
+
+def _unit(call: Call, value: Value, eps: float) -> Value:
+    """value / max(length, eps), rounded at each step."""
+    length = _length(call, value)
+    length = call.binary("max", length, call.constant_like(eps, length))
+    return call.binary("div", value, call.broadcast(length, value.type))
+
+
+def _normalize(call: Call) -> Value:
+    """F.normalize(input, p, dim, eps)"""
+    call.only("input", "p", "dim", "eps")
+    if call.argument(1, "p", 2.0) != 2:
+        raise Refused(f"a norm of order {call.argument(1, 'p')}")
+    value = _rows_to_measure(call, call.argument(0, "input"), call.argument(2, "dim", 1))
+    return _unit(call, value, call.number(call.argument(3, "eps", 1e-12)))
+
+
+def _cosine_similarity(call: Call) -> Value:
+    """cosine_similarity(x1, x2, dim, eps): the sum of the products of unit vectors. Between 0 and eps, where torch has
+    a length's own gradient though it took eps for it, the gradient is that of the value."""
+    call.only("x1", "x2", "dim", "eps")
+    operands = [call.widened(call.float_tensor(call.argument(i, f"x{i + 1}")), call.element) for i in (0, 1)]
+    if operands[0].type != operands[1].type:
+        raise Refused(f"operands of {operands[0].type} and {operands[1].type}")
+    rank = len(operands[0].type.dims)
+    dim = call.argument(2, "dim", 1)
+    if rank == 0 or reduced_dims(call, dim, rank) != [rank - 1]:
+        raise Refused(f"a reduction over {dim}")
+    eps = call.number(call.argument(3, "eps", 1e-8))
+    product = call.binary("mul", *(_unit(call, operand, eps) for operand in operands))
+    total = call.reduce("reduce_sum", call.cast(product, wide(call.element)))
+    return call.reshape(call.cast(total, call.element), call.expected.dims)
+
+
 # --- Norms -----------------------------------------------------------------------------------------------------------
 
 
@@ -245,6 +317,10 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "softmax": _softmax(logarithm=False),
     "log_softmax": _softmax(logarithm=True),
     "logsumexp": _logsumexp,
+    "norm": _norm(1, 2),
+    "vector_norm": _norm(1, 2),
+    "normalize": _normalize,
+    "cosine_similarity": _cosine_similarity,
     "rms_norm": lambda call: _rms_norm_of(call, call.expected),
     "layer_norm": lambda call: _layer_norm_of(call, call.expected),
     "var": _variance(root=False),
