@@ -1,9 +1,10 @@
 // Fork: a process that is forked from one with contexts, at any moment and whatever their threads do, works like any
-// other. Before a fork, work that cannot be cut in two is waited for and every lock of the runtime is taken, so the child
-// finds all of it whole; in the child the locks are new, what other threads were making is forgotten, and threads are
-// started again when they are needed. A fork waits for a compile, at most `forkPatience`; beyond that the child is told
-// that it cannot compile, and a context whose lock was not to be had that it cannot be used. CUDA does not survive a
-// fork: what a parent opened is refused in the child. None of this is on the way of a launch but one comparison.
+// other. Before a fork, work that cannot be cut in two is waited for and every lock of the runtime is taken, so the
+// child finds all of it whole; in the child the locks are new, what other threads were making is forgotten, and
+// threads are started again when they are needed. A fork waits for a compile, at most `forkPatience`; beyond that the
+// child is told that it cannot compile, and a context whose lock was not to be had that it cannot be used. CUDA does
+// not survive a fork: what a parent opened is refused in the child. None of this is on the way of a launch but one
+// comparison.
 #pragma once
 #include "runtime/Status.h"
 #include <atomic>

@@ -1,6 +1,6 @@
-// What one launch knows: the sizes behind the symbols and where every value is. Its arrays are as large as the plan: they
-// lie on the caller's stack where they are small, else in a block of the executable's, so a launch needs no more stack
-// for a large plan.
+// What one launch knows: the sizes behind the symbols and where every value is. Its arrays are as large as the plan:
+// they lie on the caller's stack where they are small, else in a block of the executable's, so a launch needs no more
+// stack for a large plan.
 #pragma once
 #include "runtime/Executable.h"
 

@@ -1,6 +1,6 @@
-// ThreadPool: threads that a launch on the host shares its rows with. One run at a time: a second caller meanwhile does its
-// own work itself. Threads sleep between runs. In a forked process, which has none of them, new ones are started by the
-// first run.
+// ThreadPool: threads that a launch on the host shares its rows with. One run at a time: a second caller meanwhile
+// does its own work itself. Threads sleep between runs. In a forked process, which has none of them, new ones are
+// started by the first run.
 #pragma once
 #include "runtime/Fork.h"
 #include <atomic>

@@ -1,7 +1,7 @@
-// Structs that grow: each begins with its `size`, which the caller sets to what its own cermet.h says, so that a program
-// and a library of different versions agree on what both know. Fields are only ever appended, and none is followed by
-// padding, so a shorter struct is a prefix of a longer one. What is read or written here is never more than the caller
-// has.
+// Structs that grow: each begins with its `size`, which the caller sets to what its own cermet.h says, so that a
+// program and a library of different versions agree on what both know. Fields are only ever appended, and none is
+// followed by padding, so a shorter struct is a prefix of a longer one. What is read or written here is never more
+// than the caller has.
 #pragma once
 #include "runtime/Status.h"
 #include <algorithm>

@@ -21,8 +21,8 @@
  *
  * Threads. A context, a plan and an executable may be used from any number of threads at once; creating and destroying
  * one is the caller's to order. cermet_launch takes no lock and allocates nothing; only where more threads than before
- * launch one executable of a large plan at once does it take memory, which the executable keeps. It needs some 16 KiB of
- * stack, whatever the plan.
+ * launch one executable of a large plan at once does it take memory, which the executable keeps. It needs some 16 KiB
+ * of stack, whatever the plan.
  *
  * Processes. After fork, at any moment and whatever other threads were doing, contexts, plans and host executables work
  * in the child, which starts threads of its own. fork waits for a compile that runs, for at most ten seconds; beyond

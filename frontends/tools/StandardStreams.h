@@ -1,5 +1,5 @@
-// The three streams that a process begins with. One that is closed is taken by a file that cannot be read or written: else
-// the next file that is opened would get its number, and what is printed.
+// The three streams that a process begins with. One that is closed is taken by a file that cannot be read or written:
+// else the next file that is opened would get its number, and what is printed.
 #pragma once
 #include <cerrno>
 #include <fcntl.h>

@@ -52,8 +52,10 @@ int main(int argc, char** argv) {
   mlir::registerCSEPass();
   cermet::ir::registerPasses();
   cermet::registerPatternPasses();
-  // --help and its like print and end the process: registered after outs() is made, this runs before its destructor.
+  // --help and its like print and end the process: registered after both streams are made, this runs before they are
+  // gone.
   llvm::outs();
+  llvm::errs();
   std::atexit([] {
     if (!arrived(llvm::outs(), "standard output"))
       _exit(EXIT_FAILURE);

@@ -14,7 +14,7 @@ from cermet import counting, library, regions
 TEXT = """module attributes {{cermet.version = 1 : i64}} {{
   func.func @norm{number}(%x: tensor<?x32xf32, #cermet.symbols<["rows"]>>, %w: tensor<32xf32>)
       -> tensor<?x32xf32, #cermet.symbols<["rows"]>> {{
-    %y = cermet.rms_norm %x, %w {{eps = {number}.0e-7 : f64}}
+    %y = cermet.rms_norm %x, %w {{eps = {number}.0e-12 : f64}}
         : tensor<?x32xf32, #cermet.symbols<["rows"]>>, tensor<32xf32> to tensor<?x32xf32, #cermet.symbols<["rows"]>>
     return %y : tensor<?x32xf32, #cermet.symbols<["rows"]>>
   }}

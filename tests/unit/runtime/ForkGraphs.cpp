@@ -16,8 +16,9 @@ namespace {
 // Another kernel for each number.
 std::string norm(int number) {
   const std::string type = "tensor<?x64xf32, #cermet.symbols<[\"rows\"]>>";
-  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n  func.func @norm{0}(%x: {1}, %w: tensor<64xf32>) "
-                     "-> {1} {{\n    %y = cermet.rms_norm %x, %w {{eps = {0}.0e-7 : f64}} : {1}, tensor<64xf32> to {1}\n"
+  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n"
+                     "  func.func @norm{0}(%x: {1}, %w: tensor<64xf32>) -> {1} {{\n"
+                     "    %y = cermet.rms_norm %x, %w {{eps = {0}.0e-12 : f64}} : {1}, tensor<64xf32> to {1}\n"
                      "    return %y : {1}\n  }}\n}}\n",
                      number + 1, type);
 }

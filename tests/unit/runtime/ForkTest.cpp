@@ -112,8 +112,8 @@ TEST(Fork, ACompileThatIsTooLongIsNamedInTheChild) {
                 return 50;
               const Status refused = context->compile(named(1), "host").status();
               const bool isNamed = refused.code() == CERMET_UNSUPPORTED &&
-                                   refused.message().starts_with("nothing can be compiled in this process: it was forked "
-                                                                 "while another thread compiled");
+                                   refused.message().starts_with("nothing can be compiled in this process: it was "
+                                                                 "forked while another thread compiled");
               return isNamed ? 0 : 51;
             }),
             0);
