@@ -15,6 +15,7 @@
 #include "ir/Shape.h"
 #include "ir/Transposes.h"
 #include "patterns/Raise.h"
+#include "runtime/PlanLimits.h"
 #include "llvm/ADT/DenseMap.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -60,10 +61,11 @@ public:
       stepByStep();
     steps.joinKernels([&](int value) { return values.rootOf(value); });
     programs = steps.programs();
+    std::string error = values.error(); // while they are all there
     Json list = steps.take(target);
     plan["values"] = values.take(list);
     plan["steps"] = std::move(list);
-    return values.error();
+    return error;
   }
 
   Json plan;
@@ -341,6 +343,11 @@ cermet_status compileGraph(llvm::StringRef text, const std::string& target, cons
   if (!graph)
     return CERMET_INVALID_GRAPH;
   mlir::func::FuncOp function = ir::graphFunction(*graph);
+  if (const size_t count = function.getBody().front().getOperations().size(); count > size_t(kMaxGraphOperations) + 1) {
+    error = fmt::format("@{} has {} operations, a plan is made of at most {}", function.getName().str(), count - 1,
+                        kMaxGraphOperations);
+    return CERMET_UNSUPPORTED;
+  }
   std::string stem = dumpStem(function.getName().str(), target + "\n" + text.str());
   dump.write(stem, "graph.mlir", text);
 

@@ -1,10 +1,12 @@
 #include "compiler/PlanValues.h"
 #include "ir/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/PlanLimits.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
 #include <optional>
+#include <set>
 
 using namespace mlir;
 
@@ -85,6 +87,23 @@ bool isReshapeView(Operation* reshape) {
       return false;
   }
   return next == to.size();
+}
+
+std::string PlanValues::error() const {
+  if (!message.empty())
+    return message;
+  std::set<std::string> symbols;
+  for (const Entry& entry : entries)
+    if (entry.kind == Input)
+      for (const Json& dimension : entry.json["dims"])
+        if (dimension.is_string())
+          symbols.insert(dimension.get<std::string>());
+  if (symbols.size() > size_t(kMaxSymbols))
+    return fmt::format("the graph's inputs have {} symbolic dimensions, a plan has at most {}", symbols.size(),
+                       kMaxSymbols);
+  if (entries.size() > size_t(kMaxValues))
+    return fmt::format("the graph needs {} values, a plan has at most {}", entries.size(), kMaxValues);
+  return "";
 }
 
 int PlanValues::add(Kind kind, const std::string& name, Type type) {

@@ -27,7 +27,8 @@ public:
   // The input, output or buffer that the value is a view of; itself if it is none.
   int rootOf(int value) const;
 
-  const std::string& error() const { return message; }
+  // What no plan can hold of the values so far, or "".
+  std::string error() const;
 
   // Brings the values into the plan's order (inputs, outputs, buffers, views) and renumbers them there and in `steps`.
   Json take(Json& steps);

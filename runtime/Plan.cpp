@@ -13,7 +13,6 @@ namespace {
 
 constexpr const char* kFormat = "cermet.plan.1";
 constexpr int kMaxThreads = 1024;
-constexpr int64_t kMaxColumns = int64_t(1) << 40;
 constexpr int64_t kMaxSharedBytes = int64_t(1) << 20;
 
 template <typename... Arguments> Status wrong(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
@@ -39,7 +38,7 @@ Status parseDims(const json& dims, Plan& plan, PlanValue& value) {
     Dimension& dimension = value.dims[value.rank++];
     if (dim.is_number_integer()) {
       dimension.size = dim.get<int64_t>();
-      if (dimension.size < 0 || dimension.size > kMaxColumns)
+      if (dimension.size < 0 || dimension.size > kMaxDimension)
         return wrong("value '{}' has dimension {}", value.name, dimension.size);
       continue;
     }
@@ -169,7 +168,7 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
       elements = -1;
   // A kernel may read another column than its own, of more or fewer.
   const int64_t columns =
-      operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxColumns);
+      operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxDimension);
   const bool fits = operand.kind == PlanOperandKind::Tile       ? last == Dimension{columns, -1}
                     : operand.kind == PlanOperandKind::Gathered
                         ? value.rank == 2 && last == Dimension{program.columns, -1}
@@ -231,7 +230,7 @@ Status parseProgram(const json& item, const Plan& plan, const std::string& kerne
   if (skeleton != "flat" && skeleton != "row")
     return wrong("kernel '{}' has skeleton '{}'", kernel, skeleton);
   program.skeleton = skeleton == "flat" ? SkeletonKind::Flat : SkeletonKind::Row;
-  program.columns = integer(item, "columns", 1, kMaxColumns);
+  program.columns = integer(item, "columns", 1, kMaxDimension);
   program.rowsPerBlock = static_cast<int>(integer(item, "rows_per_block", 1, kMaxThreads));
   program.vector = static_cast<int>(integer(item, "vector", 1, 64));
   program.blocksPerSm = static_cast<int>(integer(item, "blocks_per_sm", 0, 64));

@@ -2,6 +2,7 @@
 // run without looking again: every index is in range, every dtype known, every operand's dimensions fit the row space
 // of its step, every view is one of its source where the sizes are known. Immutable afterwards.
 #pragma once
+#include "runtime/PlanLimits.h"
 #include "runtime/RowArguments.h"
 #include "runtime/Status.h"
 #include <array>
@@ -13,8 +14,6 @@
 namespace cermet {
 
 constexpr int kMaxRank = CERMET_MAX_RANK;
-constexpr int kMaxSymbols = 32;
-constexpr int kMaxValues = 1024;
 
 // A size that is known, or a symbol's index where it is not.
 struct Dimension {

@@ -39,9 +39,8 @@ Status doesNotFit(const PlanValue& value, const PlanValue& source, std::string_v
 }
 
 Status parseSlice(const json& item, const PlanValue& value, const PlanValue& source, PlanView& view) {
-  constexpr int64_t kLargestStart = int64_t(1) << 40;
   CERMET_RETURN_IF_ERROR(checkRank(value, source));
-  CERMET_RETURN_IF_ERROR(parseNumbers(item, "starts", value, value.rank, kLargestStart, view.starts.data()));
+  CERMET_RETURN_IF_ERROR(parseNumbers(item, "starts", value, value.rank, kMaxDimension, view.starts.data()));
   for (int dim = 0; dim < value.rank; ++dim)
     if (!value.dims[dim].symbolic() && !source.dims[dim].symbolic() &&
         value.dims[dim].size > source.dims[dim].size - view.starts[dim])
