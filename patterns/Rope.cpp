@@ -216,6 +216,8 @@ llvm::SmallSetVector<Value, 4> slicedFor(ConcatOp concat) {
       continue;
     if (auto slice = dyn_cast<SliceOp>(op)) {
       Value source = slice.getOperand();
+      if (typeOf(source).getRank() == int64_t(rank))
+        sources.insert(source);
       // A split of the last dimension: the row as it was.
       while (auto reshape = source.getDefiningOp<ReshapeOp>()) {
         auto from = dimensions(typeOf(reshape.getOperand())), to = dimensions(typeOf(reshape));
