@@ -134,7 +134,7 @@ TEST_P(Types, GatheredRowsOfEveryType) {
         p.store("x", tile, type, x);
         p.store("y", tile, type, p.compute(Opcode::Max, x, bias, type));
         std::mt19937 random = freshRandom();
-        Arguments arguments(p.program, {3, 5}, random, {{}, {}, {0}, {300, 41}});
+        Arguments arguments(p.program, {3, 5}, random, {{}, {}, {0, 0}, {300, 41}});
         expectExactHere(p.program, arguments, 2);
         Arguments apart(p.program, {3, 5}, random, {{1, 7}, {isStrided ? 1 : 50}}, {0, isStrided ? 20 : 1});
         for (int64_t edge : {int64_t(1) << 62, -(int64_t(1) << 62), int64_t(-1), Arguments::kSourceRows})
