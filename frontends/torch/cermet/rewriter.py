@@ -165,8 +165,12 @@ def _decide(
     module: fx.GraphModule, functional: bool, returned: Returned, apart: Mapping[fx.Node, tails.Tail]
 ) -> Decision:
     views = complexes.add_views(module)
-    imported = import_graph(module)
-    answer = library.context().match(imported.text)
+    try:
+        imported = import_graph(module)
+        answer = library.context().match(imported.text)
+    except Exception:
+        complexes.drop_views(module, views, ())
+        raise
     by_name = {node.name: node for node in module.graph.nodes}
     near_misses = [
         NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))

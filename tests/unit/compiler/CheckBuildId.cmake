@@ -67,7 +67,7 @@ file(APPEND ${SCRATCH}/compiler/EmitCuda.cpp "  #  include \"runtime/ThreadPool.
 expect_another("a header of another room was included")
 file(APPEND ${SCRATCH}/runtime/ThreadPool.h "\n")
 expect_another("that header was changed")
-file(APPEND ${SCRATCH}/runtime/Status.h "\n") # which that header does not include
+file(APPEND ${SCRATCH}/runtime/Directory.h "\n") # which that header does not include
 build_identity(${SCRATCH} ${LLVM} id)
 list(GET seen -1 last)
 if(NOT id STREQUAL last)

@@ -156,7 +156,7 @@ TEST(Fork, CudaOfTheParentIsRefusedInOneSentence) {
   config.cudaLibrary = FAKE_CUDA;
   FakeCudaState& cuda = CudaLaunch::state() = FakeCudaState();
   auto context = std::make_shared<Context>(config);
-  auto executable = prepare(context, scalePlan("sm_90"), "sm_90");
+  auto executable = prepare(context, scalePlan("sm_90", kCubin), "sm_90");
   ASSERT_TRUE(executable);
   alignas(256) float x[16] = {}, weight[8] = {}, y[16];
   const TestTensor given[] = {{x, {2, 1, 8}}, {weight, {8}}, {y, {2, 1, 8}}};
@@ -165,7 +165,7 @@ TEST(Fork, CudaOfTheParentIsRefusedInOneSentence) {
   const std::string sentence = "CUDA cannot be used in this process: it was forked from one in which it was in use; "
                                "start such processes anew (in Python with the start method 'spawn')";
   EXPECT_EQ(inChild([&] {
-              const auto plan = context->compile(scalePlan("sm_90").dump(), "sm_90"); // needs no device
+              const auto plan = context->compile(scalePlan("sm_90", kCubin).dump(), "sm_90"); // needs no device
               if (!plan.ok())
                 return 1;
               for (const Status& refused :

@@ -126,7 +126,7 @@ TEST_F(Tool, AnEntryThatIsWholeAndNoAnswerIsFound) {
   replacePayload(kernel, "no ELF");
   const CommandOutput verify = cermet("cache verify");
   EXPECT_EQ(verify.code, 1);
-  EXPECT_CONTAINS(verify.text, kernel + ": its payload is no ELF image");
+  EXPECT_CONTAINS(verify.text, kernel + ": a host kernel cannot be loaded: its payload is no ELF image");
   EXPECT_CONTAINS(verify.text, plan + ": ");
   EXPECT_CONTAINS(verify.text, "2 of 2 entries are damaged");
   EXPECT_EQ(cermet("run " + graph + " --target host").code, 0);
