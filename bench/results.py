@@ -1,8 +1,8 @@
 """The current results: bench/results/BENCHMARK.json holds the newest run of each thing that a benchmark measures.
 
-A run takes the place of the one before it that measured the same: a model's step with the same contenders, a model's
-fusions, a section of the GPU check, else the benchmark as a whole; older ones are in the history. docs/performance.md is
-made from these files (bench/tables.py).
+A run takes the place of the one before it that measured the same: a model's step with the same contenders (and first
+steps with warm caches or without), a model's fusions, a section of the GPU check, else the benchmark as a whole; older
+ones are in the history. docs/performance.md is made from these files (bench/tables.py).
 
     python bench/results.py gpu-out/gpu.json bench-out/step.json ...      takes in what runs wrote
 """
@@ -53,7 +53,8 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
     if benchmark == "step":
         for model in result["models"]:
             names = ", ".join(row["contender"] for row in model["contenders"])
-            yield f"{model['model']}: {names}", model
+            warm = "; first steps warm" if any(row.get("warm") for row in model["contenders"]) else ""
+            yield f"{model['model']}: {names}{warm}", model
     elif benchmark == "fusions":
         for name in dict.fromkeys(case["model"] for case in result["cases"]):
             yield name, result | {"cases": [case for case in result["cases"] if case["model"] == name]}

@@ -102,21 +102,22 @@ def cross_entropy(runs: list[dict]) -> str:
 
 
 def step(runs: list[dict]) -> str:
-    newest = [run["result"] for run in runs]
-    shown = [name for name in CONTENDERS if any(row["contender"] == name for model in newest for row in model["contenders"])]
+    shown = [name for name in CONTENDERS if any(row["contender"] == name for run in runs for row in run["result"]["contenders"])]
     times, memory, gpu = [], [], []
-    for model in newest:
+    for run in runs:
+        model = run["result"]
         rows = {row["contender"]: row for row in model["contenders"]}
         ours, truth = rows["cermet, aot"], rows["eager"]["loss"]
         others = {name: row["step_ms"] for name, row in rows.items()
                   if not name.startswith("cermet") and name not in ("inductor, no mask",) and not _wrong(row["loss"], truth)}
         fastest = min(others, key=others.__getitem__)
         cells = [_time(rows[name], truth) if name in rows else "–" for name in shown]
-        times.append([_name(model), *cells, f"{ours['step_ms'] / rows['inductor']['step_ms']:.2f}",
+        what = f"{_name(model)} ({run['environment']['commit'][:7]})"
+        times.append([what, *cells, f"{ours['step_ms'] / rows['inductor']['step_ms']:.2f}",
                       f"{ours['step_ms'] / others[fastest]:.2f}, {CONTENDERS[fastest]}"])
-        memory.append([_name(model), *(f"{rows[name]['peak_gb']:.1f}; {rows[name]['loss']:.4f}" if name in rows else "–"
+        memory.append([what, *(f"{rows[name]['peak_gb']:.1f}; {rows[name]['loss']:.4f}" if name in rows else "–"
                                        for name in shown)])
-        gpu.append([_name(model), *(" / ".join(f"{rows[name]['gpu_ms'].get(kind, 0):.1f}" for kind in
+        gpu.append([what, *(" / ".join(f"{rows[name]['gpu_ms'].get(kind, 0):.1f}" for kind in
                                                ("matmul", "attention", "cermet", "rest", "idle"))
                                     for name in ("cermet, aot", "inductor"))])
     heads = [CONTENDERS[name] for name in shown]
@@ -141,24 +142,17 @@ def first_steps(runs: list[dict]) -> str:
                   "warm `aot` : cold Inductor"], rows)
 
 
-def with_all(runs: list[dict]) -> list[dict]:
-    """Of each model the run with the most contenders."""
-    return _most(runs, lambda model: len(model["contenders"]))
+def with_cold(runs: list[dict]) -> list[dict]:
+    return [run for run in runs if not _is_warm(run)]
 
 
 def with_warm(runs: list[dict]) -> list[dict]:
-    """Of each model a run whose first steps were also taken with warm caches."""
-    count = lambda model: sum(len(row.get("warm") or []) for row in model["contenders"])
-    return [run for run in _most(runs, count) if count(run["result"])]
+    """Those whose first steps were also taken with warm caches."""
+    return [run for run in runs if _is_warm(run)]
 
 
-def _most(runs: list[dict], count: Callable[[dict], int]) -> list[dict]:
-    best: dict[str, dict] = {}
-    for run in runs:
-        model = run["result"]["model"]
-        if model not in best or count(run["result"]) > count(best[model]["result"]):
-            best[model] = run
-    return [best[model] for model in sorted(best)]
+def _is_warm(run: dict) -> bool:
+    return any(row.get("warm") for row in run["result"]["contenders"])
 
 
 def _name(model: dict) -> str:
@@ -228,7 +222,7 @@ def check(runs: list[dict]) -> str:
 
 # heading -> (the benchmark's file, which of its results, what makes the table)
 SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
-    "The training step": ("step.py", with_all(results.load("step")), step),
+    "The training step": ("step.py", with_cold(results.load("step")), step),
     "First steps": ("step.py", with_warm(results.load("step")), first_steps),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),

@@ -120,8 +120,13 @@ private:
   Arrays inputs(mlir::ModuleOp graph, size_t run) {
     mlir::func::FuncOp function = ir::graphFunction(graph);
     Arrays result;
-    for (auto [index, type] : llvm::enumerate(function.getArgumentTypes()))
-      result.push_back(randomArray(type, run, isWholeInput(ir::argumentName(function, index))));
+    for (auto [index, type] : llvm::enumerate(function.getArgumentTypes())) {
+      const std::string name = ir::argumentName(function, index);
+      result.push_back(randomArray(type, run, isWholeInput(name)));
+      if (isLabelInput(name))
+        for (double& number : result.back().data)
+          number = std::abs(number);
+    }
     return result;
   }
 

@@ -188,4 +188,8 @@ bool isWholeInput(const std::string& argument) {
   return argument.starts_with("whole");
 }
 
+bool isLabelInput(const std::string& argument) {
+  return argument.starts_with("label");
+}
+
 } // namespace cermet::fuzz

@@ -25,8 +25,10 @@ struct GeneratorOptions {
 RandomGraph randomGraph(uint64_t seed, const GeneratorOptions& options);
 
 // What an input may hold, by its argument's name: "whole..." whole numbers from -8 to 8, anything else normal numbers
-// cut off at -kLargestInput and kLargestInput. Integers are from -20 to 20, or 0 to 40 where they have no sign.
+// cut off at -kLargestInput and kLargestInput. Integers are from -20 to 20, or 0 to 40 where they have no sign; of
+// "label..." 0 to 20, numbers of columns.
 constexpr double kLargestInput = 3, kLargestWhole = 8, kLargestInteger = 20;
 bool isWholeInput(const std::string& argument);
+bool isLabelInput(const std::string& argument);
 
 } // namespace cermet::fuzz
