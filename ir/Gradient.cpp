@@ -104,11 +104,31 @@ static SmallVector<OpOperand*> usesOf(Value value) {
   return uses;
 }
 
+// What stands for the largest of a row: itself, or what it is but where a comparison of it chooses a constant (as 0 where
+// it is infinite). Null where it is read otherwise.
+static Value standsFor(ReduceMaxOp largest) {
+  Value chosen;
+  bool isCompared = false;
+  for (OpOperand* use : usesOf(largest.getResult())) {
+    Operation* user = use->getOwner();
+    auto compares = [](OpOperand* read) { return isa<CompareOp>(read->getOwner()); };
+    if (auto select = dyn_cast<SelectOp>(user); select && use->getOperandNumber() > 0 && !chosen)
+      chosen = user->getOperand(3 - use->getOperandNumber()).getDefiningOp<ConstantOp>() ? select.getResult() : Value();
+    else if (isa<CompareOp>(user) || (isa<AbsOp>(user) && llvm::all_of(usesOf(user->getResult(0)), compares)))
+      isCompared = true;
+    else
+      return isCompared || chosen ? Value() : Value(largest.getResult());
+  }
+  return chosen;
+}
+
 // The largest of a row, subtracted before exponentials are taken: softmax, its logarithm and the logarithm of the sum
 // are the same whatever number that is, so it has no gradient. (Derived step by step it would be a sum of rounding
 // errors, and a pass over the row.)
 static bool isShift(ReduceMaxOp largest) {
-  Value m = largest.getResult();
+  Value m = standsFor(largest);
+  if (!m)
+    return false;
   llvm::SmallPtrSet<Value, 4> differences, exponentials, sums, logarithms;
   for (OpOperand* use : usesOf(m)) {
     Operation* user = use->getOwner();

@@ -73,10 +73,10 @@ def test_what_is_saved_for_the_backward_counts():
 
 
 def test_symbolic_sizes_are_named_and_count_as_traced():
-    x, weight, gate = arguments(6)
+    x, weight, gate = arguments(1024)  # enough that the same regions gain
     torch._dynamo.mark_dynamic(x, 0)
     torch._dynamo.mark_dynamic(gate, 0)
-    still, moving = cermet.explain(two_kinds, *arguments(6)), cermet.explain(two_kinds, x, weight, gate)
+    still, moving = cermet.explain(two_kinds, *arguments(1024)), cermet.explain(two_kinds, x, weight, gate)
     assert [place.bytes_before for place in still.places] == [place.bytes_before for place in moving.places]
     assert re.fullmatch(r"f32\[s\d+, 32\]", moving.places[0].operands[0])
 

@@ -75,7 +75,7 @@ def test_every_spelling_is_one_text():
     ("function", "reason"),
     [
         (lambda x, y: F.cross_entropy(x, y, weight=torch.ones(V)), "argument weight"),
-        (lambda x, y: F.cross_entropy(x, x.softmax(-1)), "labels"),
+        (lambda x, y: F.cross_entropy(x, x.softmax(-1), label_smoothing=0.1), "smoothed probabilities"),
         (lambda x, y: F.cross_entropy(x[0], y[0]), "logits of tensor<11xf32>, expected [N, V]"),
         (lambda x, y: F.cross_entropy(x.T[None], y.clamp(0, 6)[None, :]), "logits of"),
         (lambda x, y: F.nll_loss(x[..., None], y[:, None].clamp(0)), "expected [N, V] and [N]"),

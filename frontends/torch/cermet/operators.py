@@ -35,7 +35,9 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **translations_loss.TRANSLATIONS,
     **translations_indexing.TRANSLATIONS,
 }
+# What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
 REDUCTIONS = frozenset(translations_reduction.TRANSLATIONS) | frozenset(translations_loss.TRANSLATIONS)
+REDUCTIONS -= {"sum", "mean", "amax", "amin", "max_along", "min_along"}
 SEVERAL: dict[str, Callable[[Call, translations_shape.Named], list[Value | None]]] = {
     **translations_shape.SEVERAL,
     **translations_reduction.SEVERAL,
