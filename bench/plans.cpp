@@ -42,7 +42,8 @@ Json ask(const std::string& what, const std::string& text) {
   Json result{{"ms", time.count()}, {"processor_ms", processorMs}, {"status", int(status)}};
   if (status != CERMET_OK)
     result["error"] = std::string(error.data, std::min<size_t>(error.size, 300));
-  else if (const Json plan = what == "compile" ? Json::parse(answer.data, answer.data + answer.size) : Json(); !plan.is_null())
+  else if (const Json plan = what == "compile" ? Json::parse(answer.data, answer.data + answer.size) : Json();
+           !plan.is_null())
     result["steps"] = plan["steps"].size();
   table->release(&answer);
   table->release(&error);

@@ -16,7 +16,7 @@ namespace {
 // Of one row's inputs: longer ones are not kept on the chip, so a kernel reads them again in every stage.
 constexpr int64_t kMostRowBytes = 128 * 1024;
 constexpr size_t kMostRepeatedOperations = 8 * kMostOperations; // with what a kernel repeats
-constexpr size_t kMostAtOnce = 64;     // operations that join a kernel together
+constexpr size_t kMostAtOnce = 64;                              // operations that join a kernel together
 constexpr size_t kMostNeighbours = 32; // kernels behind one, of those that read its tensor, that may join it
 constexpr size_t kMostSteps = 16384;   // from one operation to a reader, before a path is taken for granted
 
@@ -384,8 +384,8 @@ private:
   }
 
   // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
-  // Behind a place that no group spans nothing leads back before it. Where the answer takes long there is a path for all
-  // that is known.
+  // Behind a place that no group spans nothing leads back before it. Where the answer takes long there is a path for
+  // all that is known.
   bool hasPathAround(const Members& members, ArrayRef<Operation*> more) const {
     const llvm::DenseSet<Operation*> others(more.begin(), more.end());
     auto isMember = [&](Operation* op) {
@@ -503,9 +503,9 @@ private:
   llvm::DenseSet<std::pair<std::pair<int, unsigned>, std::pair<int, unsigned>>> tried; // each as large as it was
 
   // Of mergeNeighbours
-  llvm::DenseMap<Value, SmallVector<int>> readers;                        // kernels, ascending
-  std::map<std::pair<int, long>, Value> waiting;                          // values to look at, in order
-  llvm::DenseMap<Value, std::pair<int, long>> places;                     // where they wait
+  llvm::DenseMap<Value, SmallVector<int>> readers;    // kernels, ascending
+  std::map<std::pair<int, long>, Value> waiting;      // values to look at, in order
+  llvm::DenseMap<Value, std::pair<int, long>> places; // where they wait
   llvm::DenseMap<Value, size_t> unfinished; // the first of a value's kernels that has not been tried with all others
   llvm::SetVector<Value> grownFrom;
 };

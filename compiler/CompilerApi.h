@@ -12,18 +12,18 @@ struct cermet_buffer {
 };
 
 struct cermet_compiler_options {
-  const char* nvrtc_library;   // path, or "" to search by name
-  const char* dump_directory;  // "" for none
+  const char* nvrtc_library;  // path, or "" to search by name
+  const char* dump_directory; // "" for none
   // Told of each text that cannot be written there, which fails nothing; by any thread that compiles. May be null.
   void (*dump_failed)(void* user, const char* what) = nullptr;
   void* user = nullptr;
 };
 
-// Each function returns CERMET_OK and fills `answer`, or another status and fills `error` with text. All are safe to call
-// from several threads at once.
+// Each function returns CERMET_OK and fills `answer`, or another status and fills `error` with text. All are safe to
+// call from several threads at once.
 struct cermet_compiler_table {
-  uint32_t table_version;  // 1
-  const char* build_id;    // must equal libcermet's
+  uint32_t table_version; // 1
+  const char* build_id;   // must equal libcermet's
 
   // Graph text to plan JSON for a concrete target ("sm_90", "host:x86-64-v3"); docs/plan-format.md.
   cermet_status (*compile)(const char* text, size_t length, const char* target, const cermet_compiler_options*,
@@ -38,9 +38,9 @@ struct cermet_compiler_table {
                                 int32_t* nvrtc_version, cermet_buffer* error);
   // The CUDA C++ (or LLVM IR for host) of a spec, as `build_kernel` would compile it.
   cermet_status (*kernel_source)(const char* spec, size_t length, cermet_buffer* answer, cermet_buffer* error);
-  // The float64 reference interpreter. `tensors` holds inputs then outputs, all dense row-major float64 on the host with
-  // the function's own dtypes in `dtype`; sizes are concrete. `honour_casts` 0 gives the mathematical value, 1 what the
-  // traced program rounds to.
+  // The float64 reference interpreter. `tensors` holds inputs then outputs, all dense row-major float64 on the host
+  // with the function's own dtypes in `dtype`; sizes are concrete. `honour_casts` 0 gives the mathematical value, 1
+  // what the traced program rounds to.
   cermet_status (*interpret)(const char* text, size_t length, int32_t honour_casts, const cermet_tensor* tensors,
                              int32_t count, cermet_buffer* error);
   void (*release)(cermet_buffer*);

@@ -63,8 +63,8 @@ void ProgramText::elements() {
     const DType dtype = program.operands[i].dtype;
     if (isLocal(i)) {
       line(localValue(i));
-      members += fmt::format("{}local_{}({}, {}, i)", members.empty() ? "" : ", ", field(i), isTile ? "tiles" : "columns",
-                             isTile ? "tileSlot" : "columnSlot");
+      members += fmt::format("{}local_{}({}, {}, i)", members.empty() ? "" : ", ", field(i),
+                             isTile ? "tiles" : "columns", isTile ? "tileSlot" : "columnSlot");
       continue;
     }
     members += (members.empty() ? "" : ", ") + (classOf(dtype) == ValueClass::Real
@@ -92,7 +92,8 @@ bool ProgramText::pairs() const {
 void ProgramText::elementPairs() {
   std::string members;
   for (int i : packedInputs()) {
-    const std::string pack = values.isTile(i) ? "tiles" : "columns", slot = values.isTile(i) ? "tileSlot" : "columnSlot";
+    const std::string pack = values.isTile(i) ? "tiles" : "columns",
+                      slot = values.isTile(i) ? "tileSlot" : "columnSlot";
     const std::string packed = fmt::format("{}.{}[{}]", pack, field(i), slot);
     const DType dtype = program.operands[i].dtype;
     const auto lane = [&](const char* at) {
@@ -103,10 +104,10 @@ void ProgramText::elementPairs() {
     };
     if (isPairOperand(i) && isLocal(i))
       line(localPair(i));
-    members += (members.empty() ? "" : ", ") +
-               (!isPairOperand(i) ? fmt::format("{{{}, {}}}", lane("i"), lane("i + 1"))
-                : isLocal(i)      ? fmt::format("local_pair_{}({}, {}, i)", field(i), pack, slot)
-                                  : fmt::format("pair_at({}, i)", packed));
+    members +=
+        (members.empty() ? "" : ", ") + (!isPairOperand(i) ? fmt::format("{{{}, {}}}", lane("i"), lane("i + 1"))
+                                         : isLocal(i) ? fmt::format("local_pair_{}({}, {}, i)", field(i), pack, slot)
+                                                      : fmt::format("pair_at({}, i)", packed));
   }
   if (readsColumnIndex())
     members += members.empty() ? "column, i" : ", column, i";
@@ -224,10 +225,11 @@ void ProgramText::reductions() {
         addStage += fmt::format("      sums[{0}] += added[{0}];\n", n);
         rescaleStage += fmt::format("      sums[{0}] *= {1}(row.v{2} - sums[{3}]);\n      row.v{2} = sums[{3}];\n", n,
                                     exponential, below, m);
-        combine += fmt::format("      const float largest{1} = maximum(a[{1}], b[{1}]);\n      a[{0}] = product(a[{0}], "
-                               "{2}(a[{1}] - largest{1})) + product(b[{0}], {2}(b[{1}] - largest{1}));\n      a[{1}] = "
-                               "largest{1};\n",
-                               n, m, exponential);
+        combine +=
+            fmt::format("      const float largest{1} = maximum(a[{1}], b[{1}]);\n      a[{0}] = product(a[{0}], "
+                        "{2}(a[{1}] - largest{1})) + product(b[{0}], {2}(b[{1}] - largest{1}));\n      a[{1}] = "
+                        "largest{1};\n",
+                        n, m, exponential);
         total = fmt::format("running_sum(sums[{}])", n);
       } else if (reduction.opcode == Opcode::ReduceSum) {
         reduce += fmt::format("      added[{}] += {};\n", n, value);
@@ -271,7 +273,8 @@ void ProgramText::reductions() {
        "const Row& row, float (&sums)[Count],\n                            float (&added)[Count], Kept& kept, int "
        "keptSlot) {");
   out += reduce;
-  line("  }\n  template <int S, int Count>\n  static DEVICE void add(float (&sums)[Count], const float (&added)[Count]) {");
+  line("  }\n  template <int S, int Count>\n  static DEVICE void add(float (&sums)[Count], const float "
+       "(&added)[Count]) {");
   out += add;
   line("  }\n  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {");
   out += combine;
@@ -293,8 +296,7 @@ std::string ProgramText::elementStores(const ProgramValues& values, int lane) co
                                   "{0}][slot{2}], {1});\n",
                                   accumulator, values.use(value), behind)
                     : fmt::format("    accumulators[{}][slot{}] += {};\n", accumulator, behind, values.use(value));
-    } else if (instruction.opcode == Opcode::Store &&
-               program.operands[instruction.operand].kind == OperandKind::Tile) {
+    } else if (instruction.opcode == Opcode::Store && program.operands[instruction.operand].kind == OperandKind::Tile) {
       const std::string name = field(instruction.operand);
       if (isRealTile(instruction.operand))
         result += fmt::format("    stores.{}[i{}] = {};\n", name, behind, values.use(value));

@@ -15,9 +15,9 @@ using namespace mlir;
 namespace cermet {
 namespace {
 
-constexpr double kMostMoved = 0.8;           // of the bytes that the operations one by one move
-constexpr double kLeastSaved = 16 * 1024;    // bytes: less is not worth a kernel to compile
-constexpr double kSymbolicSize = 1024;       // what a symbolic dimension counts as: a typical number of tokens
+constexpr double kMostMoved = 0.8;        // of the bytes that the operations one by one move
+constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
+constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
 
 double bytesOf(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -37,7 +37,8 @@ bool isFused(Operation* op) {
 // operation is of the original.
 class SmallCopy {
 public:
-  SmallCopy(func::FuncOp function, const std::vector<Cluster>& taken) : module(ir::createGraph(*function.getContext())) {
+  SmallCopy(func::FuncOp function, const std::vector<Cluster>& taken)
+      : module(ir::createGraph(*function.getContext())) {
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     IRMapping mapping;
     copy = cast<func::FuncOp>(builder.clone(*function, mapping));
@@ -149,7 +150,8 @@ bool endsNode(Operation* op, Operation* user) {
           isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
 }
 
-// Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind them.
+// Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind
+// them.
 void close(Cluster& cluster, const NodeValues& nodes) {
   for (size_t i = 0; i < cluster.ops.size(); ++i)
     for (Value result : cluster.ops[i]->getResults())

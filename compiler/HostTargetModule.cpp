@@ -17,7 +17,8 @@ void emitBeside(const KernelSpec& spec, ArrayRef<std::string> names, StringRef n
   ImplicitLocOpBuilder builder(module.getLoc(), module.getContext());
   builder.setInsertionPointToEnd(module.getBody());
   Type i64 = builder.getI64Type(), pointer = LLVM::LLVMPointerType::get(builder.getContext());
-  auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), {pointer, i64, i64, i64, pointer});
+  auto type =
+      LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(builder.getContext()), {pointer, i64, i64, i64, pointer});
   Block* entry = LLVM::LLVMFuncOp::create(builder, name, type).addEntryBlock(builder);
   builder.setInsertionPointToStart(entry);
   Value begin = entry->getArgument(1), end = entry->getArgument(2);

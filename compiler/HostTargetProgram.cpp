@@ -53,7 +53,8 @@ private:
   Value moved(size_t operand, Value from, Value offset);
   Place place(int operand) const {
     const Operand& which = program.operands[operand];
-    return {base[operand], which.dtype, distance[operand], exists[operand], which.map.isMapped() ? &which.map : nullptr};
+    return {base[operand], which.dtype, distance[operand], exists[operand],
+            which.map.isMapped() ? &which.map : nullptr};
   }
   void gather(const Values& source);
   void expect(Value isThere, Value number, Value bound, bool isColumn);
@@ -77,9 +78,9 @@ private:
   Type i64, pointer;
   SmallVector<size_t> accumulators; // operands, in order
 
-  Value arguments; // the function's RowArguments
-  Value fault;     // main's HostFault
-  Value current;   // the row's number
+  Value arguments;                   // the function's RowArguments
+  Value fault;                       // main's HostFault
+  Value current;                     // the row's number
   llvm::SmallDenseSet<int> expected; // numbers of columns that were asked for
   Values extents;
   Values base;     // by operand: its array, or the current row in it; an index operand's current number
@@ -186,8 +187,7 @@ Value HostProgram::valueAt(int index, Value column, Values& known) {
 
 Value HostProgram::pick(const Instruction& instruction) {
   Value number = scalars[instruction.inputs[1]];
-  Value exists =
-      arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
+  Value exists = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, columns.index(program.columns));
   if (isIndex(instruction) && expected.insert(instruction.inputs[1]).second)
     expect(exists, number, columns.index(program.columns), /*isColumn=*/true);
   Value column = arith::SelectOp::create(builder, exists, number, columns.index(0));

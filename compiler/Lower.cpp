@@ -186,7 +186,10 @@ private:
     for (Operation* op : live)
       if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
         return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
-                           ir::shapeText(tile), llvm::isa<ir::PickOp>(op) ? "picks" : readsStored(op) ? "gathers" : "sums");
+                           ir::shapeText(tile),
+                           llvm::isa<ir::PickOp>(op) ? "picks"
+                           : readsStored(op)         ? "gathers"
+                                                     : "sums");
     if (tile.size() == kMaxRank)
       return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
                          tile.size(), kMaxRank - 1);
@@ -250,10 +253,9 @@ private:
     }
     // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
     auto number = [](int input) { return uint64_t(uint32_t(input)); };
-    const InstructionKey key{(uint64_t(opcode) << 48) | (uint64_t(type) << 40) | (uint64_t(space) << 32) |
-                                 number(operand),
-                             (number(op.inputs[0]) << 32) | number(op.inputs[1]), number(op.inputs[2]),
-                             std::bit_cast<uint64_t>(constant)};
+    const InstructionKey key{
+        (uint64_t(opcode) << 48) | (uint64_t(type) << 40) | (uint64_t(space) << 32) | number(operand),
+        (number(op.inputs[0]) << 32) | number(op.inputs[1]), number(op.inputs[2]), std::bit_cast<uint64_t>(constant)};
     auto [known, isNew] = emitted.try_emplace(key, static_cast<int>(program.instructions.size()));
     if (isNew)
       program.instructions.push_back(op);
@@ -283,8 +285,8 @@ private:
     constexpr OperandKind kinds[] = {OperandKind::Tile, OperandKind::Row, OperandKind::Column, OperandKind::Scalar};
     carry(shapeOf(argument));
     DType dtype = *dtypeOf(argument.getType());
-    int operand = addOperand(operandName(position), kinds[static_cast<int>(*space)], dtype, false,
-                             position, isStrided(position));
+    int operand =
+        addOperand(operandName(position), kinds[static_cast<int>(*space)], dtype, false, position, isStrided(position));
     values[argument] = emit(Opcode::Load, dtype, *space, {}, operand);
     return "";
   }
@@ -303,8 +305,7 @@ private:
     carry(shape);
     auto [numbers, isNew] = rowNumbers.try_emplace(index, 0);
     if (isNew)
-      numbers->second =
-          addOperand(operandName(by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
+      numbers->second = addOperand(operandName(by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
     DType dtype = *dtypeOf(source.getType());
     int operand = addOperand(operandName(from), OperandKind::Gathered, dtype, false, from, isStrided(from));
     program.operands[operand].rowsFrom = numbers->second;
@@ -330,12 +331,11 @@ private:
     carry(shapeOf(result));
     DType dtype = *dtypeOf(source.getType());
     bool isColumn = *space == Space::Column;
-    int operand = addOperand(operandName(from), isColumn ? OperandKind::Column : OperandKind::Tile,
-                             dtype, false, from);
+    int operand = addOperand(operandName(from), isColumn ? OperandKind::Column : OperandKind::Tile, dtype, false, from);
     for (int i = 0; i < operand; ++i)
-      if (const Operand& other = program.operands[i];
-          positions[i] == from && other.kind == program.operands[operand].kind && !other.map.isMapped() &&
-          map->width == program.columns)
+      if (const Operand& other = program.operands[i]; positions[i] == from &&
+                                                      other.kind == program.operands[operand].kind &&
+                                                      !other.map.isMapped() && map->width == program.columns)
         program.operands[operand].of = i;
     program.operands[operand].map = std::move(*map);
     values[result] = emit(Opcode::Load, dtype, isColumn ? Space::Column : Space::Element, {}, operand);
@@ -569,7 +569,7 @@ private:
   bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
-  llvm::DenseSet<Value> readValues;      // by anything live but what reads it where it is stored
+  llvm::DenseSet<Value> readValues; // by anything live but what reads it where it is stored
   llvm::DenseMap<InstructionKey, int> emitted;
   llvm::DenseMap<Value, int> values;     // instruction
   std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has

@@ -36,8 +36,8 @@ struct Computation {
   llvm::ArrayRef<mlir::Value> operands, results;
 };
 
-// The same of a computation, whose values have no names and which need not be canonical: what equal operations compute is
-// computed once, but two computations that are equal once they are canonical may give different programs.
+// The same of a computation, whose values have no names and which need not be canonical: what equal operations compute
+// is computed once, but two computations that are equal once they are canonical may give different programs.
 std::string lowerToRowProgram(const Computation& computation, const llvm::SmallBitVector& strided,
                               LoweredFunction& lowered);
 

@@ -108,8 +108,7 @@ private:
     places[result.get()] = output;
     const auto back = ir::inverse(permutation);
     const std::vector<int64_t> numbers(back.begin(), back.end());
-    places[computed] =
-        values.addView(output, computed.getType(), {{"view", "transpose"}, {"permutation", numbers}});
+    places[computed] = values.addView(output, computed.getType(), {{"view", "transpose"}, {"permutation", numbers}});
     return true;
   }
 
@@ -124,8 +123,8 @@ private:
     const auto shape = llvm::cast<mlir::RankedTensorType>(result.get().getType()).getShape();
     const auto from = llvm::cast<mlir::RankedTensorType>(computed.getType()).getShape();
     const bool isNumber = llvm::all_of(shape, [](int64_t size) { return size == 1; });
-    const bool keepsColumns = !shape.empty() && !from.empty() && shape.back() == from.back() &&
-                              !mlir::ShapedType::isDynamic(shape.back());
+    const bool keepsColumns =
+        !shape.empty() && !from.empty() && shape.back() == from.back() && !mlir::ShapedType::isDynamic(shape.back());
     if (!isNumber && !keepsColumns)
       return;
     const int output = outputs[result.getOperandNumber()];

@@ -8,7 +8,8 @@
 namespace cermet {
 namespace {
 
-constexpr size_t kMostBetween = 128; // steps between two that may become one: what they share is far in the past behind more
+constexpr size_t kMostBetween =
+    128; // steps between two that may become one: what they share is far in the past behind more
 
 bool meet(const std::vector<int>& a, const std::vector<int>& b) {
   return llvm::any_of(a, [&](int value) { return llvm::is_contained(b, value); });

@@ -120,7 +120,8 @@ int PlanValues::add(Kind kind, const std::string& name, Type type) {
 
 int PlanValues::add(Kind kind, const std::string& name, const std::string& dtype, Json dims) {
   constexpr const char* kinds[] = {"input", "output", "buffer", "view"};
-  entries.push_back({kind, {{"name", name}, {"kind", kinds[kind]}, {"dtype", dtype}, {"dims", std::move(dims)}},
+  entries.push_back({kind,
+                     {{"name", name}, {"kind", kinds[kind]}, {"dtype", dtype}, {"dims", std::move(dims)}},
                      static_cast<int>(entries.size())});
   return static_cast<int>(entries.size()) - 1;
 }

@@ -21,23 +21,40 @@ struct OpcodeTraits {
   Classes classes;
 };
 constexpr std::array kOpcodes{
-    OpcodeTraits{"load", 0, Classes::None},         OpcodeTraits{"constant", 0, Classes::None},
-    OpcodeTraits{"column_index", 0, Classes::None}, OpcodeTraits{"cast", 1, Classes::Conversion},
-    OpcodeTraits{"add", 2, Classes::Numbers},       OpcodeTraits{"sub", 2, Classes::Numbers},
-    OpcodeTraits{"mul", 2, Classes::Numbers},       OpcodeTraits{"neg", 1, Classes::Numbers},
-    OpcodeTraits{"abs", 1, Classes::Numbers},       OpcodeTraits{"max", 2, Classes::Any},
-    OpcodeTraits{"min", 2, Classes::Any},           OpcodeTraits{"div", 2, Classes::Reals},
-    OpcodeTraits{"pow", 2, Classes::Reals},         OpcodeTraits{"exp", 1, Classes::Reals},
-    OpcodeTraits{"log", 1, Classes::Reals},         OpcodeTraits{"sqrt", 1, Classes::Reals},
-    OpcodeTraits{"rsqrt", 1, Classes::Reals},       OpcodeTraits{"tanh", 1, Classes::Reals},
-    OpcodeTraits{"erf", 1, Classes::Reals},         OpcodeTraits{"relu", 1, Classes::Reals},
-    OpcodeTraits{"sigmoid", 1, Classes::Reals},     OpcodeTraits{"silu", 1, Classes::Reals},
-    OpcodeTraits{"gelu", 1, Classes::Reals},        OpcodeTraits{"gelu_tanh", 1, Classes::Reals},
-    OpcodeTraits{"equal", 2, Classes::Comparison},  OpcodeTraits{"not_equal", 2, Classes::Comparison},
-    OpcodeTraits{"less", 2, Classes::Comparison},   OpcodeTraits{"less_equal", 2, Classes::Comparison},
-    OpcodeTraits{"select", 3, Classes::Selection},  OpcodeTraits{"reduce_sum", 1, Classes::Reals},
-    OpcodeTraits{"reduce_max", 1, Classes::Reals},  OpcodeTraits{"reduce_min", 1, Classes::Reals},
-    OpcodeTraits{"pick", 2, Classes::Picking},      OpcodeTraits{"store", 1, Classes::Any},
+    OpcodeTraits{"load", 0, Classes::None},
+    OpcodeTraits{"constant", 0, Classes::None},
+    OpcodeTraits{"column_index", 0, Classes::None},
+    OpcodeTraits{"cast", 1, Classes::Conversion},
+    OpcodeTraits{"add", 2, Classes::Numbers},
+    OpcodeTraits{"sub", 2, Classes::Numbers},
+    OpcodeTraits{"mul", 2, Classes::Numbers},
+    OpcodeTraits{"neg", 1, Classes::Numbers},
+    OpcodeTraits{"abs", 1, Classes::Numbers},
+    OpcodeTraits{"max", 2, Classes::Any},
+    OpcodeTraits{"min", 2, Classes::Any},
+    OpcodeTraits{"div", 2, Classes::Reals},
+    OpcodeTraits{"pow", 2, Classes::Reals},
+    OpcodeTraits{"exp", 1, Classes::Reals},
+    OpcodeTraits{"log", 1, Classes::Reals},
+    OpcodeTraits{"sqrt", 1, Classes::Reals},
+    OpcodeTraits{"rsqrt", 1, Classes::Reals},
+    OpcodeTraits{"tanh", 1, Classes::Reals},
+    OpcodeTraits{"erf", 1, Classes::Reals},
+    OpcodeTraits{"relu", 1, Classes::Reals},
+    OpcodeTraits{"sigmoid", 1, Classes::Reals},
+    OpcodeTraits{"silu", 1, Classes::Reals},
+    OpcodeTraits{"gelu", 1, Classes::Reals},
+    OpcodeTraits{"gelu_tanh", 1, Classes::Reals},
+    OpcodeTraits{"equal", 2, Classes::Comparison},
+    OpcodeTraits{"not_equal", 2, Classes::Comparison},
+    OpcodeTraits{"less", 2, Classes::Comparison},
+    OpcodeTraits{"less_equal", 2, Classes::Comparison},
+    OpcodeTraits{"select", 3, Classes::Selection},
+    OpcodeTraits{"reduce_sum", 1, Classes::Reals},
+    OpcodeTraits{"reduce_max", 1, Classes::Reals},
+    OpcodeTraits{"reduce_min", 1, Classes::Reals},
+    OpcodeTraits{"pick", 2, Classes::Picking},
+    OpcodeTraits{"store", 1, Classes::Any},
     OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
 };
 static_assert(kOpcodes.size() == static_cast<size_t>(Opcode::AccumulateRows) + 1);
@@ -330,8 +347,8 @@ int64_t RowProgram::walkedBytes() const {
     std::vector<char> isNeeded(instructions.size(), false);
     for (size_t i = instructions.size(); i-- > 0;) {
       const Instruction& op = instructions[i];
-      const bool isStored = (op.opcode == Opcode::Store && op.space == Space::Element) ||
-                            op.opcode == Opcode::AccumulateRows;
+      const bool isStored =
+          (op.opcode == Opcode::Store && op.space == Space::Element) || op.opcode == Opcode::AccumulateRows;
       const bool isDone = isStored ? stage == last : isReduction(op.opcode) && op.stage == stage;
       if (!isDone && (!isNeeded[i] || op.space == Space::Row)) // a row's values are known by then
         continue;
@@ -431,8 +448,7 @@ std::string parse(const std::string& text, RowProgram& program) {
         return failed(fmt::format("no operand is called `{}`", lines.word(at)));
       ++at;
     }
-    const bool hasNumber =
-        op.opcode == Opcode::Constant || (takesNumber(op.opcode) && lines.word(at) != ":");
+    const bool hasNumber = op.opcode == Opcode::Constant || (takesNumber(op.opcode) && lines.word(at) != ":");
     if (hasNumber && !lines.real(at++, op.constant))
       return failed("expected a number");
     int64_t stage = 0;

@@ -38,19 +38,41 @@ struct Operand {
 };
 
 enum class Opcode {
-  Load,          // operand -> value
-  Constant,      // `constant`, a number of `type`
-  ColumnIndex,   // the column's number, where `constant` is not 0 its remainder by that; an integer, Column space
-  Cast,          // to `type`: rounds a real; real to integer toward zero and wrapped; to bool, not 0; bool to 0 or 1
+  Load,        // operand -> value
+  Constant,    // `constant`, a number of `type`
+  ColumnIndex, // the column's number, where `constant` is not 0 its remainder by that; an integer, Column space
+  Cast,        // to `type`: rounds a real; real to integer toward zero and wrapped; to bool, not 0; bool to 0 or 1
   // Of reals or integers (both inputs and the result are of one class)
-  Add, Sub, Mul, Neg, Abs,
-  Max, Min,      // of reals: NaN if one is NaN; of bools: or, and
+  Add,
+  Sub,
+  Mul,
+  Neg,
+  Abs,
+  Max,
+  Min, // of reals: NaN if one is NaN; of bools: or, and
   // Of reals
-  Div, Pow, Exp, Log, Sqrt, Rsqrt, Tanh, Erf, Relu, Sigmoid, Silu, Gelu, GeluTanh,
+  Div,
+  Pow,
+  Exp,
+  Log,
+  Sqrt,
+  Rsqrt,
+  Tanh,
+  Erf,
+  Relu,
+  Sigmoid,
+  Silu,
+  Gelu,
+  GeluTanh,
   // Two values of one class -> bool. With NaN all are false but NotEqual.
-  Equal, NotEqual, Less, LessEqual,
-  Select,        // bool, two values of the result's type
-  ReduceSum, ReduceMax, ReduceMin, // real Element -> Row; the last two: NaN if one is NaN
+  Equal,
+  NotEqual,
+  Less,
+  LessEqual,
+  Select, // bool, two values of the result's type
+  ReduceSum,
+  ReduceMax,
+  ReduceMin,     // real Element -> Row; the last two: NaN if one is NaN
   Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number,
                  // `constant` (0 or NaN) where no column has it. It reads one column and ends no stage; no reduction
                  // decides the number
@@ -60,7 +82,7 @@ enum class Opcode {
 
 struct Instruction {
   Opcode opcode;
-  DType type = DType::F32;      // result's rounding
+  DType type = DType::F32; // result's rounding
   Space space = Space::Uniform;
   int stage = 0;                // number of reductions that lie before it on its longest path
   int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
@@ -74,10 +96,10 @@ struct RowProgram {
   std::vector<Operand> operands; // inputs first, then outputs, in the region's order
   std::vector<Instruction> instructions;
 
-  int stages() const;          // 1 + the largest stage
-  bool accumulates() const;    // has AccumulateRows
-  bool reduces() const;        // has a reduction along columns, or picks one
-  int64_t rowBytes() const;    // of one row's inputs, for each of its columns
+  int stages() const;       // 1 + the largest stage
+  bool accumulates() const; // has AccumulateRows
+  bool reduces() const;     // has a reduction along columns, or picks one
+  int64_t rowBytes() const; // of one row's inputs, for each of its columns
   // Bytes of a row that a kernel moves which keeps none of it: a stage reads the inputs that it needs.
   int64_t walkedBytes() const;
 };
@@ -96,7 +118,8 @@ const char* name(Opcode);
 int byteSize(DType);
 double nearestReal(DType, double); // rounded to a type of reals, through f32
 
-// Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is wrong.
+// Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is
+// wrong.
 std::string print(const RowProgram&);
 std::string parse(const std::string& text, RowProgram& program);
 

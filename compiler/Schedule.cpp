@@ -37,16 +37,16 @@ struct LongStep {
 constexpr LongStep kLongLadder[] = {
     {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
 constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
-constexpr int64_t kMostKeptRowBytes = 32 * 1024; // of a row that registers keep
-constexpr int64_t kLeastLongRowBytes = 8 * 1024; // of one whose exponentials they do not keep
+constexpr int64_t kMostKeptRowBytes = 32 * 1024;     // of a row that registers keep
+constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials they do not keep
 
 constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMostPersistentThreads = 512;
-constexpr double kMostIdle = 0.15;       // of a row's threads in its last vectors
-constexpr int kMostFittedElements = 24;  // of a thread, where fewer threads share a row than the ladder says
-constexpr int kMostWarpRegisters = 48;   // of a thread for packed and kept values of a row that a warp has alone
-constexpr int kMostHeadColumns = 512;    // of an attention head
+constexpr double kMostIdle = 0.15;      // of a row's threads in its last vectors
+constexpr int kMostFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
+constexpr int kMostWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kMostHeadColumns = 512;   // of an attention head
 constexpr int kMostHeadThreads = 8, kMostHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;      // of a thread
 constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
@@ -135,9 +135,8 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
 
 // Whether elements' exponentials are computed, as in every softmax.
 bool exponentiates(const RowProgram& program) {
-  return std::any_of(program.instructions.begin(), program.instructions.end(), [](const Instruction& it) {
-    return it.opcode == Opcode::Exp && it.space == Space::Element;
-  });
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& it) { return it.opcode == Opcode::Exp && it.space == Space::Element; });
 }
 
 int reductionBytes(const RowProgram& program, const Schedule& schedule) {
@@ -163,8 +162,8 @@ void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, co
     schedule.threads = schedule.threadsPerRow = step.threads;
     schedule.blocksPerSm = schedule.residentBlocks = std::min(step.blocksPerSm, multiprocessor.threads / step.threads);
     // A block's own KiB of what the system keeps for four.
-    const int64_t room = (multiprocessor.sharedBytes + 4 * 1024) / schedule.blocksPerSm - 1024 -
-                         reductionBytes(program, schedule);
+    const int64_t room =
+        (multiprocessor.sharedBytes + 4 * 1024) / schedule.blocksPerSm - 1024 - reductionBytes(program, schedule);
     const int64_t vectorBytes = schedule.threads * schedule.vector * tileBytes;
     const int64_t vectors = divideUp(program.columns, int64_t(schedule.threads) * schedule.vector);
     schedule.vectorsPerThread = int(std::min(vectors, room / vectorBytes));

@@ -60,8 +60,7 @@ Kinds kindsOf(Operation* op, int& left) {
   auto type = op->getNumResults() == 1 ? dyn_cast<RankedTensorType>(op->getResult(0).getType()) : RankedTensorType();
   Kinds kinds;
   kinds.indices = isElementwise || isa<ir::BroadcastOp>(op);
-  kinds.givenRows =
-      type && (type.getRank() == 0 || type.getShape().back() == 1) && (isElementwise || isView(op));
+  kinds.givenRows = type && (type.getRank() == 0 || type.getShape().back() == 1) && (isElementwise || isView(op));
   for (Value operand : op->getOperands()) {
     if (!kinds.indices && !kinds.givenRows)
       break;

@@ -104,8 +104,8 @@ static SmallVector<OpOperand*> usesOf(Value value) {
   return uses;
 }
 
-// What stands for the largest of a row: itself, or what it is but where a comparison of it chooses a constant (as 0 where
-// it is infinite). Null where it is read otherwise.
+// What stands for the largest of a row: itself, or what it is but where a comparison of it chooses a constant (as 0
+// where it is infinite). Null where it is read otherwise.
 static Value standsFor(ReduceMaxOp largest) {
   Value chosen;
   bool isCompared = false;
@@ -158,7 +158,8 @@ static bool isShift(ReduceMaxOp largest) {
   for (Value difference : differences)
     for (OpOperand* use : usesOf(difference)) {
       Operation* user = use->getOwner();
-      const bool isLogSoftmax = isa<SubOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), logarithms);
+      const bool isLogSoftmax =
+          isa<SubOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), logarithms);
       if (!isa<ExpOp>(user) && !isLogSoftmax)
         return false;
     }
@@ -172,7 +173,8 @@ static bool isShift(ReduceMaxOp largest) {
   for (Value sum : sums)
     for (OpOperand* use : usesOf(sum)) {
       Operation* user = use->getOwner();
-      const bool isSoftmax = isa<DivOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), exponentials);
+      const bool isSoftmax =
+          isa<DivOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), exponentials);
       if (!isa<LogOp>(user) && !isSoftmax)
         return false;
     }
@@ -393,8 +395,7 @@ static OwningOpRef<ModuleOp> scaledGradients(ValueRange gradients, RankedTensorT
   for (Value given : block->getArguments().drop_back()) {
     Value wide = f.widen(given);
     Value factor = f.cast(cotangent, typeOf(wide).getElementType());
-    results.push_back(
-        f.cast(f.mul(wide, f.broadcast(factor, wide.getType())), typeOf(given).getElementType()));
+    results.push_back(f.cast(f.mul(wide, f.broadcast(factor, wide.getType())), typeOf(given).getElementType()));
   }
   func::ReturnOp::create(builder, unknown, results);
   return module;

@@ -19,8 +19,8 @@ private:
   int inputs;
   SmallVector<Value> outputs, gradients;
   llvm::DenseMap<Value, unsigned> outputIndex; // the first that the value is
-  llvm::DenseSet<Value> backward;   // depends on a cotangent
-  llvm::DenseSet<Value> rowScalars; // one number a row, behind a reduction
+  llvm::DenseSet<Value> backward;              // depends on a cotangent
+  llvm::DenseSet<Value> rowScalars;            // one number a row, behind a reduction
 
   // The cut that reads the outputs of `chosen`, and saves those of `rows`, where it meets them.
   GradientCut walk(unsigned chosen, const llvm::DenseSet<Value>& rows) const;

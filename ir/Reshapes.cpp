@@ -124,8 +124,9 @@ private:
     reshape.getResult().replaceAllUsesWith(value);
   }
 
-  // reshape(f(a)), where f works element by element on what is stored and on numbers, becomes f of views. What else reads
-  // a step of f reads it reshaped back, and such a reshape may sink, where this one had met what lies along its rows.
+  // reshape(f(a)), where f works element by element on what is stored and on numbers, becomes f of views. What else
+  // reads a step of f reads it reshaped back, and such a reshape may sink, where this one had met what lies along its
+  // rows.
   void liftOverElements(ReshapeOp reshape) {
     llvm::SetVector<Operation*> steps;
     if (llvm::all_of(reshape->getUsers(), isReturn) || !isComputed(reshape.getOperand()) ||

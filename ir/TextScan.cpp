@@ -27,7 +27,8 @@ uint64_t integerWidth(llvm::StringRef word) {
   if (!before.consume_back("s"))
     before.consume_back("u");
   uint64_t width = 0;
-  if (!before.empty() && !(before.back() == 'x' && llvm::all_of(before, [](char c) { return llvm::isDigit(c) || c == 'x'; })))
+  if (!before.empty() &&
+      !(before.back() == 'x' && llvm::all_of(before, [](char c) { return llvm::isDigit(c) || c == 'x'; })))
     return 0;
   return digits.getAsInteger(10, width) ? UINT64_MAX : width;
 }
@@ -127,8 +128,8 @@ private:
     if (found.starts_with("affine_map") || found.starts_with("affine_set"))
       error = at(text, start, "affine expressions have no place in a graph");
     if (error.empty() && integerWidth(found) > maximumIntegerWidth)
-      error = at(text, start,
-                 found.str() + " is an integer type of more bits than " + std::to_string(maximumIntegerWidth));
+      error =
+          at(text, start, found.str() + " is an integer type of more bits than " + std::to_string(maximumIntegerWidth));
   }
 
   void reach(int reached, size_t place, const std::string& where) {
@@ -173,8 +174,8 @@ private:
       error = tooLarge(start);
   }
 
-  // A token that is no part of an alias's value ends its definition. Behind a word, a string or a bracket that closes, a
-  // value goes on with punctuation only.
+  // A token that is no part of an alias's value ends its definition. Behind a word, a string or a bracket that closes,
+  // a value goes on with punctuation only.
   void operationMayBegin() {
     if (depth == 0 && !mayContinue)
       endDefinition();
@@ -193,10 +194,10 @@ private:
   llvm::StringRef text;
   size_t offset = 0;
   int depth = 0;
-  uint64_t expanded = 0;      // bytes of what stands outside of definitions, aliases written out
-  bool mayContinue = false;   // behind punctuation, where a value is not yet whole
+  uint64_t expanded = 0;    // bytes of what stands outside of definitions, aliases written out
+  bool mayContinue = false; // behind punctuation, where a value is not yet whole
   llvm::StringMap<Alias> aliases;
-  Alias* defined = nullptr;   // the one whose value is being read
+  Alias* defined = nullptr; // the one whose value is being read
   llvm::StringRef definedName;
   std::string error;
 };

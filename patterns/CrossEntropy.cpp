@@ -52,8 +52,8 @@ std::optional<LogSum> logSumAt(LogOp log) {
 
 bool isSmall(Operation* op) {
   return isElementwise(op) ||
-         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp,
-             PickOp>(op) ||
+         isa<ConstantOp, BroadcastOp, ReshapeOp, IotaOp, ReduceSumOp, ReduceMaxOp, ReduceMinOp, SumRowsOp, PickOp>(
+             op) ||
          isa<SoftcapOp>(op);
 }
 
@@ -126,9 +126,8 @@ private:
 
   // What only the cluster reads.
   bool addBefore(Operation* op) {
-    if (!op || isInside(op) || !isSmall(op) || !llvm::all_of(op->getUsers(), [&](Operation* user) {
-          return isInside(user);
-        }) || changesSizes(op))
+    if (!op || isInside(op) || !isSmall(op) ||
+        !llvm::all_of(op->getUsers(), [&](Operation* user) { return isInside(user); }) || changesSizes(op))
       return false;
     return cluster.ops.insert(op);
   }
@@ -138,9 +137,8 @@ private:
     if (!isa<ReshapeOp>(op))
       return false;
     auto from = dimensions(typeOf(op->getOperand(0))), to = dimensions(typeOf(op->getResult(0)));
-    return llvm::any_of(to, [&](const Dimension& dimension) {
-      return dimension.isSymbol() && !llvm::is_contained(from, dimension);
-    });
+    return llvm::any_of(
+        to, [&](const Dimension& dimension) { return dimension.isSymbol() && !llvm::is_contained(from, dimension); });
   }
 
   // What goes on from rows to a number, and from there with numbers.
@@ -170,9 +168,8 @@ private:
       if (isWide(result))
         return fmt::format("`{}`, of the logits' shape, is read outside", nameOf(result));
     // The loss stands first: the float number.
-    auto loss = llvm::find_if(cluster.results, [](Value value) {
-      return isNumber(value) && isa<FloatType>(typeOf(value).getElementType());
-    });
+    auto loss = llvm::find_if(
+        cluster.results, [](Value value) { return isNumber(value) && isa<FloatType>(typeOf(value).getElementType()); });
     if (loss != cluster.results.end())
       std::rotate(cluster.results.begin(), loss, loss + 1);
     return "";

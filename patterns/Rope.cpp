@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostColumns = 512; // of a head
 constexpr size_t kMostOperations = 64;
 constexpr size_t kMostTogether = 2; // queries and keys
-constexpr size_t kMostBetween = 16;  // rotations between two that become one
+constexpr size_t kMostBetween = 16; // rotations between two that become one
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -29,7 +29,7 @@ using Sum = llvm::SmallVector<Term, 2>;
 
 struct Rotation {
   Value x, result;
-  llvm::SetVector<Operation*> ops;        // from x to the result
+  llvm::SetVector<Operation*> ops;          // from x to the result
   llvm::SmallVector<Value, 2> coefficients; // of x itself, of x rotated
 };
 

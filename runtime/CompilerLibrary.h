@@ -16,8 +16,7 @@ class CompilerLibrary {
 public:
   // Told of each text of a dump that could not be written.
   using DumpFailed = std::function<void(const std::string& what)>;
-  CompilerLibrary(const Config& config, DumpFailed dumpFailed)
-      : config_(config), dumpFailed_(std::move(dumpFailed)) {}
+  CompilerLibrary(const Config& config, DumpFailed dumpFailed) : config_(config), dumpFailed_(std::move(dumpFailed)) {}
 
   Result<std::string> compile(std::string_view text, const std::string& target);
   Result<std::string> match(std::string_view text);

@@ -19,7 +19,7 @@ struct Config {
   int compileThreads = 0;        // CERMET_COMPILE_THREADS: kernels that one prepare compiles at once
   bool check = false;            // CERMET_CHECK: also make the launch checks that cost a driver query per tensor
   LogLevel log = LogLevel::Warn; // CERMET_LOG
-  std::string cacheProblem; // no setting: why `cacheDirectory` is "" where nobody switched it off, and what to set
+  std::string cacheProblem;      // no setting: why `cacheDirectory` is "" where nobody switched it off, and what to set
 
   // `variable` returns the value of an environment variable or null. A value that cannot be understood is an error.
   using Environment = std::function<const char*(const char* variable)>;

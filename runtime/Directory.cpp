@@ -171,8 +171,8 @@ void Directory::write(const Entry& entry) {
   // Under the version that this process would look for, so that it finds what it wrote, however that was told.
   const int version = entry.nvrtcVersion > 0 && nvrtcVersion() > 0 ? nvrtcVersion() : entry.nvrtcVersion;
   if (const int failure = folder->publish(temporaryName(), entryFileName(entry.key, version), encode(entry)))
-    failToOpen(error(CERMET_INTERNAL, "'{}' cannot be written: {}", folder->path(),
-                     std::generic_category().message(failure)));
+    failToOpen(
+        error(CERMET_INTERNAL, "'{}' cannot be written: {}", folder->path(), std::generic_category().message(failure)));
 }
 
 namespace {
@@ -182,9 +182,8 @@ void readEntry(StoredFile& file, EntryKind kind, const std::string& bytes,
   Result<Entry> entry = decode(bytes);
   if (!entry.ok()) {
     file.problem = entry.status().message();
-  } else if (!file.leftover &&
-             (entry->kind != kind ||
-              nvrtcVersionIn(std::filesystem::path(file.path).filename().string(), entry->key) < 0)) {
+  } else if (!file.leftover && (entry->kind != kind ||
+                                nvrtcVersionIn(std::filesystem::path(file.path).filename().string(), entry->key) < 0)) {
     file.problem = "its name is not that of its key";
   } else if (const Status problem = file.leftover ? Status() : check(*entry); !problem.ok()) {
     file.problem = problem.message();
@@ -200,9 +199,9 @@ void readTiming(StoredFile& file, const std::string& bytes) {
     const nlohmann::json kept = nlohmann::json::parse(bytes);
     const std::string key = kept.at("key");
     const size_t device = key.find('\n', key.find('\n') + 1) + 1;
-    file.timing = fmt::format("{}: {:.1f} us fused, {:.1f} us as it was",
-                              key.substr(device, key.find('\n', device) - device), kept.at("ours").get<double>(),
-                              kept.at("unfused").get<double>());
+    file.timing =
+        fmt::format("{}: {:.1f} us fused, {:.1f} us as it was", key.substr(device, key.find('\n', device) - device),
+                    kept.at("ours").get<double>(), kept.at("unfused").get<double>());
   } catch (const nlohmann::json::exception&) {
     file.problem = "it is not the JSON of a timing";
   }

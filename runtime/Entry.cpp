@@ -43,9 +43,8 @@ const char* name(EntryKind kind) {
 }
 
 std::string encode(const Entry& entry) {
-  const nlohmann::json header = {{"kind", name(entry.kind)},
-                                 {"nvrtc_version", entry.nvrtcVersion},
-                                 {"build_id", CERMET_BUILD_ID}};
+  const nlohmann::json header = {
+      {"kind", name(entry.kind)}, {"nvrtc_version", entry.nvrtcVersion}, {"build_id", CERMET_BUILD_ID}};
   const std::string headerText = header.dump();
   Prefix prefix;
   std::memcpy(prefix.magic, kMagic, sizeof(kMagic));

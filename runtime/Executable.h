@@ -85,8 +85,8 @@ private:
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;
-  std::vector<ValueUse> uses_;               // one per value
-  std::vector<Kernel> kernels_;              // one per step
+  std::vector<ValueUse> uses_;  // one per value
+  std::vector<Kernel> kernels_; // one per step
   mutable FrameBlocks frames_;
   std::shared_ptr<const CudaDevice> device_; // null on host
   ThreadPool* pool_ = nullptr;               // on host

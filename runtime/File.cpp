@@ -141,8 +141,8 @@ Result<std::string> Folder::read(const std::string& name) const {
 }
 
 int Folder::publish(const std::string& temporary, const std::string& name, std::string_view bytes) const {
-  Descriptor file(openat(descriptor_.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-                         0600));
+  Descriptor file(
+      openat(descriptor_.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   int failure = writeAll(file, bytes);
   if (!failure)
     failure = rename(temporary, name);

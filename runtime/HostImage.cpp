@@ -68,8 +68,7 @@ std::string whyReplaceable(const std::string& directory) {
 // Where /proc is not mounted or memory files may not be executed.
 Result<void*> loadFromFile(const std::string& image, const std::string& notFromMemory) {
   std::error_code none;
-  const std::string directory =
-      std::filesystem::canonical(std::filesystem::temp_directory_path(none), none).string();
+  const std::string directory = std::filesystem::canonical(std::filesystem::temp_directory_path(none), none).string();
   if (const std::string why = whyReplaceable(directory); !why.empty())
     return error(CERMET_INTERNAL,
                  "a host kernel cannot be loaded from memory: {}; nor from a temporary file: {}; set TMPDIR to a "

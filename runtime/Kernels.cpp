@@ -35,9 +35,8 @@ Status Context::buildKernel(const std::string& spec, Entry& entry, int64_t& micr
 
 Result<Context::KernelImage> Context::kernelImage(const std::string& spec) {
   KernelImage result;
-  const auto payload =
-      store_.get(EntryKind::Kernel, kernelKey(spec), kernelSources(counters_),
-                 [&](Entry& entry) { return buildKernel(spec, entry, result.compileMicroseconds); });
+  const auto payload = store_.get(EntryKind::Kernel, kernelKey(spec), kernelSources(counters_),
+                                  [&](Entry& entry) { return buildKernel(spec, entry, result.compileMicroseconds); });
   if (!payload.ok())
     return payload.status();
   result.payload = *payload;

@@ -355,9 +355,9 @@ Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& 
   };
   cermet_status status = CERMET_OK;
   try {
-    status = external_(externalUser_, step.name.c_str(), frame.tensors,
-                       static_cast<int32_t>(step.externalOperands.size()),
-                       static_cast<int32_t>(step.externalResults.size()), stream);
+    status =
+        external_(externalUser_, step.name.c_str(), frame.tensors, static_cast<int32_t>(step.externalOperands.size()),
+                  static_cast<int32_t>(step.externalResults.size()), stream);
   } catch (const std::exception& failure) {
     return threw(failure.what());
   } catch (...) {

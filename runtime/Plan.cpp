@@ -169,12 +169,12 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
   // A kernel may read another column than its own, of more or fewer.
   const int64_t columns =
       operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxDimension);
-  const bool fits = operand.kind == PlanOperandKind::Tile       ? last == Dimension{columns, -1}
+  const bool fits = operand.kind == PlanOperandKind::Tile ? last == Dimension{columns, -1}
                     : operand.kind == PlanOperandKind::Gathered
                         ? value.rank == 2 && last == Dimension{program.columns, -1}
-                    : operand.kind == PlanOperandKind::Row      ? last == Dimension{1, -1}
-                    : operand.kind == PlanOperandKind::Column   ? elements == columns && last.size == elements
-                                                                : elements == 1;
+                    : operand.kind == PlanOperandKind::Row    ? last == Dimension{1, -1}
+                    : operand.kind == PlanOperandKind::Column ? elements == columns && last.size == elements
+                                                              : elements == 1;
   if (!fits)
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", kernel,
                  program.columns, value.name, kind);

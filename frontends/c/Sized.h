@@ -23,8 +23,7 @@ inline Status checkSize(const char* what, const char* type, size_t given, size_t
 
 // The caller's struct as this version knows it: 0 in fields that an older one has not. Fields of a newer one must be 0:
 // the caller asks for something that this version would not do.
-template <typename Struct>
-Status readSized(const char* what, const char* type, const Struct* given, Struct& known) {
+template <typename Struct> Status readSized(const char* what, const char* type, const Struct* given, Struct& known) {
   static_assert(std::is_standard_layout_v<Struct> && offsetof(Struct, size) == 0 &&
                 sizeof(Struct) % sizeof(size_t) == 0);
   const size_t size = given->size;
@@ -42,8 +41,7 @@ Status readSized(const char* what, const char* type, const Struct* given, Struct
 }
 
 // Fills the caller's struct behind its size: with as many fields as it has, and 0 in those that this version has not.
-template <typename Struct>
-Status writeSized(const char* what, const char* type, const Struct& known, Struct* out) {
+template <typename Struct> Status writeSized(const char* what, const char* type, const Struct& known, Struct* out) {
   static_assert(std::is_standard_layout_v<Struct> && offsetof(Struct, size) == 0 &&
                 sizeof(Struct) % sizeof(size_t) == 0);
   const size_t size = out->size;

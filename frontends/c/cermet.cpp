@@ -159,8 +159,7 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
     CERMET_REQUIRE_IN("cermet_context_create", context);
     cermet_context_options chosen{};
     if (options)
-      CERMET_RETURN_IF_ERROR(
-          readSized("cermet_context_create: options", "cermet_context_options", options, chosen));
+      CERMET_RETURN_IF_ERROR(readSized("cermet_context_create: options", "cermet_context_options", options, chosen));
     const cermet::ForkSection section; // a fork does not find the environment half read
     const Result<Config>& environment = Config::environment();
     if (!environment.ok())

@@ -44,8 +44,8 @@ Status cacheCommand(const Common& common, CacheAction action) {
     return error(CERMET_INVALID_ARGUMENT, "there is no cache directory; set CERMET_CACHE_DIR or give --cache");
   if (action == CacheAction::Clear)
     return clear(directory);
-  const auto files = action == CacheAction::Verify ? listDirectory(directory, checkPayloadThoroughly)
-                                                   : listDirectory(directory);
+  const auto files =
+      action == CacheAction::Verify ? listDirectory(directory, checkPayloadThoroughly) : listDirectory(directory);
   if (!files.ok())
     return badInput(files.status());
   uint64_t bytes = 0;

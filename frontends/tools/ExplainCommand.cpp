@@ -72,8 +72,7 @@ static void printSteps(const json& plan, bool withSpecs) {
     }
     const bool isAlone = !step.contains("programs");
     fmt::print("  kernel {:<24} {} operations; {}\n", step.at("name").get<std::string>(), step.value("operations", 0),
-               isAlone ? scheduleText(step, step)
-                       : fmt::format("{} programs side by side", step["programs"].size()));
+               isAlone ? scheduleText(step, step) : fmt::format("{} programs side by side", step["programs"].size()));
     if (withSpecs)
       fmt::print("{}", step.at("spec").get<std::string>());
     if (isAlone)

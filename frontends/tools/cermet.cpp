@@ -29,7 +29,8 @@ int exitCode(Status status) {
 
 // CLI11 takes an empty value of an optional for none; here it is a value.
 void addText(CLI::App& command, const char* name, std::optional<std::string>& text, const char* help) {
-  command.add_option_function<std::string>(name, [&text](const std::string& value) { text = value; }, help);
+  command.add_option_function<std::string>(
+      name, [&text](const std::string& value) { text = value; }, help);
 }
 
 void addCommon(CLI::App& command, Common& common) {
@@ -61,9 +62,8 @@ int main(int count, char** arguments) {
   command->add_option("file", compile.file, "Graph text")->required();
   command->add_option("-t,--target", compile.targets, std::string("One or more of ") + kTargetHelp + ", or all")
       ->default_val(std::vector<std::string>{"auto"});
-  addText(
-      *command, "-o,--output", compile.output,
-      "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
+  addText(*command, "-o,--output", compile.output,
+          "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
   addCommon(*command, common);
   command->callback([&] { status = compileCommand(common, compile); });
 

@@ -7,10 +7,10 @@ namespace cermet::fuzz {
 
 void Steps::step() {
   static constexpr std::pair<int, void (Steps::*)()> kSteps[] = {
-      {14, &Steps::unaryStep},  {22, &Steps::binaryStep},  {6, &Steps::compareStep},    {6, &Steps::selectStep},
-      {10, &Steps::castStep},   {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
-      {10, &Steps::viewStep},   {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {1, &Steps::pickStep},
-      {3, &Steps::normStep},    {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},    {3, &Steps::gateStep}};
+      {14, &Steps::unaryStep}, {22, &Steps::binaryStep},  {6, &Steps::compareStep},    {6, &Steps::selectStep},
+      {10, &Steps::castStep},  {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
+      {10, &Steps::viewStep},  {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {1, &Steps::pickStep},
+      {3, &Steps::normStep},   {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},     {3, &Steps::gateStep}};
   int total = 0;
   for (const auto& entry : kSteps)
     total += entry.first;

@@ -86,8 +86,11 @@ struct Tensors {
   std::vector<std::unique_ptr<char[]>> memory; // of exactly its extent
 
   Tensors(int64_t columns, cermet_dtype dtype)
-      : dtypes{dtype, CERMET_I64, CERMET_F32, CERMET_F32, dtype},
-        shapes{{kRows, columns}, {kRows, 1}, {kRows, 1}, {kRows, 1}, {kRows, columns}} {
+      : dtypes{dtype, CERMET_I64, CERMET_F32, CERMET_F32, dtype}, shapes{{kRows, columns},
+                                                                         {kRows, 1},
+                                                                         {kRows, 1},
+                                                                         {kRows, 1},
+                                                                         {kRows, columns}} {
     for (size_t i = 0; i < dtypes.size(); ++i) {
       strides.push_back({shapes[i][1], 1});
       memory.emplace_back(new char[elements(i) * elementBytes(dtypes[i])]);

@@ -198,8 +198,8 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
       break;
     case Opcode::ColumnIndex:
       for (size_t column = 0; column < result.size(); ++column)
-        result[column] = roundTo(instruction.constant == 0 ? column : column % int64_t(instruction.constant),
-                                 instruction.type);
+        result[column] =
+            roundTo(instruction.constant == 0 ? column : column % int64_t(instruction.constant), instruction.type);
       break;
     case Opcode::Store:
       for (size_t column = 0; column < result.size(); ++column)
@@ -223,9 +223,9 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
     }
     case Opcode::Pick:
       result[0] = b[0] >= 0 && b[0] < program.columns ? at(a, static_cast<size_t>(b[0]))
-                                                          : static_cast<Number>(instruction.constant);
-      result[0] = rounding == Rounding::Once ? nearest(result[0], instruction.type)
-                                             : roundTo(result[0], instruction.type);
+                                                      : static_cast<Number>(instruction.constant);
+      result[0] =
+          rounding == Rounding::Once ? nearest(result[0], instruction.type) : roundTo(result[0], instruction.type);
       break;
     default: {
       const int first = instruction.inputs[0];

@@ -29,8 +29,8 @@ using Table = std::unordered_map<Key, const Executable*, KeyHash>;
 std::atomic<const Table*> current{nullptr};
 std::mutex publishing;
 // A forked process finds it free and the table whole.
-[[maybe_unused]] const int forks = pthread_atfork([] { publishing.lock(); }, [] { publishing.unlock(); },
-                                                  [] { publishing.unlock(); });
+[[maybe_unused]] const int forks =
+    pthread_atfork([] { publishing.lock(); }, [] { publishing.unlock(); }, [] { publishing.unlock(); });
 std::vector<std::unique_ptr<const Table>>& tables() {
   static auto* all = new std::vector<std::unique_ptr<const Table>>();
   return *all;

@@ -21,10 +21,10 @@ void check(AOTITorchError status) {
 // By cermet_dtype, as elementName() has their names.
 int32_t torchDtype(int32_t dtype) {
   static const int32_t codes[] = {
-      aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(), aoti_torch_dtype_float16(), aoti_torch_dtype_float64(),
-      aoti_torch_dtype_int64(),   aoti_torch_dtype_int32(),    aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),
-      aoti_torch_dtype_uint8(),   aoti_torch_dtype_bool(),     aoti_torch_dtype_float8_e4m3fn(),
-      aoti_torch_dtype_float8_e5m2()};
+      aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(),      aoti_torch_dtype_float16(),
+      aoti_torch_dtype_float64(), aoti_torch_dtype_int64(),         aoti_torch_dtype_int32(),
+      aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),          aoti_torch_dtype_uint8(),
+      aoti_torch_dtype_bool(),    aoti_torch_dtype_float8_e4m3fn(), aoti_torch_dtype_float8_e5m2()};
   static_assert(std::size(codes) == kElementTypeCount);
   return codes[dtype];
 }

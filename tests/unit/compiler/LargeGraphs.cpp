@@ -19,7 +19,8 @@ public:
 
   // `operation` with `{}` for each operand's name, and its types as they stand in the text.
   template <typename... Operands>
-  Written op(const std::string& type, const std::string& operation, const std::string& types, const Operands&... names) {
+  Written op(const std::string& type, const std::string& operation, const std::string& types,
+             const Operands&... names) {
     Written value{fmt::format("%v{}", operations++), type};
     body += fmt::format("    {} = cermet.{} : {}\n", value.name, fmt::format(fmt::runtime(operation), names.name...),
                         types);
@@ -34,9 +35,7 @@ public:
   Written to(const char* operation, const Written& x, const std::string& type, const std::string& attributes = "") {
     return op(type, fmt::format("{} {{}}{}", operation, attributes), x.type + " to " + type, x);
   }
-  Written number(double value, const std::string& type) {
-    return op(type, fmt::format("constant {:e}", value), type);
-  }
+  Written number(double value, const std::string& type) { return op(type, fmt::format("constant {:e}", value), type); }
   Written product(const Written& x, const Written& weight, const std::string& type) {
     return op(type, "matmul {}, {}", fmt::format("{}, {} to {}", x.type, weight.type, type), x, weight);
   }
@@ -102,23 +101,20 @@ std::string layersGraph(size_t operations) {
       const Written projected =
           graph.product(normed, graph.argument(tile("1024x" + columns)), tile("2x512x" + columns));
       const Written split = graph.to("reshape", projected, tile("2x512x" + count + "x64"));
-      heads.push_back(graph.to("transpose", split, tile("2x" + count + "x512x64"),
-                               " [0, 2, 1, 3]"));
+      heads.push_back(graph.to("transpose", split, tile("2x" + count + "x512x64"), " [0, 2, 1, 3]"));
     }
     const Written q = rotated(graph, heads[0], "16", cosine, sine), k = rotated(graph, heads[1], "4", cosine, sine);
     const Written attended =
         graph.op(q.type, "opaque \"aten.scaled_dot_product_attention\"({}, {}, {}) {{effect = \"pure\"}}",
                  fmt::format("({}, {}, {}) -> {}", q.type, k.type, k.type, q.type), q, k, heads[2]);
-    const Written back = graph.to("reshape",
-                                  graph.to("transpose", attended, tile("2x512x16x64"),
-                                           " [0, 2, 1, 3]"),
-                                  stream);
+    const Written back =
+        graph.to("reshape", graph.to("transpose", attended, tile("2x512x16x64"), " [0, 2, 1, 3]"), stream);
     x = graph.binary("add", x, graph.product(back, graph.argument(tile("1024x1024")), stream));
     const Written second = norm(graph, x, "2x512", "1024", graph.argument(weight));
     const Written gate = graph.product(second, graph.argument(tile("1024x2816")), wide);
     const Written up = graph.product(second, graph.argument(tile("1024x2816")), wide);
-    const Written down = graph.product(graph.binary("mul", graph.unary("silu", gate), up),
-                                       graph.argument(tile("2816x1024")), stream);
+    const Written down =
+        graph.product(graph.binary("mul", graph.unary("silu", gate), up), graph.argument(tile("2816x1024")), stream);
     x = graph.binary("add", x, down);
   }
   graph.result(norm(graph, x, "2x512", "1024", graph.argument(weight)));
@@ -139,8 +135,8 @@ std::string reductionsGraph(size_t operations) {
   Writer graph;
   Written x = graph.argument(type);
   while (graph.count() < operations) {
-    const Written shifted = graph.unary(
-        "exp", graph.binary("sub", x, graph.to("broadcast", graph.to("reduce_max", x, row), type)));
+    const Written shifted =
+        graph.unary("exp", graph.binary("sub", x, graph.to("broadcast", graph.to("reduce_max", x, row), type)));
     x = graph.binary("div", shifted, graph.to("broadcast", graph.to("reduce_sum", shifted, row), type));
   }
   graph.result(x);
@@ -215,8 +211,8 @@ std::string viewsGraph(size_t operations) {
   bool turned = false;
   while (graph.count() < operations) {
     turned = !turned;
-    x = graph.to("transpose", x, turned ? tile(fmt::format("64x{}", rows), "f32") : tile(fmt::format("{}x64", rows), "f32"),
-                 " [1, 0]");
+    x = graph.to("transpose", x,
+                 turned ? tile(fmt::format("64x{}", rows), "f32") : tile(fmt::format("{}x64", rows), "f32"), " [1, 0]");
     --rows;
     x = graph.to("slice", x, turned ? tile(fmt::format("64x{}", rows), "f32") : tile(fmt::format("{}x64", rows), "f32"),
                  turned ? " [0, 1]" : " [1, 0]");

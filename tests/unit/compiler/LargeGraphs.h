@@ -1,5 +1,5 @@
-// Texts of graphs with as many operations as a test or a benchmark asks for: whole models, and shapes of dataflow that a
-// pass of more than linear time does not survive.
+// Texts of graphs with as many operations as a test or a benchmark asks for: whole models, and shapes of dataflow that
+// a pass of more than linear time does not survive.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -13,8 +13,8 @@ struct LargeGraph {
   std::string (*text)(size_t operations);
 };
 
-// Layers as a decoder's: two norms, three products, a rotation of queries and keys by shared tables, an opaque attention,
-// a gated product, and the residual stream through all of them. Each has weights of its own.
+// Layers as a decoder's: two norms, three products, a rotation of queries and keys by shared tables, an opaque
+// attention, a gated product, and the residual stream through all of them. Each has weights of its own.
 std::string layersGraph(size_t operations);
 // One elementwise operation behind the other.
 std::string chainGraph(size_t operations);
@@ -38,8 +38,8 @@ std::string concatGraph(size_t operations);
 std::string rotationsGraph(size_t operations);
 
 inline const std::vector<LargeGraph> kLargeGraphs = {
-    {"layers", layersGraph}, {"chain", chainGraph},   {"reductions", reductionsGraph}, {"fan", fanGraph},
-    {"tree", treeGraph},     {"residuals", residualsGraph}, {"indices", indicesGraph}, {"rows", rowsGraph},
-    {"views", viewsGraph},   {"concat", concatGraph}, {"rotations", rotationsGraph}};
+    {"layers", layersGraph}, {"chain", chainGraph},         {"reductions", reductionsGraph}, {"fan", fanGraph},
+    {"tree", treeGraph},     {"residuals", residualsGraph}, {"indices", indicesGraph},       {"rows", rowsGraph},
+    {"views", viewsGraph},   {"concat", concatGraph},       {"rotations", rotationsGraph}};
 
 } // namespace cermet::tests

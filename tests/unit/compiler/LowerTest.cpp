@@ -262,15 +262,14 @@ TEST_F(LowerTest, ASumOfOneColumnIsAPick) {
 TEST_F(LowerTest, APickAndTheSumOfItsGradientReadOneColumn) {
   const std::string x = tensor({"r0", "5"}, "f32"), c = tensor({"r0", "5"}, "i64"), b = tensor({"r0", "5"}, "i1"),
                     n = tensor({"r0", "1"}, "i64"), r = tensor({"r0", "1"}, "f32");
-  auto module = parsed(graph("f", "%x: " + x + ", %n: " + n + ", %g: " + r, r + ", " + r,
-                             "    %y = cermet.pick %x, %n : " + x + ", " + n + " to " + r + "\n    %z = cermet.constant 0.0 : " +
-                                 x + "\n    %o = cermet.pick %z, %n : " + x + ", " + n + " to " + r +
-                                 "\n    %c = cermet.iota 1 : " + c + "\n    %m = cermet.broadcast %n : " + n + " to " + c +
-                                 "\n    %h = cermet.compare \"eq\", %c, %m : " + c + " to " + b +
-                                 "\n    %w = cermet.broadcast %g : " + r + " to " + x + "\n    %e = cermet.broadcast %o : " +
-                                 r + " to " + x + "\n    %d = cermet.select %h, %w, %e : " + b + ", " + x +
-                                 "\n    %s = cermet.reduce_sum %d : " + x + " to " + r + "\n    return %y, %s : " + r +
-                                 ", " + r + "\n"));
+  auto module = parsed(graph(
+      "f", "%x: " + x + ", %n: " + n + ", %g: " + r, r + ", " + r,
+      "    %y = cermet.pick %x, %n : " + x + ", " + n + " to " + r + "\n    %z = cermet.constant 0.0 : " + x +
+          "\n    %o = cermet.pick %z, %n : " + x + ", " + n + " to " + r + "\n    %c = cermet.iota 1 : " + c +
+          "\n    %m = cermet.broadcast %n : " + n + " to " + c + "\n    %h = cermet.compare \"eq\", %c, %m : " + c +
+          " to " + b + "\n    %w = cermet.broadcast %g : " + r + " to " + x + "\n    %e = cermet.broadcast %o : " + r +
+          " to " + x + "\n    %d = cermet.select %h, %w, %e : " + b + ", " + x +
+          "\n    %s = cermet.reduce_sum %d : " + x + " to " + r + "\n    return %y, %s : " + r + ", " + r + "\n"));
   LoweredFunction lowered;
   ASSERT_EQ(lower(*module, lowered), "");
   EXPECT_EQ(print(lowered.program),

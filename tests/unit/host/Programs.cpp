@@ -64,11 +64,8 @@ int ProgramBuilder::reduce(Opcode opcode, int value, DType type) {
 }
 
 int ProgramBuilder::pick(int value, int column, DType type, double missing) {
-  return append({.opcode = Opcode::Pick,
-                 .type = type,
-                 .space = Space::Row,
-                 .inputs = {value, column, -1},
-                 .constant = missing});
+  return append(
+      {.opcode = Opcode::Pick, .type = type, .space = Space::Row, .inputs = {value, column, -1}, .constant = missing});
 }
 
 int ProgramBuilder::spread(int value, Space space) {

@@ -58,8 +58,7 @@ TEST(Speed, Building) {
       KernelSpec spec{.target = target, .numerics = "traced", .programs = {{make(4095, DType::BF16), {}}}};
       std::string image, error;
       double seconds = bestSeconds(5, [&] { EXPECT_TRUE(buildHostKernel(spec, {}, image, error)) << error; });
-      std::printf("%-18s %s %.1f ms, %zu bytes\n", spec.name().c_str(), target.c_str(), seconds * 1e3,
-                  image.size());
+      std::printf("%-18s %s %.1f ms, %zu bytes\n", spec.name().c_str(), target.c_str(), seconds * 1e3, image.size());
       EXPECT_LT(seconds, 1.0);
     }
 }

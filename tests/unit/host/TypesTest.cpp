@@ -143,7 +143,8 @@ TEST_P(Types, GatheredRowsOfEveryType) {
       }
 }
 
-// A number that no column has is NaN, and the kernel says of the first row which it was; a pick that gives 0 says nothing.
+// A number that no column has is NaN, and the kernel says of the first row which it was; a pick that gives 0 says
+// nothing.
 TEST_P(Types, AColumnThatIsNotThereIsToldOfTheFirstRow) {
   for (bool isIndex : {true, false}) {
     ProgramBuilder p("picked", 37);

@@ -147,8 +147,10 @@ std::string doubledAliases(int count) {
   return aliases(count, "[\"0123456789\"]", [](const std::string& name) { return "[" + name + ", " + name + "]"; });
 }
 // A graph of one opaque operation with that attribute, or with that on its function or its module.
-std::string withAttribute(const std::string& operation, const std::string& function = "", const std::string& module = "") {
-  return "module attributes {cermet.version = 1 : i64" + module + "} { func.func @f(%x: tensor<4xf32>) -> tensor<4xf32>" +
+std::string withAttribute(const std::string& operation, const std::string& function = "",
+                          const std::string& module = "") {
+  return "module attributes {cermet.version = 1 : i64" + module +
+         "} { func.func @f(%x: tensor<4xf32>) -> tensor<4xf32>" +
          (function.empty() ? "" : " attributes {" + function + "}") +
          " {\n  %0 = cermet.opaque \"g\"(%x) {effect = \"pure\"" + operation +
          "} : (tensor<4xf32>) -> tensor<4xf32>\n  return %0 : tensor<4xf32>\n} }";
@@ -173,8 +175,7 @@ INSTANTIATE_TEST_SUITE_P(
               "affine expressions have no place"},
         Wrong{"LongNumber", withConstant("1." + std::string(40000, '7')),
               "graph:3:24: a word of 40002 characters, expected numbers, shapes and names of at most 1024"},
-        Wrong{"LongNumberBehindAString",
-              withAttribute(", a = \"\\\"\", b = 0." + std::string(40000, '0') + "1"),
+        Wrong{"LongNumberBehindAString", withAttribute(", a = \"\\\"\", b = 0." + std::string(40000, '0') + "1"),
               "a word of 40003 characters"},
         Wrong{"LongInteger", withAttribute(", a = " + std::string(40000, '9')), "a word of 40000 characters"},
         Wrong{"LongShape", ofType("tensor<" + repeated("1x", 80000) + "f32>"),
@@ -193,25 +194,28 @@ INSTANTIATE_TEST_SUITE_P(
               "brackets nest deeper than 256 with #a256 written out"},
         Wrong{"DeepAliasInAModule", nestedAliases(256) + withAttribute("", "", ", a = #a256"),
               "brackets nest deeper than 256 with #a256 written out"},
-        Wrong{"DeeperAliases", nestedAliases(100000) + withAttribute(", a = #a100000"), "brackets nest deeper than 256"},
-        Wrong{"DeepTypeAliases", "!t0 = f32\n!t1 = tuple<!t0>\n!t2 = " + repeated("tuple<", 255) + "!t1" +
-                                     repeated(">", 255) + "\n" + withAttribute(", a = !t2"),
+        Wrong{"DeeperAliases", nestedAliases(100000) + withAttribute(", a = #a100000"),
+              "brackets nest deeper than 256"},
+        Wrong{"DeepTypeAliases",
+              "!t0 = f32\n!t1 = tuple<!t0>\n!t2 = " + repeated("tuple<", 255) + "!t1" + repeated(">", 255) + "\n" +
+                  withAttribute(", a = !t2"),
               "brackets nest deeper than 256 with !t2 written out"},
         Wrong{"DoubledAliases", doubledAliases(40) + withAttribute(""),
               "graph:23:15: with its aliases written out the text has more bytes than 67108864"},
         Wrong{"DoubledAliasesInAnOperation", doubledAliases(21) + withAttribute(", a = [#a21, #a21]"),
               "with its aliases written out the text has more bytes than 67108864"},
-        Wrong{"DoubledStrings", aliases(40, "@\"0123456789\"", [](const std::string& name) {
-                                  return "[" + name + ", " + name + "]";
-                                }) + withAttribute(""),
+        Wrong{"DoubledStrings",
+              aliases(40, "@\"0123456789\"", [](const std::string& name) { return "[" + name + ", " + name + "]"; }) +
+                  withAttribute(""),
               "with its aliases written out the text has more bytes than 67108864"},
-        Wrong{"DoubledLocations", aliases(40, "loc(\"x\")",
-                                          [](const std::string& name) {
-                                            return "loc(fused[" + name + ", " + name + "])";
-                                          }) + withAttribute(""),
+        Wrong{"DoubledLocations",
+              aliases(40, "loc(\"x\")",
+                      [](const std::string& name) { return "loc(fused[" + name + ", " + name + "])"; }) +
+                  withAttribute(""),
               "with its aliases written out the text has more bytes than 67108864"},
-        Wrong{"LocationsBehind", graphText("func.func @f() {\n  return loc(#l)\n}") + "#l = loc(" +
-                                     repeated("fused[", 253) + "\"x\"" + repeated("]", 253) + ")",
+        Wrong{"LocationsBehind",
+              graphText("func.func @f() {\n  return loc(#l)\n}") + "#l = loc(" + repeated("fused[", 253) + "\"x\"" +
+                  repeated("]", 253) + ")",
               "brackets nest deeper than 256"},
         Wrong{"Resources", withAttribute("") + "\n{-# dialect_resources: { builtin: { a: \"0x08000000\" } } #-}",
               "graph:5:1: resources have no place in a graph"},
@@ -353,11 +357,14 @@ TEST_F(TextTest, LimitsAreReached) {
                                  std::string(1022, '9') + ".0", "1.5e-" + std::string(1000, '9'), "1.0e308"};
   const std::string symbols = "#s = #cermet.symbols<[\"r0\"]>\n!t = tensor<?x4xf32, #s>\n";
   std::vector<std::string> texts = {
-      nestedAliases(253) + withAttribute(", a = #a253"), doubledAliases(18) + withAttribute(", a = [#a18, #a18]"),
-      ofType("i1024"), graphText("func.func @" + std::string(1024, 'f') + "() { return }"),
+      nestedAliases(253) + withAttribute(", a = #a253"),
+      doubledAliases(18) + withAttribute(", a = [#a18, #a18]"),
+      ofType("i1024"),
+      graphText("func.func @" + std::string(1024, 'f') + "() { return }"),
       symbols + graphText("func.func @f(%x: !t loc(\"" + std::string(5000, 'n') + "\")) -> !t { return %x : !t }"),
       graphText("func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = cermet.neg %x : tensor<4xf32> loc(#l)\n"
-                "return %0 : tensor<4xf32> }") + "#l = loc(\"x\")\n"};
+                "return %0 : tensor<4xf32> }") +
+          "#l = loc(\"x\")\n"};
   for (const std::string& number : numbers)
     texts.push_back(withConstant(number));
   for (const std::string& text : texts)

@@ -136,7 +136,10 @@ TEST(Fork, AChildHasThreadsOfItsOwn) {
     if (meeting.there == 2)
       meeting.met = true;
   };
-  const Busy running(2, [&](int) { pool.run(8, [](void*, int) { std::this_thread::sleep_for(100us); }, nullptr); });
+  const Busy running(2, [&](int) {
+    pool.run(
+        8, [](void*, int) { std::this_thread::sleep_for(100us); }, nullptr);
+  });
   for (int child = 0; child < 20; ++child)
     ASSERT_EQ(inChild([&] {
                 for (int turn = 0; turn < 3; ++turn) {

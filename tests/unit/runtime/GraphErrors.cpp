@@ -248,8 +248,9 @@ TEST_F(GraphErrors, ThePlansReaderHasTheWritersLimits) {
   };
   const std::string large = fmt::format("tensor<{}xf32>", int64_t(1) << 60);
   compile(chain(1, large, "cermet.neg"), CERMET_OK);
-  EXPECT_STARTS(compile(chain(1, fmt::format("tensor<{}xf32>", (int64_t(1) << 60) + 1), "cermet.neg"),
-                        CERMET_INVALID_GRAPH), "graph:2:");
+  EXPECT_STARTS(
+      compile(chain(1, fmt::format("tensor<{}xf32>", (int64_t(1) << 60) + 1), "cermet.neg"), CERMET_INVALID_GRAPH),
+      "graph:2:");
   EXPECT_EQ(compile(chain(100001, "tensor<8xf32>", "cermet.neg"), CERMET_UNSUPPORTED),
             "@f has 100001 operations, a plan is made of at most 100000");
 }

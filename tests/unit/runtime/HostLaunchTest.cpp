@@ -71,10 +71,10 @@ TEST_F(HostLaunch, ProgramsShareTheRows) {
   const auto data = [](const std::vector<float>& values) { return const_cast<float*>(values.data()); };
   for (const auto [a, b, c] : {std::array<int64_t, 3>{3, 2, 5}, {0, 2, 5}, {3, 2, 0}, {0, 0, 0}, {2000, 3, 5000}}) {
     std::vector<float> y(a * b * 8, -1e30f), z(c * 8, -1e30f);
-    ASSERT_TRUE(launch(*executable, {TestTensor(data(x), {a, b, 8}), TestTensor(data(weight), {8}),
-                                     TestTensor(data(u), {c, 8}), TestTensor(y.data(), {a, b, 8}),
-                                     TestTensor(z.data(), {c, 8})})
-                    .ok());
+    ASSERT_TRUE(
+        launch(*executable, {TestTensor(data(x), {a, b, 8}), TestTensor(data(weight), {8}), TestTensor(data(u), {c, 8}),
+                             TestTensor(y.data(), {a, b, 8}), TestTensor(z.data(), {c, 8})})
+            .ok());
     for (size_t i = 0; i < y.size(); ++i)
       ASSERT_EQ(y[i], x[i] * weight[i % 8]) << i;
     for (size_t i = 0; i < z.size(); ++i)
@@ -130,8 +130,9 @@ TEST_F(HostLaunch, ANumberOfNoRowFailsTheLaunch) {
     std::vector<float> table = randomFloats(7 * 8), y(9000 * 8);
     std::vector<int64_t> numbers(9000, 6);
     const auto run = [&] {
-      return launch(*executable, {TestTensor(table.data(), {7, 8}), TestTensor(numbers.data(), {90, 100}, {100, 1}, CERMET_I64),
-                                  TestTensor(y.data(), {90, 100, 8})});
+      return launch(*executable,
+                    {TestTensor(table.data(), {7, 8}), TestTensor(numbers.data(), {90, 100}, {100, 1}, CERMET_I64),
+                     TestTensor(y.data(), {90, 100, 8})});
     };
     ASSERT_TRUE(run().ok());
     numbers[8999] = -1;

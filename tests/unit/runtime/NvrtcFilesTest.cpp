@@ -25,8 +25,8 @@ struct NvrtcFiles : testing::Test {
 };
 
 TEST_F(NvrtcFiles, TheVersionIsInTheNames) {
-  const std::string wheel = with("wheel", {"libnvrtc.so.13", "libnvrtc.alt.so.13", "libnvrtc-builtins.so.13.0",
-                                           "libnvrtc-builtins.alt.so.13.0"});
+  const std::string wheel = with(
+      "wheel", {"libnvrtc.so.13", "libnvrtc.alt.so.13", "libnvrtc-builtins.so.13.0", "libnvrtc-builtins.alt.so.13.0"});
   EXPECT_EQ(nvrtcVersionByName(wheel), 13000);
   EXPECT_EQ(nvrtcVersionByName(wheel + "/libnvrtc.so.13"), 13000);
   EXPECT_EQ(nvrtcVersionByName("/nowhere:" + wheel), 13000);
@@ -57,8 +57,8 @@ TEST_F(NvrtcFiles, ANameIsFoundWhereTheLoaderWould) {
   if (runCommand("ldconfig --version").code != 0 && runCommand("/sbin/ldconfig --version").code != 0)
     GTEST_SKIP() << "no ldconfig";
   std::ofstream(directory / "conf") << known << "\n";
-  const CommandOutput made = runCommand("PATH=$PATH:/sbin:/usr/sbin ldconfig -X -f " + (directory / "conf") + " -C " +
-                                        (directory / "cache"));
+  const CommandOutput made =
+      runCommand("PATH=$PATH:/sbin:/usr/sbin ldconfig -X -f " + (directory / "conf") + " -C " + (directory / "cache"));
   ASSERT_EQ(made.code, 0) << made.text;
   const CommandOutput listed = runCommand("PATH=$PATH:/sbin:/usr/sbin ldconfig -p -C " + (directory / "cache"));
   const size_t line = listed.text.find("fake_kernels"); // its soname, which the cache lists it by

@@ -25,8 +25,8 @@ struct ToolOutput : testing::Test {
     if (std::string(COMPILER).empty())
       GTEST_SKIP() << "the compiler library is not part of this build";
     std::ofstream(graph) << kGraph;
-    environment = "env CERMET_CACHE_DIR=" + (directory / "cache") + " CERMET_COMPILER_LIBRARY=" COMPILER
-                  " CERMET_CUDA_LIBRARY=libno-such-driver.so ";
+    environment = "env CERMET_CACHE_DIR=" + (directory / "cache") +
+                  " CERMET_COMPILER_LIBRARY=" COMPILER " CERMET_CUDA_LIBRARY=libno-such-driver.so ";
   }
   // `streams`: where a shell sends the tool's output; stderr comes back.
   CommandOutput cermet(const std::string& arguments, const std::string& streams = "") {

@@ -35,8 +35,8 @@ EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t e
 
 // Both by the same weight; the second's rows follow the first's, as its argument does.
 EXPORT void beside_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
-  const auto* second = reinterpret_cast<const RowArguments*>(reinterpret_cast<const char*>(arguments) +
-                                                             cermet::argumentBytes(3));
+  const auto* second =
+      reinterpret_cast<const RowArguments*>(reinterpret_cast<const char*>(arguments) + cermet::argumentBytes(3));
   const int64_t rows = arguments->rows;
   scale_vector(arguments, begin < rows ? begin : rows, end < rows ? end : rows, part);
   scale_vector(second, begin > rows ? begin - rows : 0, end > rows ? end - rows : 0, part);
