@@ -109,7 +109,7 @@ def step(runs: list[dict]) -> str:
         rows = {row["contender"]: row for row in model["contenders"]}
         ours, truth = rows["cermet, aot"], rows["eager"]["loss"]
         others = {name: row["step_ms"] for name, row in rows.items()
-                  if not name.startswith("cermet") and name not in ("inductor, no mask",) and not _wrong(row["loss"], truth)}
+                  if not name.startswith("cermet") and name != "inductor, no mask" and not _wrong(row["loss"], truth)}
         fastest = min(others, key=others.__getitem__)
         cells = [_time(rows[name], truth) if name in rows else "–" for name in shown]
         what = f"{_name(model)} ({run['environment']['commit'][:7]})"
