@@ -66,6 +66,8 @@ void Forks::inChild() {
 [[maybe_unused]] const int registered =
     pthread_atfork([] { forks.before(); }, [] { forks.inParent(); }, [] { forks.inChild(); });
 
+thread_local int sections = 0; // that this thread is in
+
 uint64_t enter() {
   std::unique_lock lock(forks.gate);
   forks.changed.wait(lock, [] { return forks.closed == 0; });
@@ -85,9 +87,12 @@ void removeForkable(Forkable* member) {
   std::erase(forks.members, member);
 }
 
-ForkSection::ForkSection() : generation_(enter()) {}
+ForkSection::ForkSection() : outermost_(sections++ == 0), generation_(outermost_ ? enter() : 0) {}
 
 ForkSection::~ForkSection() {
+  --sections;
+  if (!outermost_)
+    return;
   std::lock_guard lock(forks.gate);
   if (generation_ == forkGeneration.load() && --forks.inside == 0) // else the thread forked in the middle of it
     forks.changed.notify_all();

@@ -35,7 +35,8 @@ protected:
 void addForkable(Forkable* member);
 void removeForkable(Forkable* member);
 
-// Work that a fork waits for, and that waits for a fork. Entered once, with no lock held.
+// Work that a fork waits for, and that waits for a fork. A thread enters with no lock held; within its own work it enters
+// again for nothing, whatever it holds.
 class ForkSection {
 public:
   ForkSection();
@@ -44,6 +45,7 @@ public:
   ForkSection& operator=(const ForkSection&) = delete;
 
 private:
+  const bool outermost_;
   const uint64_t generation_;
 };
 

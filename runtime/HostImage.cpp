@@ -1,6 +1,7 @@
 #include "runtime/HostImage.h"
 #include "runtime/Elf.h"
 #include "runtime/File.h"
+#include "runtime/Fork.h"
 #include <atomic>
 #include <cerrno>
 #include <dlfcn.h>
@@ -105,6 +106,7 @@ Result<std::shared_ptr<const HostImage>> HostImage::load(const std::string& imag
 }
 
 HostImage::~HostImage() {
+  const ForkSection section; // a child would find the loader's lists half changed, and the loader end it
   dlclose(library_);
 }
 
