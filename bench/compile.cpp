@@ -5,8 +5,8 @@
 //     compile [--threads 2] [--target sm_90 ...] [--repeats 3] [--out FILE]      writes one JSON object, in
 //     milliseconds
 #include "BuildId.h"
-#include "runtime/Context.h"
-#include "runtime/Target.h"
+#include "runtime/context/Context.h"
+#include "runtime/device/Target.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

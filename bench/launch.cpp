@@ -5,7 +5,7 @@
 //
 //     launch [--rows 8] [--out FILE] [--target auto]      writes one JSON object; host targets have no bare launch
 #include "frontends/c/cermet.h"
-#include "runtime/RowArguments.h"
+#include "runtime/abi/RowArguments.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

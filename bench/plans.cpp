@@ -3,7 +3,7 @@
 //
 //     plans [--graph layers ...] [--operations 1000 ...] [--ask compile ...] [--repeats 1] [--out FILE]
 #include "BuildId.h"
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include "tests/unit/compiler/LargeGraphs.h"
 
 #include <CLI/CLI.hpp>

@@ -1,15 +1,15 @@
-// The table of libcermet_compiler (compiler/CompilerApi.h). Every call has an MLIR context of its own, so calls from
+// The table of libcermet_compiler (runtime/abi/CompilerApi.h). Every call has an MLIR context of its own, so calls from
 // several threads share nothing but NVRTC. No exception leaves: what is not an answer becomes CERMET_INTERNAL.
 #include "BuildId.h"
-#include "compiler/CompilerApi.h"
-#include "compiler/Dump.h"
-#include "compiler/EmitCuda.h"
-#include "compiler/GraphQueries.h"
-#include "compiler/HostTarget.h"
-#include "compiler/Nvrtc.h"
-#include "compiler/Plan.h"
-#include "compiler/Target.h"
-#include "ir/TextScan.h"
+#include "runtime/abi/CompilerApi.h"
+#include "compiler/program/Dump.h"
+#include "compiler/cuda/Emit.h"
+#include "compiler/Queries.h"
+#include "compiler/host/HostTarget.h"
+#include "compiler/cuda/Nvrtc.h"
+#include "compiler/plan/Plan.h"
+#include "compiler/program/Target.h"
+#include "ir/text/Scan.h"
 #include <cstdlib>
 #include <cstring>
 #include <exception>

@@ -1,10 +1,10 @@
 #include "ir/Passes.h"
-#include "ir/Columns.h"
-#include "ir/Decompose.h"
-#include "ir/Gradient.h"
-#include "ir/Reshapes.h"
-#include "ir/Text.h"
-#include "ir/Transposes.h"
+#include "ir/transforms/Columns.h"
+#include "ir/transforms/Decompose.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/transforms/Reshapes.h"
+#include "ir/text/Text.h"
+#include "ir/transforms/Transposes.h"
 #include "mlir/Pass/Pass.h"
 
 using namespace mlir;

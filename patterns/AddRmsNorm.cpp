@@ -6,7 +6,7 @@
 // The sum is the second result, whoever else reads it. x and residual keep their own types where one was cast up to
 // meet the other (autocast). A rope's last addition is no residual stream, and a bias is no residual: an operand that is
 // broadcast keeps the sum out of the norm. A norm of the sum in other rows ends with the reshape back to the sum's.
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Pattern.h"
 #include "patterns/Rope.h"

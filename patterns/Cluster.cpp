@@ -1,6 +1,6 @@
 #include "patterns/Cluster.h"
-#include "ir/Ops.h"
-#include "ir/Text.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Names.h"

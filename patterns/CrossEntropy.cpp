@@ -1,5 +1,5 @@
 #include "patterns/CrossEntropy.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Names.h"
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #include "patterns/Dataflow.h"
-#include "ir/Interpreter.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Rounding.h"
+#include "ir/dialect/Ops.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "patterns/Names.h"
 #include "llvm/Support/raw_ostream.h"

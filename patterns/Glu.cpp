@@ -8,7 +8,7 @@
 //
 // An activation that is written out, x * sigmoid(x) or gelu with its erf or tanh, rounds at each of its steps and is
 // not the operation that rounds once: it stays as it is.
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Names.h"
 #include "patterns/Pattern.h"

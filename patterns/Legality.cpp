@@ -1,5 +1,5 @@
 #include "patterns/Legality.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Names.h"

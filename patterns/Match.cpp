@@ -1,5 +1,5 @@
 #include "patterns/Match.h"
-#include "ir/Text.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/MLIRContext.h"
 #include "patterns/CrossEntropy.h"
 #include "patterns/Outline.h"

@@ -1,5 +1,5 @@
 #include "patterns/Names.h"
-#include "ir/Text.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/Location.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 #include "patterns/Outline.h"
-#include "ir/Ops.h"
-#include "ir/Text.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include "patterns/Names.h"
 #include "patterns/Rope.h"
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 #include "patterns/Passes.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/Pass.h"
 #include "patterns/Raise.h"

@@ -1,5 +1,5 @@
 #include "patterns/Raise.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "patterns/Legality.h"
 #include "patterns/Names.h"

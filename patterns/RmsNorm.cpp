@@ -13,7 +13,7 @@
 // mean of squares between norms: each product becomes an operation.
 //
 // What divides by a square root rounds otherwise than what multiplies by rsqrt, and stays as it is.
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/MeanSquare.h"
 #include "patterns/Names.h"

@@ -1,6 +1,6 @@
 #include "patterns/Rope.h"
-#include "ir/Ops.h"
-#include "ir/RowViews.h"
+#include "ir/dialect/Ops.h"
+#include "ir/transforms/RowViews.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Names.h"
 #include <fmt/format.h>

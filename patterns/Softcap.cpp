@@ -3,7 +3,7 @@
 //   result = cap * tanh(x / cap)
 //
 // in x's type throughout; the product in either order, reshapes anywhere but at its ends.
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "patterns/Dataflow.h"
 #include "patterns/Pattern.h"
 #include <fmt/format.h>

@@ -3,7 +3,7 @@
 // followed by padding, so a shorter struct is a prefix of a longer one. What is read or written here is never more
 // than the caller has.
 #pragma once
-#include "runtime/Status.h"
+#include "runtime/support/Status.h"
 #include <algorithm>
 #include <cstring>
 #include <type_traits>

@@ -2,8 +2,8 @@
 #include "frontends/c/cermet.h"
 #include "BuildId.h"
 #include "frontends/c/Sized.h"
-#include "runtime/Context.h"
-#include "runtime/Executable.h"
+#include "runtime/context/Context.h"
+#include "runtime/launch/Executable.h"
 #include <cstdlib>
 #include <cstring>
 #define XXH_INLINE_ALL

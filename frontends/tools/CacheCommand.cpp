@@ -1,5 +1,5 @@
 #include "frontends/tools/Commands.h"
-#include "runtime/Directory.h"
+#include "runtime/cache/Directory.h"
 #include <cstdio>
 
 namespace cermet::tools {

@@ -1,8 +1,8 @@
 // The commands of `cermet`: one struct of options and one function each. A command prints its answer to stdout and
 // returns what went wrong; main() prints that as one line and chooses the exit code.
 #pragma once
-#include "runtime/Context.h"
-#include "runtime/Status.h"
+#include "runtime/context/Context.h"
+#include "runtime/support/Status.h"
 #include <memory>
 #include <optional>
 #include <string>

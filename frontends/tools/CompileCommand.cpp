@@ -1,6 +1,6 @@
 #include "frontends/tools/Commands.h"
 #include "frontends/tools/Output.h"
-#include "runtime/Target.h"
+#include "runtime/device/Target.h"
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

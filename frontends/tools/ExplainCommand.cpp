@@ -1,5 +1,5 @@
 #include "frontends/tools/Commands.h"
-#include "runtime/Target.h"
+#include "runtime/device/Target.h"
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,6 @@
 // What a command prints and writes arrives, or the command fails and says why.
 #pragma once
-#include "runtime/Status.h"
+#include "runtime/support/Status.h"
 #include <string>
 #include <string_view>
 

@@ -1,9 +1,9 @@
 // `cermet run`: random inputs, poisoned outputs, the time of a launch, and the distance from the float64 interpreter.
 #include "frontends/tools/Commands.h"
 #include "frontends/tools/Numbers.h"
-#include "runtime/ElementType.h"
-#include "runtime/Executable.h"
-#include "runtime/Target.h"
+#include "runtime/abi/ElementType.h"
+#include "runtime/launch/Executable.h"
+#include "runtime/device/Target.h"
 #include <algorithm>
 #include <charconv>
 #include <chrono>

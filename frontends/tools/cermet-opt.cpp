@@ -1,9 +1,9 @@
 // cermet-opt: runs passes on graph text, for tests and for looking. `cermet-opt --help` lists them; plain MLIR options
 // apply (-split-input-file, -verify-diagnostics, -mlir-print-ir-after-all, ...). A text has the limits of a graph's.
 #include "frontends/tools/StandardStreams.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "ir/Passes.h"
-#include "ir/TextScan.h"
+#include "ir/text/Scan.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Support/FileUtilities.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"

@@ -3,7 +3,7 @@
 //     // ask: compile sm_90            or: differentiate 1,0
 //     // status: 2                     (cermet_status)
 //     // error: the message, whole     (a line of its own for each line)
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // Operations of a random graph, with what is known of their results.
-#include "ir/Interpreter.h"
+#include "ir/dialect/Rounding.h"
+#include "ir/meaning/Interpreter.h"
 #include "tests/fuzz/Steps.h"
 
 using namespace mlir;

@@ -1,5 +1,5 @@
 #include "tests/fuzz/Generator.h"
-#include "ir/Text.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/Verifier.h"
 #include "tests/fuzz/Steps.h"
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 #include "tests/fuzz/Oracle.h"
 #include "frontends/tools/Numbers.h"
-#include "ir/Formula.h"
-#include "ir/Text.h"
+#include "ir/dialect/Formula.h"
+#include "ir/text/Text.h"
 #include <fmt/format.h>
 #include <random>
 

@@ -1,7 +1,7 @@
 // What outputs must be. The truth is the float64 interpreter's value without rounding; what rounding may do to it is
 // what it does to the traced program.
 #pragma once
-#include "ir/Interpreter.h"
+#include "ir/meaning/Interpreter.h"
 #include <optional>
 
 namespace cermet::fuzz {

@@ -1,6 +1,6 @@
 #include "tests/fuzz/Shrink.h"
-#include "ir/Ops.h"
-#include "ir/Text.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include <mlir/IR/MLIRContext.h>
 #include <regex>
 #include <set>

@@ -1,6 +1,6 @@
 #include "tests/fuzz/Tensor.h"
 #include "frontends/tools/Numbers.h"
-#include "runtime/ElementType.h"
+#include "runtime/abi/ElementType.h"
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>

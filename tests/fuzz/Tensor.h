@@ -1,7 +1,7 @@
 // A tensor in memory of its own, with room between its rows and around it that nobody may write.
 #pragma once
 #include "frontends/c/cermet.h"
-#include "ir/Interpreter.h"
+#include "ir/meaning/Interpreter.h"
 #include <memory>
 #include <random>
 #include <string>

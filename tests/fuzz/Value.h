@@ -1,7 +1,7 @@
 // A value of a graph that is being made, and what is known of its numbers.
 #pragma once
-#include "ir/Formula.h"
-#include "ir/Ops.h"
+#include "ir/dialect/Formula.h"
+#include "ir/dialect/Ops.h"
 #include <algorithm>
 #include <cmath>
 

@@ -1,8 +1,8 @@
 // Loss and gradient of rows of every length, on the simulated machine against the float64 interpreter: rows that
 // registers, shared memory or neither hold, odd widths, numbers that are none, and labels that no column has.
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include "frontends/tools/Numbers.h"
-#include "runtime/ElementType.h"
+#include "runtime/abi/ElementType.h"
 #include "tests/simt/Truth.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // A kernel's text, compiled for the CPU with the sanitizers and loaded.
 #pragma once
-#include "compiler/KernelSpec.h"
+#include "compiler/program/KernelSpec.h"
 #include <string>
 
 namespace cermet::simt {

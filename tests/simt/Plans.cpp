@@ -1,8 +1,8 @@
 #include "tests/simt/Plans.h"
-#include "compiler/EmitCuda.h"
-#include "runtime/ElementType.h"
-#include "runtime/RowArguments.h"
-#include "runtime/RowSpace.h"
+#include "compiler/cuda/Emit.h"
+#include "runtime/abi/ElementType.h"
+#include "runtime/abi/RowArguments.h"
+#include "runtime/plan/RowSpace.h"
 #include "tests/simt/Machine.h"
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
 // Whole plans on the machine: every kernel of an sm_* plan, launched as the runtime launches it, over the values and
 // views of the plan.
 #pragma once
-#include "compiler/KernelSpec.h"
-#include "runtime/Plan.h"
+#include "compiler/program/KernelSpec.h"
+#include "runtime/plan/Plan.h"
 #include "tests/simt/Library.h"
 #include <memory>
 #include <vector>

@@ -1,7 +1,7 @@
 #include "tests/simt/Truth.h"
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include "frontends/tools/Numbers.h"
-#include "runtime/ElementType.h"
+#include "runtime/abi/ElementType.h"
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>

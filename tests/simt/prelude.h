@@ -1,4 +1,4 @@
-// The prelude's names for a CPU: what compiler/device/prelude.cuh takes from the GPU comes from the machine of
+// The prelude's names for a CPU: what compiler/cuda/device/prelude.cuh takes from the GPU comes from the machine of
 // Machine.h here. Everything else of a kernel's text is what NVRTC compiles.
 //
 // Stricter than a GPU where that finds mistakes: an address must be aligned to what is moved there, and an asynchronous
@@ -98,7 +98,7 @@ DEVICE float to_float(f16 value) {
   std::memcpy(&half, &value, sizeof half);
   return float(half);
 }
-#include "compiler/device/eight_bits.cuh"
+#include "compiler/cuda/device/eight_bits.cuh"
 DEVICE float to_float(f8e4m3 value) {
   return float_from_e4m3(value.bits);
 }

@@ -2,7 +2,7 @@
 // its type. Reals are computed in float64, integers of every type are exact, and sums are float64, so they have no
 // order.
 #pragma once
-#include "compiler/RowProgram.h"
+#include "compiler/program/RowProgram.h"
 #include <array>
 #include <vector>
 

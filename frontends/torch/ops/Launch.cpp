@@ -1,7 +1,7 @@
 // The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`. Stable
 // ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
 #include "frontends/torch/ops/Launch.h"
-#include "runtime/ElementType.h"
+#include "runtime/abi/ElementType.h"
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>

@@ -2,11 +2,11 @@
 // skeleton. For golden files.
 //
 //     cermet-print-programs graph.mlir sm_90 [numbers of the inputs whose gradients are wanted; all without]
-#include "compiler/Dump.h"
-#include "compiler/EmitCuda.h"
-#include "compiler/Plan.h"
-#include "ir/Gradient.h"
-#include "ir/Text.h"
+#include "compiler/program/Dump.h"
+#include "compiler/cuda/Emit.h"
+#include "compiler/plan/Plan.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/text/Text.h"
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>

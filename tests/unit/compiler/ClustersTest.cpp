@@ -1,7 +1,7 @@
 // Grouping's work is within a constant for each operation, whatever the shape of the graph.
-#include "compiler/Clusters.h"
-#include "ir/Decompose.h"
-#include "ir/Text.h"
+#include "compiler/plan/Grouping.h"
+#include "ir/transforms/Decompose.h"
+#include "ir/text/Text.h"
 #include "tests/unit/compiler/LargeGraphs.h"
 #include <gtest/gtest.h>
 

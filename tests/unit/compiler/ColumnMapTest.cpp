@@ -1,4 +1,4 @@
-#include "compiler/ColumnMap.h"
+#include "compiler/program/ColumnMap.h"
 #include <gtest/gtest.h>
 #include <sstream>
 

@@ -1,9 +1,9 @@
 // The engine: graphs of plain small operations (tests/graphs) become as few kernels as their first line says, forward
 // and gradient, with nothing written for them. Their numbers are tests/fuzz's, which runs the same files.
-#include "compiler/Dump.h"
-#include "compiler/Plan.h"
-#include "ir/Gradient.h"
-#include "ir/Text.h"
+#include "compiler/program/Dump.h"
+#include "compiler/plan/Plan.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/text/Text.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,10 +1,11 @@
 // Lowering keeps a graph's meaning: the row program, run number by number, gives exactly what the interpreter gives for
 // the graph. And where there is no row program, the reason says so.
-#include "compiler/Lower.h"
-#include "ir/Decompose.h"
-#include "ir/Gradient.h"
-#include "ir/Interpreter.h"
-#include "ir/Text.h"
+#include "compiler/plan/Lower.h"
+#include "ir/transforms/Decompose.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/dialect/Rounding.h"
+#include "ir/meaning/Interpreter.h"
+#include "ir/text/Text.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include "tests/unit/compiler/RandomGraph.h"
 #include "tests/unit/compiler/RowEvaluator.h"

@@ -1,12 +1,12 @@
 // Every kernel of the tests compiles for every architecture, without a GPU. NVRTC comes from CERMET_NVRTC or the
 // project's virtual environment.
-#include "compiler/Nvrtc.h"
-#include "compiler/Dump.h"
-#include "compiler/EmitCuda.h"
-#include "compiler/Plan.h"
-#include "compiler/Schedule.h"
-#include "ir/Gradient.h"
-#include "ir/Text.h"
+#include "compiler/cuda/Nvrtc.h"
+#include "compiler/program/Dump.h"
+#include "compiler/cuda/Emit.h"
+#include "compiler/plan/Plan.h"
+#include "compiler/program/Schedule.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/text/Text.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cstdlib>
 #include <filesystem>

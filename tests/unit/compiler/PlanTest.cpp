@@ -1,7 +1,7 @@
 // What a plan says: one kernel where one is enough, otherwise steps with buffers between them, in an order that works.
-#include "compiler/Plan.h"
-#include "compiler/Dump.h"
-#include "compiler/KernelSpec.h"
+#include "compiler/plan/Plan.h"
+#include "compiler/program/Dump.h"
+#include "compiler/program/KernelSpec.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

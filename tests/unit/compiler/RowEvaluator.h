@@ -1,7 +1,7 @@
 // A row program on dense arrays, computed and rounded as the graph interpreter does it: the other half of the check
 // that lowering keeps a graph's meaning.
 #pragma once
-#include "compiler/RowProgram.h"
+#include "compiler/program/RowProgram.h"
 #include <vector>
 
 namespace cermet::tests {

@@ -1,5 +1,5 @@
 // The canonical texts of row programs and kernel specs.
-#include "compiler/KernelSpec.h"
+#include "compiler/program/KernelSpec.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // libcermet_compiler through its one export, as libcermet calls it.
 #include "BuildId.h"
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cmath>
 #include <cstring>

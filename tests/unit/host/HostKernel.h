@@ -1,7 +1,7 @@
 // What a launcher does with a host kernel: builds the image, loads it, and calls it on arrays with strides.
 #pragma once
-#include "compiler/HostTarget.h"
-#include "runtime/RowArguments.h"
+#include "compiler/host/HostTarget.h"
+#include "runtime/abi/RowArguments.h"
 #include "tests/unit/host/Arguments.h"
 #include <memory>
 #include <random>

@@ -1,6 +1,6 @@
 // Row programs written by hand, as lowering would make them.
 #pragma once
-#include "compiler/RowProgram.h"
+#include "compiler/program/RowProgram.h"
 
 namespace cermet::test {
 

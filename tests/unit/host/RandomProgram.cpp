@@ -1,5 +1,5 @@
 #include "tests/unit/host/RandomProgram.h"
-#include "runtime/RowArguments.h"
+#include "runtime/abi/RowArguments.h"
 #include "tests/unit/host/Programs.h"
 #include <fmt/format.h>
 

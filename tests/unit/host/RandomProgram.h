@@ -1,6 +1,6 @@
 // Random row programs over every opcode, type, operand kind and space.
 #pragma once
-#include "compiler/RowProgram.h"
+#include "compiler/program/RowProgram.h"
 #include <random>
 
 namespace cermet::test {

@@ -1,5 +1,5 @@
 // docs/ir.md holds every small operation, and its examples are graphs.
-#include "ir/Ops.h"
+#include "ir/dialect/Ops.h"
 #include "tests/unit/ir/GraphTest.h"
 #include <fstream>
 #include <iterator>
@@ -21,7 +21,7 @@ protected:
 TEST_F(DocumentationTest, HasARowForEverySmallOperation) {
   int rows = 0;
   for (RegisteredOperationName name : context.getRegisteredOperations()) {
-    // Fused operations have their meaning beside them, in ir/Fused.td.
+    // Fused operations have their meaning beside them, in ir/dialect/Fused.td.
     if (name.getDialectNamespace() != "cermet" || name.hasInterface<DecomposableOpInterface>())
       continue;
     EXPECT_NE(text.find("\n| `" + name.stripDialect().str() + " "), std::string::npos) << name.getStringRef().str();

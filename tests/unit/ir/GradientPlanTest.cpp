@@ -1,5 +1,5 @@
 // What a backward reads, what a forward saves, and what has no gradient.
-#include "ir/Gradient.h"
+#include "ir/gradient/Gradient.h"
 #include "tests/unit/ir/GradientTest.h"
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // What the gradient suites share: a graph with its range of inputs, and the way from a gradient's parts to one
 // gradient for each input.
 #pragma once
-#include "ir/Gradient.h"
+#include "ir/gradient/Gradient.h"
 #include "tests/unit/ir/GraphTest.h"
 
 namespace cermet::ir {

@@ -1,5 +1,5 @@
 #include "tests/unit/ir/GraphTest.h"
-#include "ir/Shape.h"
+#include "ir/dialect/Shape.h"
 #include <cmath>
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
 // What the suites of this folder share: a context, parsing that must succeed, fresh random tensors, runs of the
 // interpreter that must succeed. A failure prints the seed; CERMET_SEED repeats it.
 #pragma once
-#include "ir/Interpreter.h"
-#include "ir/Text.h"
+#include "ir/meaning/Interpreter.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/MLIRContext.h"
 #include <gtest/gtest.h>
 #include <random>

@@ -1,6 +1,6 @@
 // Each small operation of the interpreter against the standard library, on random numbers with infinities, NaNs and
 // zeros of both signs among them, in float64 without rounding.
-#include "ir/Shape.h"
+#include "ir/dialect/Shape.h"
 #include "tests/unit/ir/GraphTest.h"
 #include <cmath>
 #include <functional>

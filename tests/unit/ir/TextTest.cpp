@@ -1,5 +1,5 @@
 // The text form: what is read, what is printed, and what each wrong text is told.
-#include "ir/Decompose.h"
+#include "ir/transforms/Decompose.h"
 #include "tests/unit/ir/GraphTest.h"
 #include <functional>
 

@@ -1,6 +1,6 @@
 // Regions that are clusters of operations: rotary embeddings and losses, found by what they compute.
 #include "patterns/Match.h"
-#include "ir/Text.h"
+#include "ir/text/Text.h"
 #include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 #include "tests/unit/patterns/Forms.h"
-#include "ir/Ops.h"
-#include "ir/Text.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include "mlir/Parser/Parser.h"
 #include <algorithm>
 #include <cmath>

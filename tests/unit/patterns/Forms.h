@@ -1,6 +1,6 @@
 // The functions of the text tests in tests/lit/patterns, as graphs to run: a form that is added there is run here.
 #pragma once
-#include "ir/Interpreter.h"
+#include "ir/meaning/Interpreter.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"

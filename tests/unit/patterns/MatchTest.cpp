@@ -1,8 +1,8 @@
 // The answer to a match: names, texts and their equality.
 #include "patterns/Match.h"
-#include "ir/Interpreter.h"
-#include "ir/Ops.h"
-#include "ir/Text.h"
+#include "ir/meaning/Interpreter.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

@@ -1,8 +1,8 @@
 // Raising changes no bit: of no form, and of nothing that looks almost like one.
-#include "ir/Decompose.h"
-#include "ir/Ops.h"
-#include "ir/Reshapes.h"
-#include "ir/Text.h"
+#include "ir/transforms/Decompose.h"
+#include "ir/dialect/Ops.h"
+#include "ir/transforms/Reshapes.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/Verifier.h"
 #include "patterns/Raise.h"
 #include "patterns/Registry.h"

@@ -1,5 +1,5 @@
 // cermet.h: arguments, handles, messages, and the whole way with the doubles.
-#include "runtime/Status.h"
+#include "runtime/support/Status.h"
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/TestDirectory.h"
 #include <cstring>

@@ -1,7 +1,7 @@
 // Configuration: every variable is documented and honoured, and nonsense is refused by name.
-#include "runtime/Config.h"
-#include "runtime/Context.h"
-#include "runtime/File.h"
+#include "runtime/context/Config.h"
+#include "runtime/context/Context.h"
+#include "runtime/support/File.h"
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <map>

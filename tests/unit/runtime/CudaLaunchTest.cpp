@@ -1,5 +1,5 @@
 // Launches against a driver without a GPU: what is loaded, which entry runs on which grid, and what a launch costs.
-#include "runtime/ElementType.h"
+#include "runtime/abi/ElementType.h"
 #include "tests/unit/runtime/CudaLaunch.h"
 #include <chrono>
 #include <thread>

@@ -1,5 +1,5 @@
 // The bytes of a cache entry: accepted as encode() made them, and in no other form.
-#include "runtime/Entry.h"
+#include "runtime/cache/Entry.h"
 #include <gtest/gtest.h>
 #include <random>
 

@@ -1,5 +1,5 @@
 // A process that is forked at any moment works in the child, or says in one sentence why it does not.
-#include "runtime/Fork.h"
+#include "runtime/support/Fork.h"
 #include "tests/unit/runtime/Child.h"
 #include "tests/unit/runtime/CudaLaunch.h"
 #include "tests/unit/runtime/Plans.h"

@@ -1,6 +1,6 @@
 // Entries that are whole and still no answer: their checksum is right, but what they hold does not parse or load. They
 // are made again, counted, and serve the next process.
-#include "runtime/Payload.h"
+#include "runtime/cache/Payload.h"
 #include "tests/unit/runtime/CudaLaunch.h"
 #include "tests/unit/runtime/StoredEntry.h"
 #include "tests/unit/runtime/TestDirectory.h"

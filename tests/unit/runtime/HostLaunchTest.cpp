@@ -1,6 +1,6 @@
 // Launches on the host with kernels written by hand: what reaches a kernel, and what is refused before it.
-#include "runtime/File.h"
-#include "runtime/HostImage.h"
+#include "runtime/support/File.h"
+#include "runtime/device/HostImage.h"
 #include "tests/unit/runtime/Plans.h"
 #include <array>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Kernels of a plan: compiled several at once, each once, and the failure of several is that of the first.
-#include "runtime/File.h"
+#include "runtime/support/File.h"
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/TestDirectory.h"
 #include <algorithm>

@@ -1,6 +1,6 @@
 // Which NVRTC a process would use, from names of files; and that a kernel of one version does not serve another.
-#include "runtime/NvrtcFiles.h"
-#include "runtime/File.h"
+#include "runtime/context/NvrtcFiles.h"
+#include "runtime/support/File.h"
 #include "tests/unit/runtime/CommandOutput.h"
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/TestDirectory.h"

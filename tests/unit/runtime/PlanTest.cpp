@@ -1,6 +1,6 @@
 // Plans: what is right is read whole, what is wrong is refused with a reason and never crashes.
-#include "runtime/Plan.h"
-#include "runtime/ElementType.h"
+#include "runtime/plan/Plan.h"
+#include "runtime/abi/ElementType.h"
 #include "tests/unit/runtime/Plans.h"
 #include <functional>
 #include <gtest/gtest.h>

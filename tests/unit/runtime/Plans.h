@@ -1,8 +1,8 @@
 // Plans that tests are made of, as the compiler would write them, and tensors to launch them on.
 #pragma once
-#include "runtime/Config.h"
-#include "runtime/Context.h"
-#include "runtime/Executable.h"
+#include "runtime/context/Config.h"
+#include "runtime/context/Context.h"
+#include "runtime/launch/Executable.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -1,5 +1,5 @@
 // Merging of row extents, against a walk of every row.
-#include "runtime/RowSpace.h"
+#include "runtime/plan/RowSpace.h"
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <random>
@@ -111,7 +111,7 @@ TEST(RowSpace, ATransposedOperandKeepsItsExtents) {
   EXPECT_EQ(collapseRows(3, extent, 2, stride), 3);
 }
 
-// As kernels do it (compiler/device/rows.cuh).
+// As kernels do it (compiler/cuda/device/rows.cuh).
 uint32_t divided(uint32_t number, const RowDivisor& divisor) {
   return static_cast<uint32_t>(uint64_t(number) * divisor.multiplier >> divisor.shift);
 }

@@ -1,6 +1,6 @@
 // The store: once per key in a process, whole or not at all on disk, and no failure of a disk reaches the caller.
-#include "runtime/Store.h"
-#include "runtime/File.h"
+#include "runtime/cache/Store.h"
+#include "runtime/support/File.h"
 #include "tests/unit/runtime/TestDirectory.h"
 #include <atomic>
 #include <csignal>

@@ -1,7 +1,7 @@
 // The entries of a cache directory, and one whose payload is another while all else about it is whole.
 #pragma once
-#include "runtime/Entry.h"
-#include "runtime/File.h"
+#include "runtime/cache/Entry.h"
+#include "runtime/support/File.h"
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Which target stands for what.
-#include "runtime/Target.h"
+#include "runtime/device/Target.h"
 #include <gtest/gtest.h>
 
 namespace cermet {

@@ -1,7 +1,7 @@
 // A cache is code that this process runs: nothing is taken from where another user could have put it, also not while
 // she tries.
-#include "runtime/HostImage.h"
-#include "runtime/Store.h"
+#include "runtime/device/HostImage.h"
+#include "runtime/cache/Store.h"
 #include "tests/unit/runtime/StoredEntry.h"
 #include "tests/unit/runtime/TestDirectory.h"
 #include <atomic>

@@ -5,7 +5,7 @@
 // Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names. With FAKE_COMPILER_TOGETHER a build
 // ends when that many have begun together, and fails if there are more at once or fewer for ten seconds.
 #include "BuildId.h"
-#include "compiler/CompilerApi.h"
+#include "runtime/abi/CompilerApi.h"
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // A CUDA driver without a GPU: the functions that the runtime asks for, with memory on the host, and a record of what
 // was launched. Loaded through Config::cudaLibrary; a test finds its state by dlsym("fakeCudaState").
 #pragma once
-#include "runtime/RowArguments.h"
+#include "runtime/abi/RowArguments.h"
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
 // Host kernels as the compiler would make them, written by hand: what tests launch without a compiler. All work on f32.
-#include "runtime/RowArguments.h"
+#include "runtime/abi/RowArguments.h"
 
 using cermet::RowArguments;
 

@@ -1,7 +1,7 @@
 // store_process DIRECTORY KEYS SEED: asks a store for keys in an order of its own, for ever if KEYS is 0 (until
 // killed), else once each. A payload that is not what its key makes ends it with 3; the count of keys made here is
 // printed.
-#include "runtime/Store.h"
+#include "runtime/cache/Store.h"
 #include <cstdio>
 #include <cstdlib>
 #include <random>

@@ -1,0 +1,190 @@
+#include "compiler/Queries.h"
+#include "compiler/program/Dump.h"
+#include "compiler/plan/Regions.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/meaning/Interpreter.h"
+#include "ir/dialect/Shape.h"
+#include "ir/text/Text.h"
+#include "patterns/Match.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+using namespace mlir;
+
+namespace cermet {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A parsed graph with the context that it lives in.
+struct ParsedGraph {
+  MLIRContext context{MLIRContext::Threading::DISABLED};
+  OwningOpRef<ModuleOp> module;
+  std::string stem;
+
+  ParsedGraph(llvm::StringRef text, const Dump& dump, std::string& error) {
+    ir::registerDialects(context);
+    module = ir::parseGraph(text, context, error);
+    if (!module || !dump.enabled())
+      return;
+    stem = dumpStem(ir::graphFunction(*module).getName().str(), text);
+    dump.write(stem, "graph.mlir", text);
+  }
+};
+
+cermet_dtype dtypeOf(Type type) {
+  type = getElementTypeOrSelf(type);
+  if (type.isF64())
+    return CERMET_F64;
+  if (type.isBF16())
+    return CERMET_BF16;
+  if (type.isF16())
+    return CERMET_F16;
+  if (isa<Float8E4M3FNType>(type))
+    return CERMET_F8E4M3;
+  if (isa<Float8E5M2Type>(type))
+    return CERMET_F8E5M2;
+  if (type.isInteger(1))
+    return CERMET_I1;
+  if (type.isInteger(8))
+    return type.isUnsignedInteger() ? CERMET_U8 : CERMET_I8;
+  if (type.isInteger(16))
+    return CERMET_I16;
+  if (type.isInteger(32))
+    return CERMET_I32;
+  return type.isInteger(64) ? CERMET_I64 : CERMET_F32;
+}
+
+std::string sizesText(llvm::ArrayRef<int64_t> sizes) {
+  std::string result = "[";
+  for (int64_t size : sizes)
+    result += (result.size() > 1 ? ", " : "") + std::to_string(size);
+  return result + "]";
+}
+
+// What is wrong with a caller's tensor for a value of the graph, or "".
+std::string checkTensor(const cermet_tensor& tensor, Type type, const std::string& name) {
+  auto expected = llvm::dyn_cast<RankedTensorType>(type);
+  if (!expected)
+    return fmt::format("{} is no tensor; the interpreter runs graphs over tensors", name);
+  if (tensor.dtype != dtypeOf(expected))
+    return fmt::format("{}: dtype is {}, expected {} (the graph's, as cermet_dtype)", name, tensor.dtype,
+                       static_cast<int>(dtypeOf(expected)));
+  if (tensor.rank != expected.getRank())
+    return fmt::format("{}: rank is {}, expected {}", name, tensor.rank, expected.getRank());
+  if (tensor.rank > 0 && !tensor.sizes)
+    return fmt::format("{}: sizes is NULL, expected {} numbers", name, tensor.rank);
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor.rank; ++i) {
+    int64_t size = tensor.sizes[i];
+    if (size < 0 || (!expected.isDynamicDim(i) && size != expected.getDimSize(i)))
+      return fmt::format("{}: sizes are {}, expected {}", name, sizesText({tensor.sizes, size_t(tensor.rank)}),
+                         ir::shapeText(ir::dimensions(expected)));
+    if (__builtin_mul_overflow(count, size, &count) || count > (int64_t(1) << 40))
+      return fmt::format("{}: sizes are {}, more than 2^40 elements", name,
+                         sizesText({tensor.sizes, size_t(tensor.rank)}));
+  }
+  if (!tensor.data && count != 0)
+    return fmt::format("{}: data is NULL, expected {} float64 numbers", name, count);
+  return "";
+}
+
+int64_t elementsOf(const cermet_tensor& tensor) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < tensor.rank; ++i)
+    count *= tensor.sizes[i];
+  return count;
+}
+
+} // namespace
+
+cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error) {
+  if (!match(text, json, error, findClusters))
+    return CERMET_INVALID_GRAPH;
+  std::string stem = dumpStem("match", text);
+  dump.write(stem, "graph.mlir", text);
+  dump.write(stem, "match.json", json);
+  return CERMET_OK;
+}
+
+cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, int32_t count, const Dump& dump,
+                                 std::string& json, std::string& error) {
+  ParsedGraph graph(text, dump, error);
+  if (!graph.module)
+    return CERMET_INVALID_GRAPH;
+  int32_t inputs = static_cast<int32_t>(ir::graphFunction(*graph.module).getNumArguments());
+  if (count != inputs || (count > 0 && !wanted)) {
+    error = fmt::format("differentiate: `wanted` has {} entries, expected {} (one for each input)", count, inputs);
+    return CERMET_INVALID_ARGUMENT;
+  }
+  llvm::SmallVector<bool> flags(wanted, wanted + count);
+  if (!llvm::is_contained(flags, true)) {
+    error = "differentiate: no input is wanted; set the entry of at least one in `wanted`";
+    return CERMET_INVALID_ARGUMENT;
+  }
+  ir::Gradient gradient;
+  if (!ir::differentiate(*graph.module, flags, gradient, error))
+    return CERMET_UNSUPPORTED;
+  constexpr const char* origins[] = {"input", "output", "saved", "cotangent"};
+  Json sources = Json::array();
+  for (const ir::Gradient::Origin& origin : gradient.backwardInputs)
+    sources.push_back({{"from", origins[origin.from]}, {"index", origin.index}});
+  Json answer{{"format", "cermet.gradient.1"}};
+  answer["forward"] = ir::printGraph(*gradient.forward, false);
+  answer["backward"] = ir::printGraph(*gradient.backward, false);
+  answer["outputs"] = gradient.outputs;
+  answer["saved"] = gradient.saved;
+  if (gradient.isUnit)
+    answer["unit"] = true;
+  answer["backward_inputs"] = sources;
+  answer["backward_outputs"] = gradient.backwardOutputs;
+  dump.write(graph.stem, "forward.mlir", answer["forward"].get_ref<const std::string&>());
+  dump.write(graph.stem, "backward.mlir", answer["backward"].get_ref<const std::string&>());
+  json = answer.dump(1);
+  return CERMET_OK;
+}
+
+cermet_status interpretGraph(llvm::StringRef text, bool honourCasts, const cermet_tensor* tensors, int32_t count,
+                             std::string& error) {
+  ParsedGraph graph(text, Dump(), error);
+  if (!graph.module)
+    return CERMET_INVALID_GRAPH;
+  func::FuncOp function = ir::graphFunction(*graph.module);
+  int32_t inputs = static_cast<int32_t>(function.getNumArguments());
+  int32_t outputs = static_cast<int32_t>(function.getNumResults());
+  error = "";
+  if (count != inputs + outputs || (count > 0 && !tensors))
+    error = fmt::format("interpret: {} tensors given, expected {} ({} inputs, then {} outputs)", count,
+                        inputs + outputs, inputs, outputs);
+  for (int32_t i = 0; i < inputs && error.empty(); ++i)
+    error = checkTensor(tensors[i], function.getArgumentTypes()[i], ir::argumentName(function, i));
+  for (int32_t i = 0; i < outputs && error.empty(); ++i)
+    error = checkTensor(tensors[inputs + i], function.getResultTypes()[i], fmt::format("output {}", i));
+  if (!error.empty())
+    return CERMET_INVALID_ARGUMENT;
+
+  std::vector<ir::Array> arguments, results;
+  for (int32_t i = 0; i < inputs; ++i) {
+    const auto* data = static_cast<const double*>(tensors[i].data);
+    ir::Array& argument = arguments.emplace_back();
+    argument.shape.assign(tensors[i].sizes, tensors[i].sizes + tensors[i].rank);
+    argument.data.assign(data, data + elementsOf(tensors[i]));
+  }
+  if (!ir::interpret(*graph.module, arguments, honourCasts, results, error))
+    return CERMET_INVALID_ARGUMENT;
+  for (int32_t i = 0; i < outputs; ++i) {
+    const cermet_tensor& tensor = tensors[inputs + i];
+    if (results[i].shape != llvm::ArrayRef<int64_t>(tensor.sizes, tensor.rank)) {
+      error = fmt::format("output {}: sizes are {}, expected {}", i, sizesText({tensor.sizes, size_t(tensor.rank)}),
+                          sizesText(results[i].shape));
+      return CERMET_INVALID_ARGUMENT;
+    }
+  }
+  for (int32_t i = 0; i < outputs; ++i)
+    std::copy(results[i].data.begin(), results[i].data.end(), static_cast<double*>(tensors[inputs + i].data));
+  return CERMET_OK;
+}
+
+} // namespace cermet

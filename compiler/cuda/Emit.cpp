@@ -1,0 +1,381 @@
+#include "compiler/cuda/Emit.h"
+#include "compiler/DeviceSources.h"
+#include "compiler/cuda/Program.h"
+#include "runtime/abi/RowArguments.h"
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace cermet {
+
+void ProgramText::constants() {
+  const Schedule& schedule = spec.schedule;
+  const int cover = schedule.threadsPerRow * schedule.vector * schedule.vectorsPerThread;
+  const bool isRolling = schedule.stages == kRollingStages;
+  int most = 1;
+  for (int stage = 0; stage + 1 < values.stageCount(); ++stage)
+    most = std::max(most, static_cast<int>(reductionsOf(stage).size()));
+  line(fmt::format("  static constexpr int kColumns = {};", program.columns));
+  line(fmt::format("  static constexpr int kThreads = {}, kThreadsPerRow = {}, kStages = {};", schedule.threads,
+                   schedule.threadsPerRow, isRolling ? 0 : schedule.stages));
+  // The scalar variant serves the rare unaligned call: it walks rows in a short loop, unless groups share a block's
+  // accumulators, which only registers can hold.
+  const bool grouped = program.accumulates() && schedule.threadsPerRow < schedule.threads;
+  line(fmt::format("  template <int V> static constexpr bool kCached = V == {} ? {} : {};", schedule.vector,
+                   cover >= program.columns && !isRolling, grouped));
+  line(fmt::format("  template <int V> static constexpr int kHeld = V == {} ? {} : 0;", schedule.vector,
+                   isRolling ? schedule.vectorsPerThread : 0));
+  line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};",
+                   values.stageCount(), most, operands(OperandKind::Column, true).size()));
+  line(fmt::format("  static constexpr bool kCompensated = {}, kStoresTiles = {};", compensated(),
+                   !operands(OperandKind::Tile, true).empty()));
+  line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
+  line(fmt::format("  static constexpr bool kPairs = {}, kAhead = {};", pairs(), asksAhead()));
+  for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
+    if (stage == 0)
+      line("  template <int S, class = void> struct Reductions;");
+    line(fmt::format(
+        "  template <class Any> struct Reductions<{}, Any> {{\n    static constexpr int kCount = {};\n    static "
+        "constexpr bool kRuns = {};\n  }};",
+        stage, reductionsOf(stage).size(), runsIn(stage)));
+  }
+  line(fmt::format("  typedef RowArguments<{}> Arguments;", program.operands.size()));
+}
+
+// Where a row of the operand begins; of an index operand, its number.
+std::string ProgramText::rowStart(int i) const {
+  const int numbers = program.operands[i].rowsFrom;
+  if (numbers < 0)
+    return fmt::format("row_offset(arguments.operand[{}], index)", i);
+  return fmt::format("gathered_offset<{0}>(arguments.operand[{1}], arguments.operand[{2}].base, "
+                     "row_offset(arguments.operand[{2}], index))",
+                     deviceTypeOf(numbers), i, numbers);
+}
+
+void ProgramText::storage() {
+  const auto packed = [&](const char* title, const std::vector<int>& inputs) {
+    line(fmt::format("  template <int V, int N> struct {} {{", title));
+    line("    static constexpr int kVector = V;");
+    for (int i : inputs)
+      line(fmt::format("    Vector<{}, V> {}[N];", deviceTypeOf(i), field(i)));
+    line("  };");
+  };
+  packed("Tiles", tileInputs());
+  packed("Columns", operands(OperandKind::Column, false));
+  line("  template <int V> struct Stores {");
+  for (int i : operands(OperandKind::Tile, true))
+    line(isRealTile(i) ? fmt::format("    float {}[V];", field(i))
+                       : fmt::format("    Vector<{}, V> {};", deviceTypeOf(i), field(i)));
+  line("  };\n  struct Element {");
+  for (int i : packedInputs())
+    line(fmt::format("    {} {};", valueType(program.operands[i].dtype), field(i)));
+  if (readsColumnIndex())
+    line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
+  line("  };");
+  if (pairs()) {
+    line("  struct ElementPair {");
+    for (int i : packedInputs())
+      line(isPairOperand(i) ? fmt::format("    Pair<{}> {};", deviceTypeOf(i), field(i))
+                            : fmt::format("    {} {}[2];", valueType(program.operands[i].dtype), field(i)));
+    if (readsColumnIndex())
+      line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
+    line("  };");
+  }
+  line("  struct Row {");
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    if (values.inRow(i) && program.instructions[i].opcode != Opcode::Constant &&
+        program.instructions[i].opcode != Opcode::Store)
+      line(fmt::format("    {} v{};", valueType(program.instructions[i].type), i));
+  for (int number : pickedColumns())
+    line(fmt::format("    Element at{};", number));
+  line("  };\n  struct Offsets {");
+  std::string initial;
+  for (size_t i = 0; i < program.operands.size(); ++i)
+    if (hasOffset(program.operands[i])) {
+      line(fmt::format("    i64 {};", field(i)));
+      initial += (initial.empty() ? "" : ", ") + rowStart(i);
+    }
+  line("  };");
+  line("  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {");
+  line(fmt::format("    return {{{}}};\n  }}", initial));
+
+  std::string all, smallest = "16";
+  for (int i : tileInputs()) {
+    const std::string bytes = fmt::format("V * {}", byteSize(program.operands[i].dtype));
+    all += (all.empty() ? "" : " + ") + bytes;
+    smallest = fmt::format("({0} < {1} ? {0} : {1})", bytes, smallest);
+  }
+  line("  template <int V> struct TileBytes {");
+  line(fmt::format("    static constexpr int kAll = {}, kSmallest = {};\n  }};", all.empty() ? "0" : all, smallest));
+}
+
+bool ProgramText::isLocal(int operand) const {
+  const Schedule& schedule = spec.schedule;
+  const Operand& input = program.operands[operand];
+  const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
+  if (input.of < 0 || schedule.skeleton != Skeleton::Row || schedule.vectorsPerThread == 0 || schedule.stages != 0 ||
+      program.columns != span * schedule.vectorsPerThread || schedule.vector % 2 != 0)
+    return false;
+  return input.map.isWithin(span);
+}
+
+// What a thread has of a mapped input among its vectors of the tensor: `read` of the pack's member, the slot and whether
+// neighbours change places.
+std::string ProgramText::localRead(int operand, const std::function<std::string(const std::string&, bool)>& read) const {
+  const Schedule& schedule = spec.schedule;
+  const Operand& input = program.operands[operand];
+  const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
+  std::string value;
+  for (const ColumnMap::Piece& piece : input.map.pieces) {
+    const std::string own = read(fmt::format("packed.{}[slot + ({})]", field(input.of), piece.shift / span),
+                                 piece.step == ColumnMap::Step::Pairs);
+    value = value.empty() ? own : fmt::format("slot >= {} ? {} : {}", piece.begin / span, own, value);
+  }
+  return fmt::format("    if constexpr (Packed::kVector == {})\n      return {};\n    else\n      return {};\n",
+                     schedule.vector, value, read(fmt::format("packed.{}[slot]", field(operand)), false));
+}
+
+std::string ProgramText::localValue(int operand) const {
+  const DType dtype = program.operands[operand].dtype;
+  const auto read = [dtype](const std::string& packed, bool swaps) -> std::string {
+    const char* at = swaps ? "i ^ 1" : "i";
+    return classOf(dtype) == ValueClass::Real ? fmt::format("float_at({}, {})", packed, at)
+                                              : ProgramValues::fromMemory(dtype, fmt::format("{}.at[{}]", packed, at));
+  };
+  return fmt::format(
+      "  template <class Packed> static DEVICE {} local_{}(const Packed& packed, int slot, int i) {{\n{}  }}",
+      valueType(dtype), field(operand), localRead(operand, read));
+}
+
+std::string ProgramText::localPair(int operand) const {
+  const auto read = [](const std::string& packed, bool swaps) {
+    return swaps ? fmt::format("swapped(pair_at({}, i))", packed) : fmt::format("pair_at({}, i)", packed);
+  };
+  return fmt::format(
+      "  template <class Packed> static DEVICE Pair<{}> local_pair_{}(const Packed& packed, int slot, int i) {{\n{}  }}",
+      deviceTypeOf(operand), field(operand), localRead(operand, read));
+}
+
+// The input's column that stands for the program's `column`.
+static std::string sourceColumn(const ColumnMap& map) {
+  std::string result = "column";
+  for (size_t i = 0; i < map.pieces.size(); ++i) {
+    const ColumnMap::Piece& piece = map.pieces[i];
+    const std::string shifted = piece.shift == 0 ? "column" : fmt::format("column + ({})", piece.shift);
+    result = i == 0 ? shifted : fmt::format("column >= {} ? {} : {}", piece.begin, shifted, result);
+  }
+  return map.pieces.empty() ? result : "(" + result + ")";
+}
+
+// A vector of an input whose columns do not all lie together: each vector is of one piece.
+static std::string mappedLoad(const ColumnMap& map, const std::string& type, const std::string& base,
+                              const std::string& start) {
+  std::string result;
+  for (const ColumnMap::Piece& piece : map.pieces) {
+    const std::string from = piece.shift == 0 ? start : fmt::format("{} + ({})", start, piece.shift);
+    const std::string own = piece.step == ColumnMap::Step::One
+                                ? fmt::format("load_vector<{}, V>({}, {} + column)", type, base, from)
+                                : fmt::format("load_{}<{}, V>({}, {}, column)",
+                                              piece.step == ColumnMap::Step::Pairs ? "pairs" : "half", type, base, from);
+    result = result.empty() ? own : fmt::format("column >= {} ? {} : {}", piece.begin, own, result);
+  }
+  return result;
+}
+
+void ProgramText::loads() {
+  const auto load = [&](const char* title, const char* pack, const std::vector<int>& inputs, const char* parameters,
+                        bool offset) {
+    const char* member = offset ? "tiles" : "columns";
+    line(fmt::format(
+        "  template <int V, int N>\n  static DEVICE void {}({}<V, N>& {}, int slot, const Arguments& arguments, {}) {{",
+        title, pack, member, parameters));
+    for (int i : inputs) {
+      const std::string start = offset ? "offsets." + field(i) : "0";
+      if (program.operands[i].kind == OperandKind::Gathered) {
+        const std::string step = program.operands[i].isStrided ? fmt::format("arguments.operand[{}].step, ", i) : "";
+        line(fmt::format("    tiles.{}[slot] = load_gathered<{}, V>(arguments.operand[{}].base, {}, column, {}{});",
+                         field(i), deviceTypeOf(i), i, start, step, missing(i)));
+        continue;
+      }
+      const ColumnMap& map = program.operands[i].map;
+      if (isLocal(i))
+        line(fmt::format("    if constexpr (V != {})", spec.schedule.vector));
+      if (!map.isOneByOne()) {
+        line(fmt::format("    {}.{}[slot] = {};", member, field(i),
+                         mappedLoad(map, deviceTypeOf(i), fmt::format("arguments.operand[{}].base", i), start)));
+        continue;
+      }
+      line(program.operands[i].isStrided
+               ? fmt::format("    {0}.{1}[slot] = load_strided<{2}, V>(arguments.operand[{3}].base, {4}, column, "
+                             "arguments.operand[{3}].step);",
+                             member, field(i), deviceTypeOf(i), i, start)
+               : fmt::format("    {}.{}[slot] = load_vector<{}, V>(arguments.operand[{}].base, {}{});", member,
+                             field(i), deviceTypeOf(i), i, offset ? start + " + " : "", sourceColumn(map)));
+    }
+    line("  }");
+  };
+  load("load_tiles", "Tiles", tileInputs(), "const Offsets& offsets, int column", true);
+  load("load_columns", "Columns", operands(OperandKind::Column, false), "int column", false);
+}
+
+// Tiles by way of shared memory: only where every one of them lies there as in global memory.
+void ProgramText::staging() {
+  line("  template <int V>\n  static DEVICE void copy_tiles(char* shared, const Arguments& arguments, const Offsets& "
+       "offsets, int column) {");
+  std::string before = "0";
+  std::string takes;
+  for (int i : tileInputs()) {
+    const int size = byteSize(program.operands[i].dtype);
+    const std::string place = fmt::format("shared + ({}) * kThreads + thread_index() * (V * {})", before, size);
+    line(program.operands[i].kind == OperandKind::Gathered
+             ? fmt::format("    copy_gathered<{}, V>({}, arguments.operand[{}].base, offsets.{}, column, {});",
+                           deviceTypeOf(i), place, i, field(i), missing(i))
+             : fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + {4}) * {0});",
+                           size, place, i, field(i), sourceColumn(program.operands[i].map)));
+    takes += fmt::format("    move_vector<{0}, V>(reinterpret_cast<char*>(&tiles.{1}[slot]), {2});\n", deviceTypeOf(i),
+                         field(i), place);
+    before += fmt::format(" + V * {}", size);
+  }
+  line("  }");
+  line("  template <int V, int N> static DEVICE void take_tiles(Tiles<V, N>& tiles, int slot, const char* shared) {");
+  out += takes;
+  line("  }");
+}
+
+std::string ProgramText::text(const std::string& structName) {
+  line(fmt::format("struct {} {{", structName));
+  constants();
+  storage();
+  loads();
+  staging();
+  elements();
+  if (pairs())
+    elementPairs();
+  arithmetic();
+  stores();
+  line("};\n");
+  return out;
+}
+
+namespace {
+
+bool isLong(const ScheduledProgram& each) {
+  return each.schedule.stages == kRollingStages;
+}
+
+const char* skeletonOf(const ScheduledProgram& each) {
+  return each.schedule.skeleton == Skeleton::Flat ? "flat_kernel" : isLong(each) ? "long_row_kernel" : "row_kernel";
+}
+
+bool uses(const KernelSpec& spec, Skeleton skeleton) {
+  return std::ranges::any_of(spec.programs, [&](const auto& each) { return each.schedule.skeleton == skeleton; });
+}
+
+// Elements that the vector entry moves at once: of several programs the most.
+int vectorOf(const KernelSpec& spec) {
+  int most = 1;
+  for (const ScheduledProgram& each : spec.programs)
+    most = std::max(most, each.schedule.vector);
+  return most;
+}
+
+// What a program's functor is made of: equal ones are one type.
+std::string functorText(const ScheduledProgram& each) {
+  return print(KernelSpec{"", "", {each}});
+}
+
+// A program alone: its functor and its entries.
+std::string emitAlone(const KernelSpec& spec) {
+  const ScheduledProgram& only = spec.programs[0];
+  const KernelEntries entries = kernelEntries(spec);
+  std::string text = ProgramText(only).text("Program");
+  const auto kernel = [&](const std::string& entry, int vector) {
+    // Only the vector entry is bound: its rows are known to fit the registers that are left.
+    const int blocks = vector == only.schedule.vector ? only.schedule.residentBlocks : 1;
+    text += fmt::format("KERNEL({}, {}, {}, Program::Arguments, {}<Program, {}>)\n", only.schedule.threads, blocks,
+                        entry, skeletonOf(only), vector);
+  };
+  kernel(entries.vector, only.schedule.vector);
+  if (entries.scalar != entries.vector)
+    kernel(entries.scalar, 1);
+  if (!entries.fold.empty())
+    text += fmt::format("KERNEL({}, 1, {}, Program::Arguments, fold_kernel<Program>)\n", kFoldColumns * kFoldSlices,
+                        entries.fold);
+  return text;
+}
+
+// Several: their functors, and one function that sends each block to the program that it is for.
+std::string emitBeside(const KernelSpec& spec) {
+  const KernelEntries entries = kernelEntries(spec);
+  const int count = static_cast<int>(spec.programs.size());
+  std::string text, members, branches, parameters, vectors, ones, folds;
+  int resident = spec.programs[0].schedule.residentBlocks;
+  for (int i = 0; i < count; ++i) {
+    const ScheduledProgram& each = spec.programs[i];
+    int same = 0;
+    while (functorText(spec.programs[same]) != functorText(each))
+      ++same;
+    text += same < i ? fmt::format("typedef Program{} Program{};\n\n", same, i)
+                     : ProgramText(each).text(fmt::format("Program{}", i));
+    members += fmt::format("  Program{0}::Arguments program{0};\n", i);
+    branches += fmt::format("  if (blocks.next(arguments.program{0}.partialRows))\n"
+                            "    return {1}<Program{0}, V{0}>(arguments.program{0}, blocks);\n",
+                            i, skeletonOf(each));
+    folds += fmt::format("  if (block < fold_blocks<Program{0}>())\n"
+                         "    return fold_kernel<Program{0}>(arguments.program{0}, block);\n"
+                         "  block -= fold_blocks<Program{0}>();\n",
+                         i);
+    parameters += fmt::format("{}int V{}", i ? ", " : "", i);
+    vectors += fmt::format("{}{}", i ? ", " : "", each.schedule.vector);
+    ones += i ? ", 1" : "1";
+    resident = std::min(resident, each.schedule.residentBlocks);
+  }
+  text += fmt::format("struct Arguments {{\n{}}};\n\ntemplate <{}> DEVICE void programs(const Arguments& arguments) {{\n"
+                      "  BlockRange blocks;\n{}}}\n\n",
+                      members, parameters, branches);
+  const int threads = spec.programs[0].schedule.threads;
+  text += fmt::format("KERNEL({}, {}, {}, Arguments, programs<{}>)\n", threads, resident, entries.vector, vectors);
+  if (entries.scalar != entries.vector)
+    text += fmt::format("KERNEL({}, 1, {}, Arguments, programs<{}>)\n", threads, entries.scalar, ones);
+  if (!entries.fold.empty())
+    text += fmt::format("\nDEVICE void folds(const Arguments& arguments) {{\n  i64 block = block_index();\n{}}}\n\n"
+                        "KERNEL({}, 1, {}, Arguments, folds)\n",
+                        folds, kFoldColumns * kFoldSlices, entries.fold);
+  return text;
+}
+
+} // namespace
+
+KernelEntries kernelEntries(const KernelSpec& spec) {
+  KernelEntries entries;
+  entries.vector = fmt::format("{}_v{}", spec.name(), vectorOf(spec));
+  entries.scalar = spec.name() + "_v1";
+  if (spec.accumulates())
+    entries.fold = spec.name() + "_fold";
+  return entries;
+}
+
+std::string emitProgram(const KernelSpec& spec) {
+  return spec.programs.size() == 1 ? emitAlone(spec) : emitBeside(spec);
+}
+
+std::string emitKernel(const KernelSpec& spec) {
+  std::string source(device::values), skeletons;
+  source += device::rows;
+  source += device::blocks;
+  for (Skeleton skeleton : {Skeleton::Flat, Skeleton::Row})
+    if (uses(spec, skeleton)) {
+      source += skeleton == Skeleton::Flat ? device::flat : device::row;
+      skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));
+    }
+  if (std::ranges::any_of(spec.programs, isLong))
+    source += device::long_row;
+  if (spec.accumulates())
+    source += device::fold;
+  return source + fmt::format("\n// {} for {}: {} skeleton\n", spec.name(), spec.target, skeletons) + emitProgram(spec);
+}
+
+std::string emitCuda(const KernelSpec& spec) {
+  return std::string(device::prelude) + std::string(device::eight_bits) + emitKernel(spec);
+}
+
+} // namespace cermet

@@ -1,0 +1,608 @@
+#include "compiler/plan/Lower.h"
+#include "compiler/plan/LowerOperations.h"
+#include "frontends/c/cermet.h"
+#include "ir/dialect/Rounding.h"
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "runtime/abi/RowArguments.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringExtras.h"
+#include <algorithm>
+#include <bitset>
+#include <fmt/format.h>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace cermet {
+namespace {
+
+constexpr size_t kMaxRank = CERMET_MAX_RANK;
+
+using llvm::SmallVector;
+using mlir::Operation;
+using mlir::RankedTensorType;
+using mlir::Value;
+
+std::string text(mlir::Type type) {
+  std::string result;
+  llvm::raw_string_ostream(result) << type;
+  return result;
+}
+
+std::string identifier(std::string name) {
+  for (char& c : name)
+    if (!llvm::isAlnum(c) && c != '_')
+      c = '_';
+  return name.empty() || llvm::isDigit(name[0]) ? fmt::format("_{}", name) : name;
+}
+
+Space join(Space a, Space b) {
+  if (a == b || b == Space::Uniform)
+    return a;
+  return a == Space::Uniform ? b : Space::Element;
+}
+
+// A constant as its type holds it.
+double rounded(double value, mlir::Type type) {
+  return ir::roundTo(mlir::getElementTypeOrSelf(type), value);
+}
+
+class Lowering {
+public:
+  // `function`: whose computation it is, if it has one of its own; its values then have names.
+  Lowering(const Computation& computation, mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+           LoweredFunction& lowered)
+      : computation(computation), function(function), strided(strided), program(lowered.program),
+        positions(lowered.positions), appendsColumn(lowered.appendsColumn) {
+    for (auto [position, operand] : llvm::enumerate(computation.operands))
+      operands[operand] = static_cast<int>(position);
+  }
+
+  std::string run() {
+    if (computation.results.empty())
+      return "it returns nothing";
+    markLive();
+    // What it will have at least: each result, and each operand that is read.
+    const size_t least = computation.results.size() + llvm::count_if(computation.operands, [&](Value operand) {
+                           return liveValues.contains(operand);
+                         });
+    if (least > size_t(kMaxOperands))
+      return tooManyOperands(least);
+    if (std::string reason = chooseSpace(); !reason.empty())
+      return reason;
+    if (function)
+      program.name = identifier(function.getName().str());
+    program.columns = tile.back().size;
+    for (auto [position, operand] : llvm::enumerate(computation.operands))
+      if (readValues.contains(operand))
+        if (std::string reason = input(operand, static_cast<int>(position)); !reason.empty())
+          return reason;
+    for (Operation* op : computation.ops)
+      if (auto gather = llvm::dyn_cast<ir::GatherOp>(op); gather && live.contains(op))
+        if (std::string reason = gathered(gather); !reason.empty())
+          return reason;
+    for (Operation* op : computation.ops)
+      if (auto columns = llvm::dyn_cast<ir::ColumnsOp>(op); columns && live.contains(op))
+        if (std::string reason = mapped(columns); !reason.empty())
+          return reason;
+    declareIndices();
+    for (Operation* op : computation.ops)
+      if (live.contains(op))
+        if (std::string reason = lower(*op); !reason.empty())
+          return reason;
+    for (auto [position, result] : llvm::enumerate(computation.results))
+      if (std::string reason = output(result, static_cast<int>(position)); !reason.empty())
+        return reason;
+    dropDead();
+    // A launch learns how many rows there are from what it is given.
+    for (size_t i = 0; i + 1 < tile.size(); ++i)
+      if (!tile[i].isOne() && !carried.test(i))
+        return fmt::format("none of its operands has dimension {} of {}", i, ir::shapeText(tile));
+    return program.operands.size() > kMaxOperands ? tooManyOperands(program.operands.size()) : "";
+  }
+
+private:
+  static std::string tooManyOperands(size_t count) {
+    return fmt::format("it has {} operands, a kernel takes {}", count, kMaxOperands);
+  }
+
+  // A single number of rank 0 is one column.
+  ir::Dimensions shapeOf(Value value) const {
+    ir::Dimensions shape = ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));
+    if (shape.empty() || appendsColumn)
+      shape.push_back(ir::Dimension{});
+    return shape;
+  }
+
+  // The operation that computes the value, if it is none of the operands.
+  Operation* producer(Value value) const { return operands.contains(value) ? nullptr : value.getDefiningOp(); }
+
+  void markLive() {
+    SmallVector<Operation*> pending;
+    auto add = [&](Value value) {
+      if (!liveValues.insert(value).second)
+        return;
+      if (Operation* op = producer(value); op && live.insert(op).second)
+        pending.push_back(op);
+    };
+    for (Value result : computation.results) {
+      readValues.insert(result);
+      add(result);
+    }
+    while (!pending.empty()) {
+      Operation* op = pending.pop_back_val();
+      for (Value value : op->getOperands()) {
+        if (!readsStored(op))
+          readValues.insert(value);
+        add(value);
+      }
+    }
+  }
+
+  // What reads its operand where that is stored.
+  static bool readsStored(Operation* op) { return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op); }
+
+  // The iteration space is the largest shape: highest rank, then fewest 1s, then first.
+  std::string chooseSpace() {
+    auto fewerOnes = [](const ir::Dimensions& a, const ir::Dimensions& b) {
+      auto extent = [](const ir::Dimension& dimension) { return !dimension.isOne(); };
+      return llvm::count_if(a, extent) > llvm::count_if(b, extent);
+    };
+    bool found = false;
+    auto consider = [&](Value value) -> std::string {
+      if (!liveValues.contains(value))
+        return "";
+      if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
+        return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 i1",
+                           described(value), text(value.getType()));
+      if (!readValues.contains(value))
+        return "";
+      ir::Dimensions shape = shapeOf(value);
+      for (const ir::Dimension& dimension : shape)
+        if (dimension.size == 0)
+          return fmt::format("{} has shape {}, which holds no element", described(value), ir::shapeText(shape));
+      if (!found || shape.size() > tile.size() || (shape.size() == tile.size() && fewerOnes(shape, tile)))
+        tile = shape;
+      found = true;
+      return "";
+    };
+    for (Value operand : computation.operands)
+      if (std::string reason = consider(operand); !reason.empty())
+        return reason;
+    for (Operation* op : computation.ops)
+      for (Value value : op->getResults())
+        if (std::string reason = consider(value); !reason.empty())
+          return reason;
+    if (!found)
+      return "it holds no tensor";
+    return tile.back().isSymbol() ? appendColumn() : "";
+  }
+
+  // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
+  std::string appendColumn() {
+    for (Operation* op : live)
+      if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
+        return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
+                           ir::shapeText(tile),
+                           llvm::isa<ir::PickOp>(op) ? "picks"
+                           : readsStored(op)         ? "gathers"
+                                                     : "sums");
+    if (tile.size() == kMaxRank)
+      return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
+                         tile.size(), kMaxRank - 1);
+    appendsColumn = true;
+    tile.push_back(ir::Dimension{});
+    return "";
+  }
+
+  void carry(const ir::Dimensions& shape) {
+    for (size_t i = 0; i + 1 < shape.size(); ++i)
+      if (!shape[i].isOne())
+        carried.set(i + tile.size() - shape.size());
+  }
+
+  bool isRowShape(const ir::Dimensions& shape) const {
+    return shape.size() == tile.size() && shape.back().isOne() &&
+           std::equal(shape.begin(), shape.end() - 1, tile.begin());
+  }
+
+  // The space of a value whose shape extends to the tile's; a value that is the same for some rows is computed for
+  // each.
+  std::optional<Space> classify(const ir::Dimensions& shape) const {
+    if (shape == tile)
+      return Space::Element;
+    size_t missing = tile.size() - shape.size(); // the tile has the highest rank
+    auto isOne = [](const ir::Dimension& dimension) { return dimension.isOne(); };
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (!shape[i].isOne() && !(shape[i] == tile[missing + i]))
+        return std::nullopt;
+    bool oneRow = std::all_of(shape.begin(), shape.end() - 1, isOne);
+    if (shape.back().isOne() && oneRow)
+      return Space::Uniform;
+    if (shape.back().isOne() && !tile.back().isOne())
+      return Space::Row;
+    return oneRow ? Space::Column : Space::Element;
+  }
+
+  std::string operandName(int position) const {
+    return function ? ir::argumentName(function, position) : fmt::format("operand{}", position);
+  }
+
+  std::string described(Value value) const {
+    if (auto operand = operands.find(value); operand != operands.end())
+      return operandName(operand->second);
+    Operation* op = value.getDefiningOp();
+    llvm::StringRef kind = op->getName().getStringRef(), name = function ? ir::nodeName(op->getLoc()) : "";
+    return name.empty() ? kind.str() : fmt::format("{} {}", kind, name);
+  }
+
+  std::string misfit(Value value) const {
+    return fmt::format("{} has shape {}, which is no tile, row or column of {}", described(value),
+                       ir::shapeText(shapeOf(value)), ir::shapeText(tile));
+  }
+
+  int emit(Opcode opcode, DType type, Space space, llvm::ArrayRef<int> inputs, int operand = -1, double constant = 0) {
+    Instruction op{opcode, type, space, 0, {-1, -1, -1}, operand, constant};
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      op.inputs[i] = inputs[i];
+      const Instruction& input = program.instructions[inputs[i]];
+      op.stage = std::max(op.stage, input.stage + isReduction(input.opcode));
+    }
+    // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
+    auto number = [](int input) { return uint64_t(uint32_t(input)); };
+    const InstructionKey key{
+        (uint64_t(opcode) << 48) | (uint64_t(type) << 40) | (uint64_t(space) << 32) | number(operand),
+        (number(op.inputs[0]) << 32) | number(op.inputs[1]), number(op.inputs[2]), std::bit_cast<uint64_t>(constant)};
+    auto [known, isNew] = emitted.try_emplace(key, static_cast<int>(program.instructions.size()));
+    if (isNew)
+      program.instructions.push_back(op);
+    return known->second;
+  }
+
+  int spread(int value, Space space) {
+    const Instruction& op = program.instructions[value];
+    return op.space == space ? value : emit(Opcode::Cast, op.type, space, {value});
+  }
+
+  int addOperand(std::string name, OperandKind kind, DType dtype, bool isOutput, int position, bool isStrided = false) {
+    name = identifier(std::move(name));
+    std::string unique = name;
+    for (int i = 1; !names.insert(unique).second; ++i)
+      unique = fmt::format("{}_{}", name, i);
+    isStrided &= kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered;
+    program.operands.push_back({unique, kind, dtype, isOutput, isStrided});
+    positions.push_back(position);
+    return static_cast<int>(program.operands.size()) - 1;
+  }
+
+  std::string input(Value argument, int position) {
+    std::optional<Space> space = classify(shapeOf(argument));
+    if (!space)
+      return misfit(argument);
+    constexpr OperandKind kinds[] = {OperandKind::Tile, OperandKind::Row, OperandKind::Column, OperandKind::Scalar};
+    carry(shapeOf(argument));
+    DType dtype = *dtypeOf(argument.getType());
+    int operand =
+        addOperand(operandName(position), kinds[static_cast<int>(*space)], dtype, false, position, isStrided(position));
+    values[argument] = emit(Opcode::Load, dtype, *space, {}, operand);
+    return "";
+  }
+
+  // A gather reads its source where that is stored, at the rows that the stored index has.
+  std::string gathered(ir::GatherOp op) {
+    Value result = op.getResult();
+    ir::Dimensions shape = shapeOf(result);
+    if (!classify(shape) || !(shape.back() == tile.back()))
+      return misfit(result);
+    const Value source = op.getSource(), index = op.getIndex();
+    if (producer(source) || producer(index))
+      return fmt::format("{} reads {}, which the same kernel computes; it reads what is stored", described(result),
+                         described(producer(source) ? source : index));
+    int from = operands.lookup(source), by = operands.lookup(index);
+    carry(shape);
+    auto [numbers, isNew] = rowNumbers.try_emplace(index, 0);
+    if (isNew)
+      numbers->second = addOperand(operandName(by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
+    DType dtype = *dtypeOf(source.getType());
+    int operand = addOperand(operandName(from), OperandKind::Gathered, dtype, false, from, isStrided(from));
+    program.operands[operand].rowsFrom = numbers->second;
+    values[result] = emit(Opcode::Load, dtype, Space::Element, {}, operand);
+    return "";
+  }
+
+  // Columns are read in another order where they are stored.
+  std::string mapped(ir::ColumnsOp op) {
+    Value result = op.getResult();
+    std::optional<Space> space = classify(shapeOf(result));
+    if (!space || !(shapeOf(result).back() == tile.back()))
+      return misfit(result);
+    const Value source = op.getOperand();
+    if (producer(source))
+      return fmt::format("{} reads columns of {}, which the same kernel computes; it reads what is stored",
+                         described(result), described(op.getOperand()));
+    int from = operands.lookup(source);
+    std::optional<ColumnMap> map = columnMapOf(op.getMap().vec(), shapeOf(source).back().size);
+    if (!map || isStrided(from))
+      return fmt::format("{} reads columns of {} in an order that kernels do not have", described(result),
+                         described(source));
+    carry(shapeOf(result));
+    DType dtype = *dtypeOf(source.getType());
+    bool isColumn = *space == Space::Column;
+    int operand = addOperand(operandName(from), isColumn ? OperandKind::Column : OperandKind::Tile, dtype, false, from);
+    for (int i = 0; i < operand; ++i)
+      if (const Operand& other = program.operands[i]; positions[i] == from &&
+                                                      other.kind == program.operands[operand].kind &&
+                                                      !other.map.isMapped() && map->width == program.columns)
+        program.operands[operand].of = i;
+    program.operands[operand].map = std::move(*map);
+    values[result] = emit(Opcode::Load, dtype, isColumn ? Space::Column : Space::Element, {}, operand);
+    return "";
+  }
+
+  // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0), or its
+  // negation. Where the others are what is picked of zeros at that number, the sum is NaN if no column has it.
+  std::optional<int> pick(int summed, DType type) {
+    const auto& all = program.instructions;
+    bool isNegated = false;
+    for (; all[summed].opcode == Opcode::Neg && all[summed].type == type; isNegated = !isNegated)
+      summed = all[summed].inputs[0];
+    const Instruction selection = all[summed];
+    if (selection.opcode != Opcode::Select || classOf(type) != ValueClass::Real)
+      return std::nullopt;
+    const Instruction& condition = all[selection.inputs[0]];
+    if (condition.opcode != Opcode::Equal && condition.opcode != Opcode::NotEqual)
+      return std::nullopt;
+    const bool isSwapped = condition.opcode == Opcode::NotEqual;
+    int value = selection.inputs[isSwapped ? 2 : 1];
+    const int other = selection.inputs[isSwapped ? 1 : 2];
+    if (!isZero(other) || all[value].type != type)
+      return std::nullopt;
+    const double missing = all[other].opcode == Opcode::Pick ? all[other].constant : 0;
+    for (int side : {0, 1}) {
+      const Instruction& index = all[condition.inputs[side]];
+      const int number = condition.inputs[1 - side];
+      const bool isOneEach =
+          all[number].stage == 0 && (all[number].space == Space::Row || all[number].space == Space::Uniform);
+      const bool isSameNumber = all[other].opcode != Opcode::Pick || all[other].inputs[1] == number;
+      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach && isSameNumber) {
+        if (isNegated)
+          value = emit(Opcode::Neg, type, all[value].space, {value});
+        return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number}, -1, missing);
+      }
+    }
+    return std::nullopt;
+  }
+
+  // Whether a value is 0, or picked of zeros.
+  bool isZero(int value) const {
+    const auto& all = program.instructions;
+    if (all[value].opcode == Opcode::Pick)
+      value = all[value].inputs[0];
+    while (all[value].opcode == Opcode::Cast)
+      value = all[value].inputs[0];
+    return all[value].opcode == Opcode::Constant && all[value].constant == 0;
+  }
+
+  std::string picked(ir::PickOp op, DType type) {
+    Value result = op.getResult();
+    if (classify(shapeOf(op.getOperand())) != Space::Element)
+      return misfit(op.getOperand());
+    const int number = values.lookup(op.getIndex());
+    const Instruction& index = program.instructions[number];
+    if (index.space != Space::Row && index.space != Space::Uniform)
+      return misfit(op.getIndex());
+    if (index.stage > 0)
+      return fmt::format("{} reads the column that {} says, which a reduction of the same kernel decides",
+                         described(result), described(op.getIndex()));
+    const int rows = spread(values.lookup(op.getOperand()), Space::Element);
+    values[result] = emit(Opcode::Pick, type, Space::Row, {rows, number}, -1, std::numeric_limits<double>::quiet_NaN());
+    return "";
+  }
+
+  // What nothing stored needs any more leaves the program.
+  void dropDead() {
+    std::vector<Instruction>& all = program.instructions;
+    std::vector<char> isNeeded(all.size(), false);
+    for (size_t i = all.size(); i-- > 0;) {
+      isNeeded[i] |= all[i].opcode == Opcode::Store || all[i].opcode == Opcode::AccumulateRows;
+      for (int input : all[i].inputs)
+        if (isNeeded[i] && input >= 0)
+          isNeeded[input] = true;
+    }
+    std::vector<int> place(all.size());
+    int kept = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!isNeeded[i])
+        continue;
+      for (int& input : all[i].inputs)
+        if (input >= 0)
+          input = place[input];
+      place[i] = kept;
+      all[kept++] = all[i];
+    }
+    all.resize(kept);
+  }
+
+  bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
+
+  // The row extent that an iota counts along, from the outermost; none where that is the columns, or has one element.
+  std::optional<int> rowExtentOf(ir::IotaOp iota) const {
+    ir::Dimensions shape = shapeOf(iota.getResult());
+    size_t dim = iota.getDim(), place = dim + tile.size() - shape.size();
+    if (place + 1 == tile.size() || shape[dim].isOne())
+      return std::nullopt;
+    return static_cast<int>(place);
+  }
+
+  // Inputs stand before outputs, so indices are operands before anything is lowered.
+  void declareIndices() {
+    for (Operation* op : computation.ops)
+      if (auto iota = llvm::dyn_cast<ir::IotaOp>(op); iota && live.contains(op) && classify(shapeOf(iota.getResult())))
+        if (std::optional<int> extent = rowExtentOf(iota); extent && !indices.contains(*extent))
+          indices[*extent] =
+              emit(Opcode::Load, DType::I64, Space::Row, {},
+                   addOperand(fmt::format("index{}", *extent), OperandKind::Index, DType::I64, false, *extent));
+  }
+
+  std::string lower(Operation& op) {
+    if (op.getNumResults() != 1)
+      return fmt::format("{} does not work row by row", op.getName().getStringRef());
+    Value result = op.getResult(0);
+    for (Value operand : op.getOperands())
+      if (sums.contains(operand) && !llvm::isa<ir::CastOp>(op))
+        return fmt::format("{} is read again by {}; a sum over rows is complete only when the kernel ends",
+                           described(operand), described(result));
+    if (readsStored(&op))
+      return "";
+    DType type = *dtypeOf(result.getType());
+    if (llvm::isa<ir::SumRowsOp>(op)) {
+      if (shapeOf(op.getOperand(0)) != tile)
+        return fmt::format("{} has shape {}; a kernel sums over all rows of {}", described(op.getOperand(0)),
+                           ir::shapeText(shapeOf(op.getOperand(0))), ir::shapeText(tile));
+      sums[result] = values.lookup(op.getOperand(0));
+      return "";
+    }
+    if (auto sum = op.getNumOperands() == 1 ? sums.find(op.getOperand(0)) : sums.end(); sum != sums.end()) {
+      // The kernel sums in f32 and rounds once; a sum that was already rounded cannot be widened.
+      if (dtypeOf(op.getOperand(0).getType()) != DType::F32 || classOf(type) != ValueClass::Real)
+        return fmt::format("{} is {} before {}", described(op.getOperand(0)),
+                           text(mlir::getElementTypeOrSelf(op.getOperand(0).getType())), described(result));
+      int summed = sum->second;
+      sums[result] = summed;
+      return "";
+    }
+    std::optional<Space> space = classify(shapeOf(result));
+    if (!space)
+      return misfit(result);
+    if (auto constant = llvm::dyn_cast<ir::ConstantOp>(op)) {
+      values[result] = emit(Opcode::Constant, type, Space::Uniform, {}, -1,
+                            rounded(constant.getValue().convertToDouble(), result.getType()));
+      return "";
+    }
+    if (llvm::isa<ir::BroadcastOp>(op)) {
+      values[result] = values.lookup(op.getOperand(0));
+      return "";
+    }
+    if (auto iota = llvm::dyn_cast<ir::IotaOp>(op)) {
+      std::optional<int> extent = rowExtentOf(iota);
+      if (extent && iota.getPeriod())
+        return fmt::format("{} counts rows with a period; kernels do so with columns", described(result));
+      bool isColumn =
+          iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
+      int index = extent     ? indices.lookup(*extent)
+                  : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {}, -1,
+                                    static_cast<double>(iota.getPeriod().value_or(0)))
+                             : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
+      values[result] =
+          type == DType::I64 ? index : emit(Opcode::Cast, type, program.instructions[index].space, {index});
+      return "";
+    }
+    if (std::optional<Opcode> opcode = reduction(op)) {
+      if (classify(shapeOf(op.getOperand(0))) != Space::Element)
+        return misfit(op.getOperand(0));
+      int reduced = values.lookup(op.getOperand(0));
+      if (std::optional<int> picked = *opcode == Opcode::ReduceSum ? pick(reduced, type) : std::nullopt)
+        values[result] = *picked;
+      else
+        values[result] = emit(*opcode, type, Space::Row, {spread(reduced, Space::Element)});
+      return "";
+    }
+    if (auto pick = llvm::dyn_cast<ir::PickOp>(op))
+      return picked(pick, type);
+    std::optional<Opcode> opcode = elementwise(op);
+    if (!opcode)
+      return fmt::format("{} does not work row by row", described(result));
+    SmallVector<int, 3> inputs;
+    Space joined = Space::Uniform;
+    for (Value operand : op.getOperands()) {
+      inputs.push_back(values.lookup(operand));
+      joined = join(joined, program.instructions[inputs.back()].space);
+    }
+    if (auto compare = llvm::dyn_cast<ir::CompareOp>(op); compare && compare.getPredicate().starts_with("g"))
+      std::swap(inputs[0], inputs[1]);
+    if (*opcode == Opcode::Cast) {
+      DType from = program.instructions[inputs[0]].type;
+      if (from == type || (type == DType::F32 && classOf(from) == ValueClass::Real)) {
+        values[result] = inputs[0];
+        return "";
+      }
+    }
+    values[result] = emit(*opcode, type, joined, inputs);
+    return "";
+  }
+
+  std::string output(Value value, int position) {
+    DType dtype = *dtypeOf(value.getType());
+    // An argument's name stays the input's.
+    std::string name = function && producer(value) ? ir::nodeName(value.getLoc()).str() : "";
+    if (name.empty())
+      name = fmt::format("result{}", position);
+    if (auto sum = sums.find(value); sum != sums.end()) {
+      int operand = addOperand(name, OperandKind::Column, dtype, true, position);
+      emit(Opcode::AccumulateRows, dtype, Space::Column, {spread(sum->second, Space::Element)}, operand);
+      return "";
+    }
+    ir::Dimensions shape = shapeOf(value);
+    Space space = shape == tile ? Space::Element : Space::Row;
+    if (shape != tile && !isRowShape(shape))
+      return fmt::format("it returns {} of shape {}; a kernel stores {}, one value a row, or sums over rows",
+                         described(value), ir::shapeText(shape), ir::shapeText(tile));
+    carry(shape);
+    int operand =
+        addOperand(name, space == Space::Element ? OperandKind::Tile : OperandKind::Row, dtype, true, position);
+    emit(Opcode::Store, dtype, space, {spread(values.lookup(value), space)}, operand);
+    return "";
+  }
+
+  using InstructionKey = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
+
+  const Computation& computation;
+  mlir::func::FuncOp function;
+  const llvm::SmallBitVector& strided;
+  llvm::DenseMap<Value, int> operands; // positions
+  RowProgram& program;
+  std::vector<int>& positions;
+  ir::Dimensions tile;
+  bool& appendsColumn;
+  llvm::SmallPtrSet<Operation*, 32> live;
+  llvm::DenseSet<Value> liveValues;
+  llvm::DenseSet<Value> readValues; // by anything live but what reads it where it is stored
+  llvm::DenseMap<InstructionKey, int> emitted;
+  llvm::DenseMap<Value, int> values;     // instruction
+  std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
+  llvm::DenseMap<int, int> indices;      // row extent to the load of its index
+  llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
+  llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
+  std::set<std::string> names;
+};
+
+} // namespace
+
+static std::string lower(const Computation& computation, mlir::func::FuncOp function,
+                         const llvm::SmallBitVector& strided, LoweredFunction& lowered) {
+  LoweredFunction result;
+  std::string reason = Lowering(computation, function, strided, result).run();
+  if (reason.empty())
+    lowered = std::move(result);
+  return reason;
+}
+
+std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered) {
+  mlir::Block& body = function.getBody().front();
+  SmallVector<Operation*> ops;
+  for (Operation& op : body.without_terminator())
+    ops.push_back(&op);
+  SmallVector<Value> operands(function.getArguments()), results(body.getTerminator()->getOperands());
+  return lower({ops, operands, results}, function, strided, lowered);
+}
+
+std::string lowerToRowProgram(const Computation& computation, const llvm::SmallBitVector& strided,
+                              LoweredFunction& lowered) {
+  return lower(computation, {}, strided, lowered);
+}
+
+} // namespace cermet

@@ -1,0 +1,277 @@
+#include "compiler/plan/Regions.h"
+#include "compiler/plan/Grouping.h"
+#include "compiler/plan/Lower.h"
+#include "compiler/plan/StoredValues.h"
+#include "ir/dialect/Ops.h"
+#include "ir/transforms/Reshapes.h"
+#include "ir/text/Text.h"
+#include "mlir/IR/IRMapping.h"
+#include "patterns/Names.h"
+#include "patterns/Rope.h"
+#include <set>
+
+using namespace mlir;
+
+namespace cermet {
+namespace {
+
+constexpr double kMostMoved = 0.8;        // of the bytes that the operations one by one move
+constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
+constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
+
+double bytesOf(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  if (!type)
+    return 0;
+  double bytes = double(type.getElementTypeBitWidth()) / 8;
+  for (int64_t size : type.getShape())
+    bytes *= ShapedType::isDynamic(size) ? kSymbolicSize : double(size);
+  return bytes;
+}
+
+bool isFused(Operation* op) {
+  return isa<ir::DecomposableOpInterface>(op);
+}
+
+// A copy of the function in small operations, with regions that are taken as operations of their own, and what each
+// operation is of the original.
+class SmallCopy {
+public:
+  SmallCopy(func::FuncOp function, const std::vector<Cluster>& taken)
+      : module(ir::createGraph(*function.getContext())) {
+    OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
+    IRMapping mapping;
+    copy = cast<func::FuncOp>(builder.clone(*function, mapping));
+    for (Operation& op : function.getBody().front())
+      originals[mapping.lookup(&op)] = &op;
+    for (const Cluster& cluster : taken)
+      close(cluster, mapping);
+    for (ir::DecomposableOpInterface op : llvm::to_vector(copy.getOps<ir::DecomposableOpInterface>()))
+      decompose(op);
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(copy.getBody().front())))
+      if (isOpTriviallyDead(&op))
+        op.erase();
+    sink();
+    for (Operation& op : copy.getBody().front())
+      if (Operation* original = originalOf(&op))
+        copies[original].push_back(&op);
+  }
+
+  func::FuncOp function() { return copy; }
+  Operation* originalOf(Operation* op) const { return originals.lookup(op); }
+  llvm::ArrayRef<Operation*> copiesOf(Operation* original) const {
+    auto known = copies.find(original);
+    return known == copies.end() ? llvm::ArrayRef<Operation*>() : known->second;
+  }
+
+private:
+  void close(const Cluster& cluster, const IRMapping& mapping) {
+    llvm::SmallVector<Value> operands, results;
+    for (Value operand : cluster.operands)
+      operands.push_back(mapping.lookup(operand));
+    for (Value result : cluster.results)
+      results.push_back(mapping.lookup(result));
+    // Behind its last operand: a region has a place there.
+    Operation* last = nullptr;
+    for (Value operand : operands)
+      if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
+        last = op;
+    OpBuilder builder(copy.getContext());
+    if (last)
+      builder.setInsertionPointAfter(last);
+    else
+      builder.setInsertionPointToStart(&copy.getBody().front());
+    auto closed = ir::OpaqueOp::create(builder, copy.getLoc(), ValueRange(results).getTypes(), cluster.pattern,
+                                       operands, "pure", 0);
+    for (auto [result, made] : llvm::zip_equal(results, closed.getResults()))
+      result.replaceAllUsesWith(made);
+  }
+
+  void decompose(ir::DecomposableOpInterface op) {
+    if (!llvm::all_of(op->getOperandTypes(), hasKernelType) || !llvm::all_of(op->getResultTypes(), hasKernelType))
+      return;
+    Operation* original = originals.lookup(op);
+    Operation* before = op->getPrevNode();
+    OpBuilder builder(op);
+    op->replaceAllUsesWith(op.decompose(builder));
+    Operation* made = before ? before->getNextNode() : &op->getBlock()->front();
+    for (; made != op; made = made->getNextNode())
+      originals[made] = original;
+    op->erase();
+  }
+
+  // A row's sum as a frontend has it, without the dimension that it was of, ends no kernel. Operations move as clones.
+  void sink() {
+    std::vector<Operation*> known;
+    Builder builder(copy.getContext());
+    for (Operation& op : copy.getBody().front().without_terminator())
+      if (Operation* original = originals.lookup(&op)) {
+        op.setAttr(kOriginal, builder.getI64IntegerAttr(known.size()));
+        known.push_back(original);
+      }
+    ir::sinkReshapes(copy);
+    originals.clear();
+    for (Operation& op : copy.getBody().front().without_terminator())
+      if (auto number = dyn_cast_or_null<IntegerAttr>(op.removeAttr(kOriginal)))
+        originals[&op] = known[number.getInt()];
+  }
+
+  static constexpr llvm::StringLiteral kOriginal = "original";
+
+  OwningOpRef<ModuleOp> module;
+  func::FuncOp copy;
+  llvm::DenseMap<Operation*, Operation*> originals;
+  llvm::DenseMap<Operation*, llvm::SmallVector<Operation*>> copies;
+};
+
+// What a cluster is called, and what it counts as: by the fused operations in it.
+void name(Cluster& cluster, const std::vector<Cluster>& taken) {
+  llvm::SmallVector<StringRef> fused;
+  for (Operation* op : cluster.ops)
+    if (isFused(op)) {
+      fused.push_back(op->getName().stripDialect());
+      const bool isHead = isa<ir::RmsNormOp>(op) && isQueryOrKey(op->getResult(0), taken);
+      ++cluster.counts[isHead ? "qk_norm" : isa<ir::PackedGluOp>(op) ? "glu" : fused.back().str()];
+    }
+  cluster.pattern = fused.size() == 1 ? fused.front().str() : "cluster";
+  if (fused.empty())
+    cluster.counts["cluster"] = 1;
+}
+
+bool isReal(Value value) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  return type && isa<FloatType>(type.getElementType());
+}
+
+// What is behind the operation in its own node: a frontend can name that alone.
+bool endsNode(Operation* op, Operation* user) {
+  return hasName(op) && hasName(user) && nameOf(op) == nameOf(user) &&
+         (ir::isElementwise(user) || isView(user) ||
+          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
+}
+
+// Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind
+// them.
+void close(Cluster& cluster, const NodeValues& nodes) {
+  for (size_t i = 0; i < cluster.ops.size(); ++i)
+    for (Value result : cluster.ops[i]->getResults())
+      for (Operation* user : llvm::to_vector(result.getUsers())) {
+        if (!nodes.isNodes(result) && endsNode(cluster.ops[i], user))
+          cluster.ops.insert(user);
+        llvm::SmallVector<Operation*> between;
+        for (Operation* next = user; isa<ir::ReshapeOp>(next); next = *next->user_begin()) {
+          between.push_back(next);
+          if (llvm::any_of(next->getUsers(), [&](Operation* reader) { return cluster.ops.contains(reader); }))
+            cluster.ops.insert(between.begin(), between.end());
+          if (next->use_empty())
+            break;
+        }
+      }
+}
+
+// What its operations move, each a kernel of its own. A node of a frontend's graph is one operation.
+struct Apart {
+  size_t nodes;
+  double bytes;
+};
+
+Apart apart(const Cluster& cluster) {
+  std::map<std::string, std::pair<std::set<void*>, std::set<void*>>> nodes; // values that each reads and makes
+  double before = 0;
+  for (Operation* op : cluster.ops) {
+    if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp>(op))
+      continue;
+    auto& [reads, makes] = nodes[nameOf(op)];
+    for (Value operand : op->getOperands()) {
+      while (operand.getDefiningOp() && isa<ir::BroadcastOp, ir::ReshapeOp>(operand.getDefiningOp()))
+        operand = operand.getDefiningOp()->getOperand(0);
+      if (!operand.getDefiningOp<ir::ConstantOp>())
+        reads.insert(operand.getAsOpaquePointer());
+    }
+    for (Value result : op->getResults())
+      makes.insert(result.getAsOpaquePointer());
+  }
+  for (const auto& [node, values] : nodes) {
+    double largest = 0; // of what the node makes: the rest stays within it
+    for (void* made : values.second)
+      largest = std::max(largest, bytesOf(Value::getFromOpaquePointer(made)));
+    before += largest;
+    for (void* read : values.first)
+      if (!values.second.contains(read))
+        before += bytesOf(Value::getFromOpaquePointer(read));
+  }
+  return {nodes.size(), before};
+}
+
+// Whether one kernel moves enough less.
+bool gains(const Cluster& cluster) {
+  const Apart before = apart(cluster);
+  double after = 0;
+  for (Value value : cluster.operands)
+    after += bytesOf(value);
+  for (Value value : cluster.results)
+    after += bytesOf(value);
+  // Masks and positions are small, or made once: integers have no bandwidth to win.
+  return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - after >= kLeastSaved &&
+         after <= kMostMoved * before.bytes;
+}
+
+// Why what has a reduction and something beside it is left alone, where it could have gained.
+void miss(const Cluster& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
+  const Apart before = apart(cluster);
+  const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
+    return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp>(op) && isReal(op->getOperand(0));
+  });
+  if (!isCore || before.nodes < 2 || before.bytes < kLeastSaved)
+    return;
+  Operation* last = cluster.ops.front();
+  for (Operation* op : cluster.ops)
+    last = last->isBeforeInBlock(op) ? op : last;
+  misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
+}
+
+} // namespace
+
+std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Cluster>& taken, const NodeValues& nodes,
+                                  std::vector<NearMiss>& misses) {
+  SmallCopy copy(function, taken);
+  std::vector<Cluster> clusters;
+  llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
+  for (const Group& group : groupOperations(copy.function())) {
+    if (!group.isKernel || group.lowered.appendsColumn)
+      continue;
+    Cluster cluster;
+    bool isWhole = true;
+    llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
+    for (Operation* op : group.ops) {
+      Operation* original = copy.originalOf(op);
+      isWhole &= original != nullptr && !isa<ir::GatherOp, ir::SumRowsOp>(op);
+      if (original)
+        cluster.ops.insert(original);
+    }
+    // A fused operation is in it or is not.
+    for (Operation* original : cluster.ops)
+      if (isFused(original))
+        for (Operation* op : copy.copiesOf(original))
+          isWhole &= members.contains(op) || isRepeated(op) || isView(op);
+    if (!isWhole)
+      continue;
+    for (size_t i = 0; i < cluster.ops.size(); ++i)
+      for (Value operand : cluster.ops[i]->getOperands())
+        if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
+          cluster.ops.insert(op);
+    close(cluster, nodes);
+    name(cluster, taken);
+    if (std::string reason = complete(cluster, nodes); !reason.empty())
+      miss(cluster, reason, misses);
+    else if (gains(cluster) && !llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); })) {
+      for (Operation* op : cluster.ops)
+        if (!isRepeated(op) && !isView(op))
+          computed.insert(op);
+      clusters.push_back(std::move(cluster));
+    }
+  }
+  return clusters;
+}
+
+} // namespace cermet

@@ -1,0 +1,53 @@
+// One description of a kernel with three uses: its canonical text is what is hashed into the cache key, what a cache
+// entry's header holds and is compared with on every hit, and the title of a dump or a line of `explain`. No path, rank,
+// device number, clock or environment is in it. Equal text means equal source.
+#pragma once
+#include "compiler/program/RowProgram.h"
+
+namespace cermet {
+
+enum class Skeleton { Flat, Row };
+
+struct Schedule {
+  Skeleton skeleton = Skeleton::Flat;
+  int threads = 256;        // per block
+  int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`
+  int vector = 1;           // elements a thread moves at once when bases and strides allow
+  int vectorsPerThread = 1; // of a row, so that threadsPerRow * vector * vectorsPerThread >= columns; 0: too long to keep
+  int stages = 0;           // copies of a row in flight in shared memory; 0: straight to registers; kRollingStages: one
+                            // row's first vectorsPerThread vectors, which the next row's replace (long_row.cuh)
+  int blocksPerSm = 0;      // persistent blocks per multiprocessor; 0: one block for each group of rows
+  int residentBlocks = 1;   // per multiprocessor that the vector entry's registers must leave room for
+  int sharedBytes = 0;      // dynamic shared memory
+};
+
+constexpr int kRollingStages = 1;
+constexpr int kMostKept = 32; // registers of a thread for values that a later stage would compute again
+
+struct ScheduledProgram {
+  RowProgram program;
+  Schedule schedule; // host: all defaults
+};
+
+struct KernelSpec {
+  std::string target; // "sm_90", "host:x86-64-v3"
+  std::string numerics = "traced";
+  // Side by side in one launch, each over rows of its own; up to kMaxPrograms. Several are alike in
+  // mayStandBeside.
+  std::vector<ScheduledProgram> programs;
+
+  std::string name() const; // a C identifier
+  bool accumulates() const { return programs[0].program.accumulates(); }
+  int sharedBytes() const; // of a block of any of them
+};
+
+// Whether the program may stand beside the first of a kernel: both have as many threads, and both are persistent and sum
+// over rows or neither does.
+bool mayStandBeside(const ScheduledProgram& each, const ScheduledProgram& first);
+
+const char* name(Skeleton);
+// The text of one program is `schedule` and its lines; several follow one another.
+std::string print(const KernelSpec&);
+std::string parse(const std::string& text, KernelSpec& spec); // "" on success, else what is wrong
+
+} // namespace cermet

@@ -1,0 +1,467 @@
+#include "compiler/program/RowProgram.h"
+#include "compiler/program/TextLines.h"
+#include "runtime/abi/RowArguments.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <set>
+
+namespace cermet {
+namespace {
+
+constexpr std::array kDTypes{"f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "i1"};
+constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index", "gathered"};
+constexpr std::array kSpaces{"element", "row", "column", "uniform"};
+// What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
+enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, Picking, None };
+struct OpcodeTraits {
+  const char* name;
+  int inputs;
+  Classes classes;
+};
+constexpr std::array kOpcodes{
+    OpcodeTraits{"load", 0, Classes::None},
+    OpcodeTraits{"constant", 0, Classes::None},
+    OpcodeTraits{"column_index", 0, Classes::None},
+    OpcodeTraits{"cast", 1, Classes::Conversion},
+    OpcodeTraits{"add", 2, Classes::Numbers},
+    OpcodeTraits{"sub", 2, Classes::Numbers},
+    OpcodeTraits{"mul", 2, Classes::Numbers},
+    OpcodeTraits{"neg", 1, Classes::Numbers},
+    OpcodeTraits{"abs", 1, Classes::Numbers},
+    OpcodeTraits{"max", 2, Classes::Any},
+    OpcodeTraits{"min", 2, Classes::Any},
+    OpcodeTraits{"div", 2, Classes::Reals},
+    OpcodeTraits{"pow", 2, Classes::Reals},
+    OpcodeTraits{"exp", 1, Classes::Reals},
+    OpcodeTraits{"log", 1, Classes::Reals},
+    OpcodeTraits{"sqrt", 1, Classes::Reals},
+    OpcodeTraits{"rsqrt", 1, Classes::Reals},
+    OpcodeTraits{"tanh", 1, Classes::Reals},
+    OpcodeTraits{"erf", 1, Classes::Reals},
+    OpcodeTraits{"relu", 1, Classes::Reals},
+    OpcodeTraits{"sigmoid", 1, Classes::Reals},
+    OpcodeTraits{"silu", 1, Classes::Reals},
+    OpcodeTraits{"gelu", 1, Classes::Reals},
+    OpcodeTraits{"gelu_tanh", 1, Classes::Reals},
+    OpcodeTraits{"equal", 2, Classes::Comparison},
+    OpcodeTraits{"not_equal", 2, Classes::Comparison},
+    OpcodeTraits{"less", 2, Classes::Comparison},
+    OpcodeTraits{"less_equal", 2, Classes::Comparison},
+    OpcodeTraits{"select", 3, Classes::Selection},
+    OpcodeTraits{"reduce_sum", 1, Classes::Reals},
+    OpcodeTraits{"reduce_max", 1, Classes::Reals},
+    OpcodeTraits{"reduce_min", 1, Classes::Reals},
+    OpcodeTraits{"pick", 2, Classes::Picking},
+    OpcodeTraits{"store", 1, Classes::Any},
+    OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
+};
+static_assert(kOpcodes.size() == static_cast<size_t>(Opcode::AccumulateRows) + 1);
+
+const OpcodeTraits& traits(Opcode opcode) {
+  return kOpcodes.at(static_cast<size_t>(opcode));
+}
+
+template <typename Enum, size_t n>
+bool find(const std::array<const char*, n>& names, std::string_view text, Enum& value) {
+  auto at = std::find(names.begin(), names.end(), text);
+  value = static_cast<Enum>(at - names.begin());
+  return at != names.end();
+}
+
+bool isIdentifier(std::string_view text) {
+  auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  return !text.empty() && letter(text[0]) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+}
+
+bool usesOperand(Opcode op) {
+  return op == Opcode::Load || op == Opcode::Store || op == Opcode::AccumulateRows;
+}
+
+// Behind its values, where it is not 0.
+bool takesNumber(Opcode op) {
+  return op == Opcode::ColumnIndex || op == Opcode::Pick;
+}
+
+bool findOpcode(std::string_view text, Opcode& opcode) {
+  auto at = std::find_if(kOpcodes.begin(), kOpcodes.end(), [&](const OpcodeTraits& it) { return text == it.name; });
+  opcode = static_cast<Opcode>(at - kOpcodes.begin());
+  return at != kOpcodes.end();
+}
+
+Space spaceOf(OperandKind kind) {
+  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row, Space::Element};
+  return spaces[static_cast<int>(kind)];
+}
+
+// Whether a value of `from` is one of `to` read at every index: a Row value is the same along a row's elements.
+bool spreads(Space from, Space to) {
+  return from == to || to == Space::Element || from == Space::Uniform;
+}
+
+const char* name(ValueClass valueClass) {
+  return valueClass == ValueClass::Real ? "real" : valueClass == ValueClass::Integer ? "integer" : "bool";
+}
+
+std::string checkClasses(const RowProgram& program, const Instruction& op) {
+  auto inputClass = [&](int i) { return classOf(program.instructions[op.inputs[i]].type); };
+  const ValueClass result = classOf(op.type);
+  auto wrong = [&](const char* expected) { return fmt::format("{} takes {}", cermet::name(op.opcode), expected); };
+  for (int i = 0; i < inputCount(op.opcode); ++i) {
+    const ValueClass given = inputClass(i);
+    switch (traits(op.opcode).classes) {
+    case Classes::Reals:
+      if (given != ValueClass::Real || result != ValueClass::Real)
+        return wrong("reals and gives one");
+      break;
+    case Classes::Numbers:
+      if (given != result || result == ValueClass::Bool)
+        return wrong("numbers of the result's class");
+      break;
+    case Classes::Any:
+      if (given != result)
+        return fmt::format("{} of a {} to a {}", cermet::name(op.opcode), name(given), name(result));
+      break;
+    case Classes::Comparison:
+      if (result != ValueClass::Bool || given != inputClass(0))
+        return wrong("two values of one class and gives a bool");
+      break;
+    case Classes::Selection:
+      if (given != (i == 0 ? ValueClass::Bool : result))
+        return wrong("a bool and two values of the result's class");
+      break;
+    case Classes::Picking:
+      if (given != (i == 0 ? ValueClass::Real : ValueClass::Integer) || result != ValueClass::Real)
+        return wrong("a real and an integer and gives a real");
+      break;
+    case Classes::Conversion:
+    case Classes::None:
+      break;
+    }
+  }
+  return "";
+}
+
+std::string checkInstruction(const RowProgram& program, size_t index) {
+  const Instruction& op = program.instructions[index];
+  int stage = 0;
+  for (int i = 0; i < inputCount(op.opcode); ++i) {
+    if (op.inputs[i] < 0 || op.inputs[i] >= static_cast<int>(index))
+      return fmt::format("input %{} is not an earlier value", op.inputs[i]);
+    const Instruction& input = program.instructions[op.inputs[i]];
+    if (input.opcode == Opcode::Store || input.opcode == Opcode::AccumulateRows)
+      return fmt::format("input %{} is a store, which has no value", op.inputs[i]);
+    stage = std::max(stage, input.stage + isReduction(input.opcode));
+    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows || (op.opcode == Opcode::Pick && i == 0);
+    if (sums && input.space != Space::Element)
+      return fmt::format("{} takes an element value, %{} is {}", name(op.opcode), op.inputs[i], name(input.space));
+    if (!sums && !spreads(input.space, op.space))
+      return fmt::format("a {} result cannot read %{}, which is {}", name(op.space), op.inputs[i], name(input.space));
+    if (op.opcode == Opcode::Store && input.space != op.space)
+      return fmt::format("store of %{}, which is {}, to {}", op.inputs[i], name(input.space), name(op.space));
+  }
+  if (op.stage != stage)
+    return fmt::format("stage is {}, expected {} (the reductions on its longest path)", op.stage, stage);
+  if (std::string reason = checkClasses(program, op); !reason.empty())
+    return reason;
+  if (op.opcode == Opcode::Constant && op.space != Space::Uniform)
+    return "a constant is uniform";
+  if (op.opcode == Opcode::ColumnIndex && (op.space != Space::Column || classOf(op.type) != ValueClass::Integer))
+    return "a column index is an integer, a column value";
+  if (op.opcode == Opcode::ColumnIndex && (op.constant < 0 || op.constant != std::trunc(op.constant)))
+    return fmt::format("a column index with the period {}, expected a whole number", op.constant);
+  if ((isReduction(op.opcode) || op.opcode == Opcode::Pick) && op.space != Space::Row)
+    return fmt::format("{} gives a row value", name(op.opcode));
+  if (op.opcode == Opcode::Pick && op.constant != 0 && !std::isnan(op.constant))
+    return fmt::format("a pick that gives {} where no column has the number, expected 0 or nan", op.constant);
+  if (op.opcode == Opcode::Pick && program.instructions[op.inputs[1]].stage > 0)
+    return fmt::format("the column of a pick, %{}, is one that a reduction decides", op.inputs[1]);
+  if (!usesOperand(op.opcode))
+    return "";
+  if (op.operand < 0 || op.operand >= static_cast<int>(program.operands.size()))
+    return fmt::format("operand {} does not exist", op.operand);
+  const Operand& operand = program.operands[op.operand];
+  if (operand.isOutput != (op.opcode != Opcode::Load))
+    return fmt::format("{} of {}, which is an {}", name(op.opcode), operand.name,
+                       operand.isOutput ? "output" : "input");
+  if (op.type != operand.dtype)
+    return fmt::format("type is {}, expected {} (of {})", name(op.type), name(operand.dtype), operand.name);
+  if (op.opcode == Opcode::AccumulateRows && operand.kind != OperandKind::Column)
+    return fmt::format("accumulate_rows to {}, which is {}; expected a column output", operand.name,
+                       name(operand.kind));
+  if (op.space != spaceOf(operand.kind))
+    return fmt::format("space is {}, expected {} (of {})", name(op.space), name(spaceOf(operand.kind)), operand.name);
+  if (op.opcode == Opcode::Store && operand.kind != OperandKind::Tile && operand.kind != OperandKind::Row)
+    return fmt::format("store to {}, which is {}; expected a tile or row output", operand.name, name(operand.kind));
+  return "";
+}
+
+std::string checkGathered(const RowProgram& program, const Operand& operand) {
+  const bool isGathered = operand.kind == OperandKind::Gathered;
+  if (isGathered != (operand.rowsFrom >= 0) || (isGathered && operand.isOutput))
+    return fmt::format("operand {} is {}{}; a gathered input has its rows' numbers from another operand, no other has",
+                       operand.name, name(operand.kind), operand.rowsFrom < 0 ? " without rows" : "");
+  if (!isGathered)
+    return "";
+  const Operand& numbers = program.operands[operand.rowsFrom];
+  if (numbers.kind != OperandKind::Row || numbers.isOutput || classOf(numbers.dtype) != ValueClass::Integer)
+    return fmt::format("the rows of {} are those of {}, which is no row input of integers", operand.name, numbers.name);
+  return "";
+}
+
+std::string check(const RowProgram& program) {
+  if (program.columns < 1)
+    return fmt::format("columns is {}, expected at least 1", program.columns);
+  if (program.operands.empty() || program.operands.size() > kMaxOperands)
+    return fmt::format("{} operands, expected 1 to {}", program.operands.size(), kMaxOperands);
+  std::set<std::string> seen;
+  bool outputs = false;
+  for (const Operand& operand : program.operands) {
+    if (!seen.insert(operand.name).second)
+      return fmt::format("operand {} is declared twice", operand.name);
+    if (outputs && !operand.isOutput)
+      return fmt::format("input {} stands after an output", operand.name);
+    outputs |= operand.isOutput;
+    bool isColumns = operand.kind == OperandKind::Tile || operand.kind == OperandKind::Column ||
+                     operand.kind == OperandKind::Gathered;
+    if (operand.isStrided && (operand.isOutput || !isColumns))
+      return fmt::format("operand {} is strided; only a tile, column or gathered input is", operand.name);
+    if (operand.map.isMapped() && (operand.isOutput || operand.isStrided ||
+                                   (operand.kind != OperandKind::Tile && operand.kind != OperandKind::Column)))
+      return fmt::format("operand {} has columns of its own; only a tile or column input that is not strided has",
+                         operand.name);
+    if (operand.of >= 0) {
+      const Operand& whole = program.operands[operand.of];
+      if (whole.kind != operand.kind || whole.dtype != operand.dtype || whole.isOutput || whole.map.isMapped() ||
+          operand.map.width != program.columns)
+        return fmt::format("operand {} has the columns of {}, which is no such input", operand.name, whole.name);
+    }
+    if (operand.kind == OperandKind::Index && (operand.isOutput || operand.dtype != DType::I64))
+      return fmt::format("index operand {} is no i64 input", operand.name);
+    if (std::string reason = checkGathered(program, operand); !reason.empty())
+      return reason;
+  }
+  if (!outputs)
+    return "no output operand";
+  std::vector<int> writes(program.operands.size());
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    if (std::string reason = checkInstruction(program, i); !reason.empty())
+      return fmt::format("instruction {}: {}", i, reason);
+    if (const Instruction& op = program.instructions[i]; op.operand >= 0 && op.opcode != Opcode::Load)
+      ++writes[op.operand];
+  }
+  for (size_t i = 0; i < writes.size(); ++i)
+    if (program.operands[i].isOutput && writes[i] != 1)
+      return fmt::format("output {} is written {} times, expected once", program.operands[i].name, writes[i]);
+  return "";
+}
+
+} // namespace
+
+const char* name(DType type) {
+  return kDTypes.at(static_cast<size_t>(type));
+}
+const char* name(OperandKind kind) {
+  return kOperandKinds.at(static_cast<size_t>(kind));
+}
+const char* name(Space space) {
+  return kSpaces.at(static_cast<size_t>(space));
+}
+const char* name(Opcode opcode) {
+  return traits(opcode).name;
+}
+int byteSize(DType type) {
+  constexpr int sizes[] = {4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
+  return sizes[static_cast<int>(type)];
+}
+int inputCount(Opcode opcode) {
+  return traits(opcode).inputs;
+}
+bool isIndex(const Instruction& instruction) {
+  return instruction.opcode == Opcode::Pick && std::isnan(instruction.constant);
+}
+bool isReduction(Opcode opcode) {
+  return opcode == Opcode::ReduceSum || opcode == Opcode::ReduceMax || opcode == Opcode::ReduceMin;
+}
+ValueClass classOf(DType type) {
+  if (type == DType::I1)
+    return ValueClass::Bool;
+  return type <= DType::F8E5M2 ? ValueClass::Real : ValueClass::Integer;
+}
+
+double nearestReal(DType type, double value) {
+  // Bits of precision, exponent of the smallest normal number, the largest number and what is larger than it.
+  struct Format {
+    int precision, lowest;
+    double largest, overflow;
+  };
+  constexpr Format formats[] = {{24, -126, 0x1.fffffep127, INFINITY},
+                                {8, -126, 0x1.fep127, INFINITY},
+                                {11, -14, 65504, INFINITY},
+                                {4, -6, 448, 448},
+                                {3, -14, 57344, INFINITY}};
+  const float single = static_cast<float>(value);
+  const auto [precision, lowest, largest, overflow] = formats[static_cast<int>(type)];
+  if (std::isnan(single) || single == 0)
+    return single;
+  const double unit = std::ldexp(1.0, std::max(std::isinf(single) ? 128 : std::ilogb(single), lowest) - precision + 1);
+  const double rounded = std::nearbyint(single / unit) * unit;
+  return std::copysign(std::fabs(rounded) > largest ? overflow : rounded, single);
+}
+
+int RowProgram::stages() const {
+  int last = 0;
+  for (const Instruction& op : instructions)
+    last = std::max(last, op.stage);
+  return last + 1;
+}
+
+bool RowProgram::accumulates() const {
+  return std::any_of(instructions.begin(), instructions.end(),
+                     [](const Instruction& op) { return op.opcode == Opcode::AccumulateRows; });
+}
+
+bool RowProgram::reduces() const {
+  return std::any_of(instructions.begin(), instructions.end(),
+                     [](const Instruction& op) { return isReduction(op.opcode) || op.opcode == Opcode::Pick; });
+}
+
+static bool isTile(const Operand& operand) {
+  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered;
+}
+
+int64_t RowProgram::rowBytes() const {
+  int64_t bytes = 0;
+  for (const Operand& operand : operands)
+    if (isTile(operand) && !operand.isOutput)
+      bytes += byteSize(operand.dtype) * columns;
+  return bytes;
+}
+
+int64_t RowProgram::walkedBytes() const {
+  const int last = stages() - 1;
+  int64_t bytes = 0;
+  for (int stage = 0; stage <= last; ++stage) {
+    std::vector<char> isNeeded(instructions.size(), false);
+    for (size_t i = instructions.size(); i-- > 0;) {
+      const Instruction& op = instructions[i];
+      const bool isStored =
+          (op.opcode == Opcode::Store && op.space == Space::Element) || op.opcode == Opcode::AccumulateRows;
+      const bool isDone = isStored ? stage == last : isReduction(op.opcode) && op.stage == stage;
+      if (!isDone && (!isNeeded[i] || op.space == Space::Row)) // a row's values are known by then
+        continue;
+      if (op.operand >= 0 && isTile(operands[op.operand]))
+        bytes += byteSize(op.type) * columns;
+      for (int input : op.inputs)
+        if (input >= 0)
+          isNeeded[input] = true;
+    }
+  }
+  return bytes;
+}
+
+std::string print(const RowProgram& program) {
+  std::string text = fmt::format("program {} {}\n", program.name, program.columns);
+  for (const Operand& operand : program.operands)
+    text += fmt::format("{} {} {} {}{}{}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
+                        name(operand.dtype), operand.isStrided ? " strided" : "",
+                        operand.rowsFrom < 0 ? "" : " rows " + program.operands.at(operand.rowsFrom).name,
+                        operand.map.text() + (operand.of < 0 ? "" : " of " + program.operands.at(operand.of).name));
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& op = program.instructions[i];
+    text += fmt::format("%{} = {}", i, name(op.opcode));
+    for (int k = 0; k < inputCount(op.opcode); ++k)
+      text += fmt::format(" %{}", op.inputs[k]);
+    if (usesOperand(op.opcode))
+      text += " " + program.operands.at(op.operand).name;
+    if (op.opcode == Opcode::Constant || (takesNumber(op.opcode) && op.constant != 0))
+      text += " " + exactText(op.constant);
+    text += fmt::format(" : {} {} {}\n", name(op.type), name(op.space), op.stage);
+  }
+  return text;
+}
+
+std::string parse(const std::string& text, RowProgram& program) {
+  TextLines lines(text);
+  RowProgram result;
+  auto failed = [&](std::string_view what) { return fmt::format("line {}: {}", lines.number(), what); };
+  if (!lines.next() || lines.count() != 3 || lines.word(0) != "program" || !isIdentifier(lines.word(1)) ||
+      !lines.integer(2, result.columns))
+    return failed("expected `program <name> <columns>`");
+  result.name = lines.word(1);
+  std::vector<std::string> rows; // by operand: the name of the one that has its rows' numbers
+  std::vector<std::string> same; // by operand: the name of the one that has the same tensor
+  bool more = lines.next();
+  for (; more && (lines.word(0) == "in" || lines.word(0) == "out"); more = lines.next()) {
+    Operand operand;
+    same.emplace_back();
+    operand.isOutput = lines.word(0) == "out";
+    operand.name = lines.word(1);
+    operand.isStrided = lines.word(4) == "strided";
+    const size_t end = 4 + size_t(operand.isStrided);
+    const bool isGathered = lines.word(end) == "rows", isMapped = lines.word(end) == "columns";
+    if ((!isMapped && lines.count() != end + 2 * size_t(isGathered)) || !isIdentifier(operand.name) ||
+        !find(kOperandKinds, lines.word(2), operand.kind) || !find(kDTypes, lines.word(3), operand.dtype))
+      return failed("expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]` or "
+                    "`in <name> tile|column <type> columns ...`");
+    if (isMapped) {
+      std::vector<std::string_view> words;
+      for (size_t i = end + 1; i < lines.count(); ++i)
+        words.push_back(lines.word(i));
+      if (words.size() > 2 && words[words.size() - 2] == "of") {
+        same.back() = words.back();
+        words.resize(words.size() - 2);
+      }
+      if (std::string reason = parseColumnMap(words, result.columns, operand.map); !reason.empty())
+        return failed(reason);
+    }
+    result.operands.push_back(operand);
+    rows.emplace_back(isGathered ? lines.word(end + 1) : "");
+  }
+  auto operandCalled = [&](std::string_view name) {
+    auto found = std::ranges::find(result.operands, name, &Operand::name);
+    return found == result.operands.end() ? -1 : static_cast<int>(found - result.operands.begin());
+  };
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (!rows[i].empty() && (result.operands[i].rowsFrom = operandCalled(rows[i])) < 0)
+      return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, rows[i]);
+  for (size_t i = 0; i < same.size(); ++i)
+    if (!same[i].empty() && (result.operands[i].of = operandCalled(same[i])) < 0)
+      return fmt::format("the columns of {}: no operand is called `{}`", result.operands[i].name, same[i]);
+  for (; more; more = lines.next()) {
+    Instruction op;
+    int64_t number = 0;
+    if (!lines.reference(0, number) || number != static_cast<int64_t>(result.instructions.size()) ||
+        lines.word(1) != "=" || !findOpcode(lines.word(2), op.opcode))
+      return failed(fmt::format("expected `%{} = <opcode> ...`", result.instructions.size()));
+    size_t at = 3;
+    for (int k = 0; k < inputCount(op.opcode); ++k, ++at) {
+      if (!lines.reference(at, number) || number > INT32_MAX)
+        return failed(fmt::format("{} takes {} values", name(op.opcode), inputCount(op.opcode)));
+      op.inputs[k] = static_cast<int>(number);
+    }
+    if (usesOperand(op.opcode)) {
+      op.operand = operandCalled(lines.word(at));
+      if (op.operand < 0)
+        return failed(fmt::format("no operand is called `{}`", lines.word(at)));
+      ++at;
+    }
+    const bool hasNumber = op.opcode == Opcode::Constant || (takesNumber(op.opcode) && lines.word(at) != ":");
+    if (hasNumber && !lines.real(at++, op.constant))
+      return failed("expected a number");
+    int64_t stage = 0;
+    if (lines.count() != at + 4 || lines.word(at) != ":" || !find(kDTypes, lines.word(at + 1), op.type) ||
+        !find(kSpaces, lines.word(at + 2), op.space) || !lines.integer(at + 3, stage) || stage > INT32_MAX)
+      return failed("expected `: <type> <space> <stage>` at the end");
+    op.stage = static_cast<int>(stage);
+    result.instructions.push_back(op);
+  }
+  if (std::string reason = check(result); !reason.empty())
+    return fmt::format("program {}: {}", result.name, reason);
+  program = std::move(result);
+  return "";
+}
+
+} // namespace cermet

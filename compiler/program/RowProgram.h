@@ -1,0 +1,126 @@
+// A row program: what one kernel does to every row, free of MLIR, CUDA and LLVM. It is the hand-over between lowering
+// (a region of the dialect) and code generation (CUDA C++ or the host target), and the first part of a KernelSpec's
+// canonical text.
+//
+// The iteration space is up to four run-time row extents by `columns` (static). Instructions are SSA in execution
+// order. Each value lives in one space: an Element has a value per row and column, a Row value one per row, a Column
+// value one per column, a Uniform one per kernel. A reduction ends a stage: instructions that depend on it belong to a
+// later stage, and every stage may read the same tile operands again.
+//
+// Values are of three classes, by their type: reals (f32, bf16, f16, f8e4m3, f8e5m2) are computed in f32 and rounded to
+// the type, as ir::roundTo does it; integers are computed in 64 bits and wrapped to the type; booleans are true or
+// false. A bool in memory is a byte, not 0 for true.
+#pragma once
+#include "compiler/program/ColumnMap.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cermet {
+
+enum class DType { F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U8, I1 };
+enum class ValueClass { Real, Integer, Bool };
+// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
+// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
+// has gives NaN, or 0 where the type is no real.
+enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };
+enum class Space { Element, Row, Column, Uniform };
+
+struct Operand {
+  std::string name; // from the graph, made unique and a C identifier
+  OperandKind kind;
+  DType dtype;
+  bool isOutput = false;
+  bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
+  int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers
+  ColumnMap map{};        // an input's, Tile or Column: which of its columns is read at each of the program's
+  int of = -1;            // mapped: the operand that has the same tensor's columns in their own order, if any
+};
+
+enum class Opcode {
+  Load,        // operand -> value
+  Constant,    // `constant`, a number of `type`
+  ColumnIndex, // the column's number, where `constant` is not 0 its remainder by that; an integer, Column space
+  Cast,        // to `type`: rounds a real; real to integer toward zero and wrapped; to bool, not 0; bool to 0 or 1
+  // Of reals or integers (both inputs and the result are of one class)
+  Add,
+  Sub,
+  Mul,
+  Neg,
+  Abs,
+  Max,
+  Min, // of reals: NaN if one is NaN; of bools: or, and
+  // Of reals
+  Div,
+  Pow,
+  Exp,
+  Log,
+  Sqrt,
+  Rsqrt,
+  Tanh,
+  Erf,
+  Relu,
+  Sigmoid,
+  Silu,
+  Gelu,
+  GeluTanh,
+  // Two values of one class -> bool. With NaN all are false but NotEqual.
+  Equal,
+  NotEqual,
+  Less,
+  LessEqual,
+  Select, // bool, two values of the result's type
+  ReduceSum,
+  ReduceMax,
+  ReduceMin,     // real Element -> Row; the last two: NaN if one is NaN
+  Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number,
+                 // `constant` (0 or NaN) where no column has it. It reads one column and ends no stage; no reduction
+                 // decides the number
+  Store,         // value -> Tile or Row output operand, rounded to its dtype
+  AccumulateRows // real Element value summed over all rows -> Column output operand (deterministic, f32, rounded once)
+};
+
+struct Instruction {
+  Opcode opcode;
+  DType type = DType::F32; // result's rounding
+  Space space = Space::Uniform;
+  int stage = 0;                // number of reductions that lie before it on its longest path
+  int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
+  int operand = -1;             // Load, Store, AccumulateRows
+  double constant = 0;          // Constant, ColumnIndex, Pick
+};
+
+struct RowProgram {
+  std::string name; // a C identifier, e.g. "add_rms_norm_backward"
+  int64_t columns = 0;
+  std::vector<Operand> operands; // inputs first, then outputs, in the region's order
+  std::vector<Instruction> instructions;
+
+  int stages() const;       // 1 + the largest stage
+  bool accumulates() const; // has AccumulateRows
+  bool reduces() const;     // has a reduction along columns, or picks one
+  int64_t rowBytes() const; // of one row's inputs, for each of its columns
+  // Bytes of a row that a kernel moves which keeps none of it: a stage reads the inputs that it needs.
+  int64_t walkedBytes() const;
+};
+
+// Whether a number that no column has is an error: a pick that gives NaN there.
+bool isIndex(const Instruction&);
+
+ValueClass classOf(DType);
+bool isReduction(Opcode);
+int inputCount(Opcode);
+
+const char* name(DType);
+const char* name(OperandKind);
+const char* name(Space);
+const char* name(Opcode);
+int byteSize(DType);
+double nearestReal(DType, double); // rounded to a type of reals, through f32
+
+// Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is
+// wrong.
+std::string print(const RowProgram&);
+std::string parse(const std::string& text, RowProgram& program);
+
+} // namespace cermet

@@ -1,0 +1,315 @@
+#include "compiler/program/Schedule.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace cermet {
+namespace {
+
+// One group of rows a block, straight to registers, by the bytes of a row's inputs. Few threads with several vectors
+// each keep loads in flight; the bound on resident blocks stops the compiler from spending registers that other blocks
+// need.
+struct RowStep {
+  int64_t rowBytes;
+  int threadsPerRow, threads, residentBlocks;
+};
+constexpr RowStep kRowLadder[] = {{256, 8, 256, 4},     {512, 16, 128, 8},    {1024, 32, 128, 8},
+                                  {2048, 64, 128, 8},   {4096, 128, 128, 10}, {8192, 128, 128, 6},
+                                  {16384, 128, 128, 4}, {32768, 256, 256, 2}};
+
+// Persistent blocks that sum over rows, by the same measure; `stages` rows are in flight where shared memory holds
+// them. Longer rows leave one block a multiprocessor. (docs/performance.md says
+// what was tried.)
+struct PersistentStep {
+  int64_t rowBytes;
+  int threads, blocksPerSm, stages;
+};
+constexpr PersistentStep kPersistentLadder[] = {{1024, 128, 8, 2},  {8192, 128, 4, 2},     {12288, 128, 3, 2},
+                                                {16384, 256, 2, 2}, {24576, 512, 2, 2},    {32768, 512, 1, 3},
+                                                {98304, 256, 1, 2}, {INT64_MAX, 512, 1, 2}};
+
+// Blocks that walk long rows, by the bytes of a row's inputs, where a multiprocessor's memory holds so many; the last
+// holds what it can. (Measured with loss and gradient: docs/performance.md.)
+struct LongStep {
+  int64_t rowBytes;
+  int threads, blocksPerSm;
+};
+constexpr LongStep kLongLadder[] = {
+    {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
+constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
+constexpr int64_t kMostKeptRowBytes = 32 * 1024;     // of a row that registers keep
+constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials they do not keep
+
+constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
+constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
+constexpr int kMostPersistentThreads = 512;
+constexpr double kMostIdle = 0.15;      // of a row's threads in its last vectors
+constexpr int kMostFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
+constexpr int kMostWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kMostHeadColumns = 512;   // of an attention head
+constexpr int kMostHeadThreads = 8, kMostHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
+constexpr int kOtherRegisters = 28;      // of a thread
+constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
+
+// What a multiprocessor has, by architecture: shared memory that blocks may use, less 1 KiB that the system keeps for
+// each of up to four; and how many threads and blocks it holds at once (CUDA C++ Programming Guide, Compute
+// Capabilities).
+struct Multiprocessor {
+  const char* target;
+  int sharedBytes, threads, blocks;
+};
+constexpr Multiprocessor kMultiprocessors[] = {{"sm_80", 160 * 1024, 2048, 32},  {"sm_86", 96 * 1024, 1536, 16},
+                                               {"sm_89", 96 * 1024, 1536, 24},   {"sm_90", 224 * 1024, 2048, 32},
+                                               {"sm_100", 224 * 1024, 2048, 32}, {"sm_120", 96 * 1024, 1536, 24}};
+
+const Multiprocessor& multiprocessorOf(const std::string& target) {
+  for (const Multiprocessor& entry : kMultiprocessors)
+    if (target == entry.target)
+      return entry;
+  return kMultiprocessors[1]; // the smallest
+}
+
+// Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
+int sumsPerElement(const RowProgram& program) {
+  int sums = 0;
+  bool compensated = false;
+  for (const Operand& operand : program.operands)
+    if (operand.isOutput && operand.kind == OperandKind::Column) {
+      ++sums;
+      compensated |= operand.dtype == DType::F32;
+    }
+  return compensated ? 2 * sums : sums;
+}
+
+int powerOfTwoAtLeast(int64_t value) {
+  int result = 1;
+  while (result < value)
+    result *= 2;
+  return result;
+}
+
+int64_t divideUp(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+// Bytes that a thread keeps packed for each of its elements: tiles, and columns where rows of a block share them not.
+int keptBytes(const RowProgram& program, bool withColumns) {
+  int bytes = 0;
+  for (const Operand& operand : program.operands)
+    // What is read in another order is among what is kept of the tensor (ProgramText::isLocal).
+    if (!operand.isOutput && operand.of < 0 &&
+        (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered ||
+         (withColumns && operand.kind == OperandKind::Column)))
+      bytes += byteSize(operand.dtype);
+  return bytes;
+}
+
+// A row's group as the ladder has it, made to fit: no more threads than columns keep busy, a warp of its own where a
+// warp's registers hold a row that meets several barriers, and no promise of more blocks than registers allow.
+void fitRow(const RowProgram& program, Schedule& schedule) {
+  const auto elements = [&](int threads) {
+    return divideUp(program.columns, int64_t(threads) * schedule.vector) * schedule.vector;
+  };
+  const auto idle = [&](int threads) { return 1 - double(program.columns) / double(elements(threads) * threads); };
+  // Values that a later stage reads again are kept too (EmitCuda), about one for each element.
+  const bool keeps = program.stages() > 2;
+  const auto registers = [&](int threads, bool withColumns) {
+    return elements(threads) * keptBytes(program, withColumns) / 4 +
+           (keeps && elements(threads) <= 32 ? elements(threads) : 0);
+  };
+  const int given = schedule.threadsPerRow;
+  if (keeps && registers(32, true) <= kMostWarpRegisters)
+    schedule.threadsPerRow = std::min(given, 32);
+  else if (idle(given) > kMostIdle || keeps)
+    for (int threads = given / 2; threads >= 64 && elements(threads) <= kMostFittedElements; threads /= 2)
+      if (idle(threads) <= kMostIdle)
+        schedule.threadsPerRow = threads;
+  if (schedule.threadsPerRow != given) {
+    schedule.residentBlocks *= schedule.threads;
+    schedule.threads = schedule.threadsPerRow < 64 ? 128 : schedule.threadsPerRow;
+    schedule.residentBlocks = std::max(schedule.residentBlocks / schedule.threads, 1);
+  }
+  const int64_t needed = (registers(schedule.threadsPerRow, true) + kOtherRegisters + 7) / 8 * 8;
+  schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
+}
+
+// Whether elements' exponentials are computed, as in every softmax.
+bool exponentiates(const RowProgram& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& it) { return it.opcode == Opcode::Exp && it.space == Space::Element; });
+}
+
+int reductionBytes(const RowProgram& program, const Schedule& schedule) {
+  int reductions = 0;
+  for (const Instruction& instruction : program.instructions)
+    reductions += isReduction(instruction.opcode);
+  return 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+}
+
+// A block a row, as much of it in shared memory as that holds. `isCopied`: whether asynchronous copies can move it.
+void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, const Multiprocessor& multiprocessor,
+                 Schedule& schedule) {
+  const int64_t rowBytes = program.columns * tileBytes;
+  schedule.stages = kRollingStages;
+  schedule.vectorsPerThread = 0;
+  if (!isCopied) {
+    schedule.threads = schedule.threadsPerRow = kReadAgain.threads;
+    schedule.blocksPerSm = schedule.residentBlocks = kReadAgain.blocksPerSm;
+    schedule.sharedBytes = reductionBytes(program, schedule);
+    return;
+  }
+  for (const LongStep& step : kLongLadder) {
+    schedule.threads = schedule.threadsPerRow = step.threads;
+    schedule.blocksPerSm = schedule.residentBlocks = std::min(step.blocksPerSm, multiprocessor.threads / step.threads);
+    // A block's own KiB of what the system keeps for four.
+    const int64_t room =
+        (multiprocessor.sharedBytes + 4 * 1024) / schedule.blocksPerSm - 1024 - reductionBytes(program, schedule);
+    const int64_t vectorBytes = schedule.threads * schedule.vector * tileBytes;
+    const int64_t vectors = divideUp(program.columns, int64_t(schedule.threads) * schedule.vector);
+    schedule.vectorsPerThread = int(std::min(vectors, room / vectorBytes));
+    schedule.sharedBytes = int(schedule.vectorsPerThread * vectorBytes) + reductionBytes(program, schedule);
+    if (rowBytes <= step.rowBytes && schedule.vectorsPerThread == vectors)
+      break;
+  }
+}
+
+// An attention head's row, read in another order of columns. Its rows rarely collapse, so each begins at an index of
+// several dimensions: few threads with two vectors or more share it. Best are as many as leave both halves of a pair to
+// one thread, which then reads the row once; any number of them where nothing is reduced.
+void fitHead(const RowProgram& program, Schedule& schedule) {
+  const int vectors = static_cast<int>(program.columns / schedule.vector);
+  const auto isLocal = [&](int threads) {
+    return std::ranges::all_of(program.operands, [&](const Operand& operand) {
+      return operand.of < 0 || operand.map.isWithin(int64_t(threads) * schedule.vector);
+    });
+  };
+  int threadsPerRow = kMostHeadThreads;
+  while (threadsPerRow > 1 && (vectors % threadsPerRow != 0 || 2 * threadsPerRow > vectors))
+    threadsPerRow /= 2;
+  if (!isLocal(threadsPerRow) && !program.reduces() && vectors % 2 == 0 && vectors / 2 <= kMostHeadThreads &&
+      isLocal(vectors / 2))
+    threadsPerRow = vectors / 2;
+  schedule.threadsPerRow = threadsPerRow;
+  schedule.threads = std::lcm(threadsPerRow, 32);
+  schedule.threads *= std::max(128 / schedule.threads, 1);
+  if (program.accumulates()) {
+    schedule.residentBlocks = schedule.blocksPerSm = kHeadBlocksPerSm;
+    return;
+  }
+  const int64_t elements = program.columns / threadsPerRow;
+  const int64_t needed = (elements * keptBytes(program, true) / 4 + kOtherRegisters + 7) / 8 * 8;
+  schedule.residentBlocks =
+      std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMostHeadThreadsPerSm / schedule.threads);
+}
+
+} // namespace
+
+Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
+  Schedule schedule;
+  if (target.rfind("host", 0) == 0)
+    return schedule;
+
+  // Bytes move in vectors of eight: more would cost the other operands too many registers.
+  int narrowest = 4, tileBytes = 0;
+  bool strided = false;
+  for (const Operand& operand : program.operands)
+    if (operand.kind == OperandKind::Tile || operand.kind == OperandKind::Gathered) {
+      narrowest = std::min(narrowest, std::max(byteSize(operand.dtype), 2));
+      strided |= operand.isStrided || operand.map.isMapped();
+      if (!operand.isOutput)
+        tileBytes += byteSize(operand.dtype);
+    }
+  schedule.vector = 16 / narrowest;
+  while (program.columns % schedule.vector != 0)
+    schedule.vector /= 2;
+  for (const Operand& operand : program.operands)
+    schedule.vector = operand.map.vectorWithin(schedule.vector);
+
+  const bool mapped = std::any_of(program.operands.begin(), program.operands.end(),
+                                  [](const Operand& operand) { return operand.map.isMapped(); });
+  if (!program.reduces() && !program.accumulates() && !mapped) {
+    schedule.skeleton = Skeleton::Flat;
+    schedule.threads = schedule.threadsPerRow = 128;
+    return schedule;
+  }
+
+  schedule.skeleton = Skeleton::Row;
+  const int64_t rowBytes = program.columns * tileBytes;
+  const auto longRow = [&] {
+    const bool isCopied = tileBytes > 0 && !strided && schedule.vector * narrowest >= 4;
+    walkLongRow(program, tileBytes, isCopied, multiprocessorOf(target), schedule);
+    return schedule;
+  };
+  if (!program.accumulates() && rowBytes > kMostKeptRowBytes)
+    return longRow();
+  int mostStages = 0;
+  if (program.accumulates()) {
+    const PersistentStep& step = *std::find_if(std::begin(kPersistentLadder), std::end(kPersistentLadder),
+                                               [&](const PersistentStep& it) { return rowBytes <= it.rowBytes; });
+    schedule.threads = step.threads;
+    schedule.blocksPerSm = step.blocksPerSm;
+    mostStages = step.stages;
+    const auto elements = [&] { return divideUp(program.columns, schedule.threads); };
+    while (schedule.threads < kMostPersistentThreads &&
+           (elements() > kMostElementsPerThread || elements() * sumsPerElement(program) > kMostSumsPerThread))
+      schedule.threads *= 2;
+    schedule.residentBlocks = schedule.blocksPerSm;
+    schedule.threadsPerRow =
+        std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
+  } else {
+    for (const RowStep& step : kRowLadder)
+      if (rowBytes <= step.rowBytes) {
+        schedule.threadsPerRow = step.threadsPerRow;
+        schedule.threads = step.threads;
+        schedule.residentBlocks = step.residentBlocks;
+        break;
+      }
+    fitRow(program, schedule);
+  }
+  if (mapped && program.columns <= kMostHeadColumns)
+    fitHead(program, schedule);
+  // Odd widths move one element at a time: spread them over more threads, and promise nothing about registers.
+  if (schedule.vector * narrowest < 16) {
+    schedule.residentBlocks = 1;
+    while (schedule.threadsPerRow < 1024 && divideUp(program.columns, schedule.threadsPerRow) > 16)
+      schedule.threadsPerRow *= 2;
+    schedule.threads = std::max(schedule.threads, schedule.threadsPerRow);
+  }
+
+  int64_t vectors = divideUp(program.columns, int64_t(schedule.threadsPerRow) * schedule.vector);
+  const int64_t elements = vectors * schedule.vector;
+  const bool fits = program.accumulates() || schedule.threads > 256
+                        ? elements <= kMostElementsPerThread
+                        : elements * tileBytes <= 4 * kMostPackedRegisters && elements <= 2 * kMostElementsPerThread;
+  const bool losesValues = elements > kMostKept && rowBytes > kLeastLongRowBytes && exponentiates(program);
+  if (!program.accumulates() && (!fits || losesValues))
+    return longRow();
+  if (!fits) {
+    // Too long for registers: the whole block walks the row again for every stage.
+    schedule.threads = schedule.threadsPerRow = 512;
+    schedule.residentBlocks = 1;
+    vectors = 0;
+  }
+  schedule.vectorsPerThread = vectors;
+
+  const int rowsPerBlock = schedule.threads / schedule.threadsPerRow;
+  int shared = reductionBytes(program, schedule);
+  if (program.accumulates() && vectors > 0) {
+    const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
+    const int budget = multiprocessorOf(target).sharedBytes / schedule.blocksPerSm;
+    for (int stages = mostStages; stages >= 2 && schedule.stages == 0; --stages)
+      if (!strided && schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
+        schedule.stages = stages;
+        shared += stages * stage;
+      }
+    if (rowsPerBlock > 1)
+      shared = std::max(shared, int(program.columns) * int(sizeof(float)));
+  }
+  schedule.sharedBytes = shared;
+  const Multiprocessor& multiprocessor = multiprocessorOf(target);
+  schedule.residentBlocks = std::min(
+      {schedule.residentBlocks, std::max(multiprocessor.threads / schedule.threads, 1), multiprocessor.blocks});
+  return schedule;
+}
+
+} // namespace cermet

@@ -1,0 +1,92 @@
+// What makes a module a graph, beyond what MLIR and each operation verify.
+#include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
+
+using namespace mlir;
+
+namespace cermet::ir {
+
+// Types of other kinds are legal: a scalar that only opaque operations read arrives as one.
+static LogicalResult verifyType(llvm::function_ref<InFlightDiagnostic()> emitError, Type type) {
+  if (isa<UnrankedTensorType>(type))
+    return emitError() << type << " has no rank, expected a ranked tensor";
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor)
+    return success();
+  if (tensor.getRank() > 8)
+    return emitError() << tensor << " has rank " << tensor.getRank() << ", expected at most 8";
+  auto symbols = dyn_cast_or_null<SymbolsAttr>(tensor.getEncoding());
+  if (tensor.getEncoding() && !symbols)
+    return emitError() << tensor << " has encoding " << tensor.getEncoding() << ", expected #cermet.symbols";
+  if (!tensor.hasStaticShape() && !symbols)
+    return emitError() << tensor << " has " << tensor.getNumDynamicDims()
+                       << " unnamed dimensions, expected #cermet.symbols<[\"name\", ...]> with a name for each '?'";
+  int64_t elements = 1;
+  for (int64_t size : tensor.getShape()) {
+    if (ShapedType::isDynamic(size))
+      continue;
+    if (size == 0)
+      return emitError() << tensor << " has a dimension of size 0, expected sizes of at least 1";
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > (int64_t(1) << 60))
+      return emitError() << tensor << " has more elements than 2^60";
+  }
+  return success();
+}
+
+static LogicalResult verifyArguments(func::FuncOp function) {
+  for (BlockArgument argument : function.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    auto emitError = [&] {
+      return mlir::emitError(argument.getLoc())
+             << "argument " << index << " (" << argumentName(function, index) << ") ";
+    };
+    if (failed(verifyType(emitError, argument.getType())))
+      return failure();
+    Attribute attribute = function.getArgAttr(index, "cermet.strides");
+    if (!attribute)
+      continue;
+    auto strides = dyn_cast<DenseI64ArrayAttr>(attribute);
+    auto tensor = dyn_cast<RankedTensorType>(argument.getType());
+    if (!strides || !tensor)
+      return emitError() << "has cermet.strides " << attribute << ", expected array<i64: ...> on a tensor";
+    if (strides.size() != tensor.getRank())
+      return emitError() << "has " << strides.size() << " strides, expected " << tensor.getRank()
+                         << " (one for each dimension, in elements, -1 where unknown)";
+    for (int64_t stride : strides.asArrayRef())
+      if (stride < -1)
+        return emitError() << "has stride " << stride << ", expected at least 0, or -1 where unknown";
+  }
+  return success();
+}
+
+LogicalResult verifyGraph(ModuleOp graph) {
+  auto version = graph->getAttrOfType<IntegerAttr>("cermet.version");
+  if (!version || !version.getType().isSignlessInteger(64))
+    return graph.emitError() << "the module has no cermet.version, expected `cermet.version = 1 : i64`";
+  if (version.getInt() != 1)
+    return graph.emitError() << "cermet.version is " << version.getInt() << ", expected 1";
+  Block* body = graph.getBody();
+  if (!llvm::hasSingleElement(*body) || !isa<func::FuncOp>(body->front()))
+    return graph.emitError() << "the module has " << body->getOperations().size()
+                             << " operations, expected one func.func and nothing else";
+  auto function = cast<func::FuncOp>(body->front());
+  if (!llvm::hasSingleElement(function.getBody()))
+    return function.emitError() << "@" << function.getName() << " has " << function.getBody().getBlocks().size()
+                                << " blocks, expected a body of one";
+  if (failed(verifyArguments(function)))
+    return failure();
+  for (Operation& op : function.getBody().front()) {
+    if (isa<func::ReturnOp>(op))
+      continue;
+    if (!isa_and_nonnull<CermetDialect>(op.getDialect()) || op.getNumRegions() != 0)
+      return op.emitError() << "'" << op.getName() << "' has no place in a graph, expected cermet operations";
+    for (OpResult result : op.getResults()) {
+      auto emitError = [&] { return op.emitOpError() << "result " << result.getResultNumber() << " of type "; };
+      if (failed(verifyType(emitError, result.getType())))
+        return failure();
+    }
+  }
+  return success();
+}
+
+} // namespace cermet::ir

@@ -1,0 +1,81 @@
+#include "runtime/device/Target.h"
+#include <charconv>
+#include <optional>
+
+namespace cermet {
+
+constexpr std::string_view kHostPrefix = "host:x86-64-v";
+constexpr int kLowestHostLevel = 2, kHighestHostLevel = 4;
+
+int hostLevel() {
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("x86-64-v4"))
+    return 4;
+  if (__builtin_cpu_supports("x86-64-v3"))
+    return 3;
+  return __builtin_cpu_supports("x86-64-v2") ? 2 : 0;
+}
+
+Result<std::string> hostTarget() {
+  if (hostLevel() < kLowestHostLevel)
+    return error(CERMET_UNSUPPORTED, "this CPU is below x86-64-v2; the host target needs SSE4.2 and POPCNT");
+  return fmt::format("{}{}", kHostPrefix, hostLevel());
+}
+
+Result<std::string> deviceTarget(const Device& device) {
+  const int capability = device.major * 10 + device.minor;
+  int best = 0;
+  for (int target : kCudaTargets)
+    if (target / 10 == device.major && target <= capability)
+      best = target;
+  if (best == 0)
+    return error(CERMET_UNSUPPORTED, "{} has compute capability {}.{}; code can be made for 8.x, 9.x, 10.x and 12.x",
+                 device.name, device.major, device.minor);
+  return fmt::format("sm_{}", best);
+}
+
+bool isHostTarget(std::string_view target) {
+  return target.starts_with("host");
+}
+
+static std::optional<int> numberAfter(std::string_view target, std::string_view prefix) {
+  if (!target.starts_with(prefix))
+    return std::nullopt;
+  target.remove_prefix(prefix.size());
+  int number = 0;
+  const auto [end, failure] = std::from_chars(target.data(), target.data() + target.size(), number);
+  if (failure != std::errc() || end != target.data() + target.size() || target.starts_with('0'))
+    return std::nullopt;
+  return number;
+}
+
+Status checkTarget(std::string_view target) {
+  if (auto level = numberAfter(target, kHostPrefix); level && *level >= kLowestHostLevel && *level <= kHighestHostLevel)
+    return {};
+  std::string known;
+  for (int capability : kCudaTargets) {
+    if (numberAfter(target, "sm_") == capability)
+      return {};
+    known += fmt::format("sm_{} ", capability);
+  }
+  return error(CERMET_INVALID_ARGUMENT, "unknown target '{}', expected one of: {}host auto", target, known);
+}
+
+Status checkHostRuns(std::string_view target) {
+  const auto level = numberAfter(target, kHostPrefix);
+  if (!level || *level > hostLevel())
+    return error(CERMET_UNSUPPORTED, "the plan is for {}, this CPU is x86-64-v{}; compile for 'host' on this machine",
+                 target, hostLevel());
+  return {};
+}
+
+Status checkDeviceRuns(std::string_view target, const Device& device, int ordinal) {
+  const auto capability = numberAfter(target, "sm_");
+  if (!capability || *capability / 10 != device.major || *capability % 10 > device.minor)
+    return error(CERMET_INVALID_ARGUMENT,
+                 "the plan is for {}, device {} ({}) has compute capability {}.{}; compile for it, or for 'auto'",
+                 target, ordinal, device.name, device.major, device.minor);
+  return {};
+}
+
+} // namespace cermet

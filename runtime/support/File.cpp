@@ -1,0 +1,180 @@
+#include "runtime/support/File.h"
+#include <cerrno>
+#include <dirent.h>
+#include <fcntl.h>
+#include <memory>
+#include <system_error>
+#include <unistd.h>
+
+namespace cermet {
+
+constexpr off_t kLargestFile = off_t(1) << 30;
+// O_NONBLOCK: a fifo put in a file's place must not stop the process.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+
+namespace {
+
+Status failed(const std::string& path, int number) {
+  const cermet_status code = number == ENOENT || number == ENOTDIR ? CERMET_NOT_FOUND : CERMET_INTERNAL;
+  return error(code, "'{}': {}", path, std::generic_category().message(number));
+}
+
+Status notMade(const std::string& path, int number) {
+  return error(CERMET_INTERNAL, "'{}' cannot be made: {}", path, std::generic_category().message(number));
+}
+
+Status stateOf(const Descriptor& file, const std::string& path, struct stat& state) {
+  if (file.number() < 0 || fstat(file.number(), &state) != 0)
+    return failed(path, errno);
+  if (!S_ISREG(state.st_mode) || state.st_size > kLargestFile)
+    return error(CERMET_INTERNAL, "'{}': not a regular file of at most 1 GiB", path);
+  return {};
+}
+
+Result<std::string> readAll(const Descriptor& file, const std::string& path, size_t size) {
+  std::string bytes(size, '\0');
+  size_t filled = 0;
+  while (filled < bytes.size()) {
+    const ssize_t count = ::read(file.number(), bytes.data() + filled, bytes.size() - filled);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      return failed(path, errno);
+    if (count == 0)
+      break;
+    filled += static_cast<size_t>(count);
+  }
+  bytes.resize(filled);
+  return bytes;
+}
+
+int writeAll(Descriptor& file, std::string_view bytes) {
+  if (file.number() < 0)
+    return errno;
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file.number(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      return errno;
+    bytes.remove_prefix(static_cast<size_t>(count));
+  }
+  if (fsync(file.number()) != 0)
+    return errno;
+  return file.closeNow() ? 0 : errno;
+}
+
+int makeDirectories(const std::string& path) {
+  for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
+      // A parent that is there but not writable is no obstacle (EROFS, EACCES): the next mkdir says what is.
+      struct stat state;
+      const int failure = errno;
+      if (stat(part.c_str(), &state) != 0 || !S_ISDIR(state.st_mode))
+        return failure;
+    }
+    if (end == std::string::npos)
+      return 0;
+  }
+}
+
+} // namespace
+
+Result<std::string> readFile(const std::string& path) {
+  const Descriptor file(open(path.c_str(), kReadFlags));
+  struct stat state;
+  CERMET_RETURN_IF_ERROR(stateOf(file, path, state));
+  return readAll(file, path, static_cast<size_t>(state.st_size));
+}
+
+std::string whyUntrusted(const struct stat& state) {
+  if (state.st_uid != geteuid() && state.st_uid != 0)
+    return fmt::format("it belongs to user {}, expected {} or root", state.st_uid, geteuid());
+  if (state.st_mode & (S_IWGRP | S_IWOTH))
+    return fmt::format("its mode is {:04o}, so that others may write it; chmod go-w", state.st_mode & 07777);
+  return "";
+}
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0)
+    close(number_);
+}
+
+bool Descriptor::closeNow() {
+  return close(std::exchange(number_, -1)) == 0;
+}
+
+Result<Folder> Folder::trusted(int descriptor, const std::string& path, bool make) {
+  if (descriptor < 0)
+    return make ? notMade(path, errno) : failed(path, errno);
+  Folder folder(descriptor, path);
+  struct stat state;
+  if (fstat(descriptor, &state) != 0)
+    return failed(path, errno);
+  if (const std::string why = whyUntrusted(state); !why.empty())
+    return error(CERMET_UNSUPPORTED, "'{}' is not a directory that only this user can write: {}", path, why);
+  return folder;
+}
+
+Result<Folder> Folder::open(const std::string& path, bool make) {
+  if (const int failure = make ? makeDirectories(path) : 0)
+    return notMade(path, failure);
+  return trusted(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), path, make);
+}
+
+Result<Folder> Folder::inner(const char* name, bool make) const {
+  const std::string path = fmt::format("{}/{}", path_, name);
+  if (make && mkdirat(descriptor_.number(), name, 0700) != 0 && errno != EEXIST)
+    return notMade(path, errno);
+  return trusted(openat(descriptor_.number(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), path, make);
+}
+
+Result<std::string> Folder::read(const std::string& name) const {
+  const std::string path = fmt::format("{}/{}", path_, name);
+  const Descriptor file(openat(descriptor_.number(), name.c_str(), kReadFlags));
+  struct stat state;
+  CERMET_RETURN_IF_ERROR(stateOf(file, path, state));
+  if (const std::string why = whyUntrusted(state); !why.empty())
+    return error(CERMET_UNSUPPORTED, "'{}' is not a file that only this user can write: {}", path, why);
+  return readAll(file, path, static_cast<size_t>(state.st_size));
+}
+
+int Folder::publish(const std::string& temporary, const std::string& name, std::string_view bytes) const {
+  Descriptor file(
+      openat(descriptor_.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  int failure = writeAll(file, bytes);
+  if (!failure)
+    failure = rename(temporary, name);
+  if (failure)
+    remove(temporary);
+  return failure;
+}
+
+int Folder::rename(const std::string& from, const std::string& to) const {
+  return renameat(descriptor_.number(), from.c_str(), descriptor_.number(), to.c_str()) == 0 ? 0 : errno;
+}
+
+int Folder::remove(const std::string& name) const {
+  return unlinkat(descriptor_.number(), name.c_str(), 0) == 0 ? 0 : errno;
+}
+
+void Folder::touch(const std::string& name) const {
+  utimensat(descriptor_.number(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
+std::vector<Folder::Item> Folder::list() const {
+  std::vector<Item> items;
+  // Of its own, since reading moves a descriptor's position.
+  const int descriptor = openat(descriptor_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(descriptor < 0 ? nullptr : fdopendir(descriptor), closedir);
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
+    Item item{entry->d_name, {}};
+    if (item.name != "." && item.name != ".." &&
+        fstatat(descriptor_.number(), entry->d_name, &item.state, AT_SYMLINK_NOFOLLOW) == 0)
+      items.push_back(std::move(item));
+  }
+  return items;
+}
+
+} // namespace cermet
