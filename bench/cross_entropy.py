@@ -24,8 +24,8 @@ from core import Core
 from graphs import Program
 from kernels import DeviceTimer, measure_copy
 
-from cermet import library
-from cermet.importer import import_graph
+from cermet.ops import library
+from cermet.importing.importer import import_graph
 
 IGNORED = -100
 

@@ -90,7 +90,7 @@ def make_inputs(operation: str, rows: int, columns: int, random: torch.Generator
 def cermet_provider(operation: str) -> Callable | None:
     """The torch op that the backend puts into a graph, called as it is; no torch.compile."""
     import regions
-    from cermet.regions import region_op, register
+    from cermet.ops.regions import region_op, register
 
     pattern = "glu" if operation == "swiglu" else operation
     op = region_op(2 if operation == "rms_norm" or operation == "swiglu" else 3, 2 if operation == "add_rms_norm" else 1)

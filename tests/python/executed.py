@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from cermet import library
-from cermet.importer import Definition, Imported, import_graph
+from cermet.ops import library
+from cermet.importing.importer import Definition, Imported, import_graph
 from cermet.text import ELEMENT_TYPES
 
 _DTYPES = {element: dtype for dtype, element in ELEMENT_TYPES.items()}
@@ -81,7 +81,7 @@ class Evaluation:
         self.results: list[Any] = []
         self.operations: list[str] = []
         signature = next(line for line in text.splitlines() if "func.func" in line)
-        places = re.findall(rf'(%arg\d+): (.*?)(?: \{{[^}}]*\}})? loc\("((?:[^"\\]|\\.)*)"\)', signature)
+        places = re.findall(r'(%arg\d+): (.*?)(?: \{[^}]*\})? loc\("((?:[^"\\]|\\.)*)"\)', signature)
         for place, type, name in places:
             self.named[name] = place
             self._learn(_types(type)[0], self.values[place])

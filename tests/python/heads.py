@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 import graphs
 from cermet import backend
-from cermet.logits import Returned
+from cermet.loss.logits import Returned
 
 ROWS, HIDDEN, VOCABULARY = 12, 32, 96
 

@@ -13,7 +13,7 @@ import torch
 
 import cermet
 import graphs
-from cermet import rewriter
+from cermet.fusing import matches
 from tiny_models import tiny, words
 
 
@@ -48,7 +48,8 @@ def test_remainders_give_the_same_numbers_and_run_our_kernels(remainder):
 
 
 def test_what_a_step_runs_is_prepared_when_the_graph_is_compiled():
-    from cermet import backend, regions
+    from cermet import backend
+    from cermet.ops import regions
 
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
     backend.rewrite(module, strict=True)
@@ -63,20 +64,21 @@ def test_what_a_step_runs_is_prepared_when_the_graph_is_compiled():
 
 
 def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
-    from cermet import backend, preparing, regions
+    from cermet import backend, environment
+    from cermet.ops import preparation, regions
 
     asked = []
     monkeypatch.setenv("CERMET_COMPILE_THREADS", "3")
-    monkeypatch.setattr(preparing, "prepare", lambda keys: asked.append(list(keys)))
+    monkeypatch.setattr(preparation, "prepare", lambda keys: asked.append(list(keys)))
     monkeypatch.setattr(regions, "_registry", regions._Registry())
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
     backend.rewrite(module, strict=True)
     assert len(asked[0]) == 4 and asked[1:] == [asked[0]]  # two regions, forward and backward; then each graph's own
-    assert preparing.threads() == 3
+    assert environment.compile_threads() == 3
 
 
 def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_ready(monkeypatch):
-    from cermet import library, preparing, regions
+    from cermet.ops import library, preparation, regions
 
     def text(name: str, columns: int) -> str:
         from cermet.text import Builder, TensorType
@@ -98,7 +100,7 @@ def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_ready(monkey
     monkeypatch.setattr(library.Context, "prepare", broken)
     places = [(key, torch.device("cpu")) for key in keys]
     with pytest.raises(cermet.Error, match="region_41 does not compile"):
-        preparing.prepare(places)
+        preparation.prepare(places)
     assert [regions.prepared(*place) for place in places] == [True, False, True, True]
 
 
@@ -109,12 +111,12 @@ class _Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("terminal", "seconds"), [(True, 0.0), (True, 60.0), (False, 0.0)])
 def test_a_progress_line_where_a_person_waits(monkeypatch, terminal, seconds):
-    from cermet import preparing
+    from cermet.ops import preparation
 
     screen = _Terminal() if terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(preparing, "_SILENT_SECONDS", seconds)
-    with preparing._Progress(31) as progress:
+    monkeypatch.setattr(preparation, "_SILENT_SECONDS", seconds)
+    with preparation._Progress(31) as progress:
         progress.add(12)
         progress.add(19)
     written = screen.getvalue()
@@ -126,11 +128,11 @@ def test_a_progress_line_where_a_person_waits(monkeypatch, terminal, seconds):
 
 @pytest.mark.parametrize("value", ["0", "many", "-1"])
 def test_a_wrong_number_of_threads_is_named(monkeypatch, value):
-    from cermet import preparing
+    from cermet import environment
 
     monkeypatch.setenv("CERMET_COMPILE_THREADS", value)
     with pytest.raises(cermet.Error, match=f"CERMET_COMPILE_THREADS is '{value}', expected a number from 1 to 1024"):
-        preparing.threads()
+        environment.compile_threads()
 
 
 def test_new_sizes_compile_no_kernel():
@@ -240,7 +242,7 @@ def test_a_symbolic_eps_is_guarded():
 
 def test_symbolic_columns_are_declined_with_a_reason():
     module = graphs.trace(graphs.glu, *torch.randn(2, 4, 32), dynamic=True)
-    decision = rewriter.decide(module)
+    decision = matches.decide(module)
     assert decision.regions == []
     (miss,) = decision.near_misses
     assert re.fullmatch(r"the last dimension of gate is the symbol \w+, expected a number", miss.condition)

@@ -13,7 +13,8 @@ import torch
 
 import cermet
 import graphs
-from cermet import library, options
+from cermet import options
+from cermet.ops import library
 
 
 def run(**options):
@@ -68,13 +69,14 @@ def test_a_variable_that_cannot_be_understood_is_never_ignored(monkeypatch, vari
 
 def test_environment_variables_are_documented_and_checked(monkeypatch):
     root = pathlib.Path(__file__).resolve().parents[2]
-    read = set()
-    for file in root.glob("frontends/torch/cermet/*.py"):
-        read |= set(re.findall(r"environ\S*\(\"(CERMET_\w+)", file.read_text()))
+    package = root / "frontends" / "torch" / "cermet"
+    read = set(re.findall(r"\"(CERMET_\w+)\"", (package / "environment.py").read_text()))
     documented = root / "docs" / "environment.md"
     if not documented.exists():
         pytest.skip("the source tree is not here, only the tests")
     assert "CERMET_STRICT" in read
+    readers = [str(file.relative_to(package)) for file in package.rglob("*.py") if "environ" in file.read_text()]
+    assert readers == ["environment.py"], readers
     missing = {name for name in read if f"`{name}`" not in documented.read_text()}
     assert not missing, f"docs/environment.md does not name {missing}"
     monkeypatch.setenv("CERMET_STRICT", "yes")
@@ -133,7 +135,7 @@ def in_process(code: str, **environment: str) -> subprocess.CompletedProcess:
 
 def test_a_missing_library_is_named():
     ran = in_process(
-        "import cermet.library as l\n"
+        "import cermet.ops.library as l\n"
         "l.importlib.resources.files = lambda package: __import__('pathlib').Path('/nowhere')\n"
         "import cermet\n"
         "try:\n    cermet.counters()\nexcept cermet.Error as error:\n    print(error)"

@@ -9,7 +9,8 @@ import threading
 
 import torch
 
-from cermet import counting, library, regions
+from cermet import counting
+from cermet.ops import library, regions
 
 TEXT = """module attributes {{cermet.version = 1 : i64}} {{
   func.func @norm{number}(%x: tensor<?x32xf32, #cermet.symbols<["rows"]>>, %w: tensor<32xf32>)

@@ -14,19 +14,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .counting import counters
-    from .enabling import disable, enable
-    from .errors import Error
-    from .explanation import Explanation, explain
+    from ..enabling import disable, enable
+    from ..errors import Error
+    from ..inspection import explain
+    from ..ops.library import counters
+    from ..report.explanation import Explanation
 
 __all__ = ["Error", "Explanation", "counters", "disable", "enable", "explain"]
 _HOMES = {
     "Error": "errors",
-    "Explanation": "explanation",
-    "counters": "counting",
+    "Explanation": "report.explanation",
+    "counters": "ops.library",
     "disable": "enabling",
     "enable": "enabling",
-    "explain": "explanation",
+    "explain": "inspection",
 }
 
 

@@ -1,12 +1,13 @@
 """The TorchDynamo backend: `torch.compile(model, backend="cermet")`, found by its entry point without an import.
 
 Sequences that Cermet knows are replaced in the Dynamo graph, before autograd; who runs what remains is decided by what
-that is (remainder.py).
+that is (choice.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import weakref
@@ -16,17 +17,34 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from . import edges, gains, leftovers, packed, preparing, remainder, replacement, reporting, rewriter, variants
+from . import environment
+from .attention import packed, variants
 from .counting import count
-from .explanation import Explanation
-from .logits import Returned
+from .fusing import gains, matches, replacement
+from .fusing.replacement import Replaced
+from .graph import nodes
+from .loss import edges
+from .loss.logits import Returned
+from .ops import preparation
 from .options import Options, parse
-from .replacement import Replaced
+from .remainder import choice, content
+from .remainder.choice import Choice
+from .remainder.content import Remainder
+from .report import output
+from .report.explanation import Explanation
 
 _log = logging.getLogger("cermet")
 _warned = False
 # What `rewrite` has had, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
 _rewritten: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
+
+
+@dataclasses.dataclass
+class Rewritten(Replaced):
+    """What was done to a graph and its bodies, what is left in them for a fuser, and who should run that."""
+
+    remainder: Remainder = dataclasses.field(default_factory=Remainder)
+    choice: Choice | None = None
 
 
 def compile(
@@ -42,7 +60,7 @@ def compile(
         gm: a graph at the Dynamo level; it is rewritten in place.
         example_inputs: its fake inputs.
         mode: what `torch.compile(mode=...)` was given; it means what it means to Inductor.
-        options: `remainder`, who runs what is not replaced: "auto" (default, remainder.py), "aot" (AOTAutograd, ATen
+        options: `remainder`, who runs what is not replaced: "auto" (default, choice.py), "aot" (AOTAutograd, ATen
             called directly), "inductor" or "eager"; `strict`, whether a failure of Cermet's raises (by default only
             under CERMET_STRICT=1: the graph, or one match in it, is left as it was, a warning is logged once and
             `cermet.counters()["fallbacks"]` counts it); `mode`, as above; every other key is an Inductor option.
@@ -51,7 +69,7 @@ def compile(
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
     settings = parse(mode, options)
-    found, where = Explanation(graphs=1), reporting.destination()
+    found, where = Explanation(graphs=1), environment.report()
     eager = settings.remainder == "eager"
     returned = Returned.EAGER if eager else Returned.EDGE
 
@@ -61,7 +79,7 @@ def compile(
         done = rewrite(module, settings.strict, not eager, told, returned, settings)
         chosen = done.choice
         _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-        run, notes = remainder.run(module, example_inputs, chosen.remainder, settings)
+        run, notes = choice.run(module, example_inputs, chosen.remainder, settings)
         for note in notes:
             _log.info("a graph: %s", note)
         if told is not None:
@@ -70,7 +88,7 @@ def compile(
 
     run = variants.compile(gm, compiled, functools.partial(failed, settings.strict, found), found.take_masks)
     if where:
-        reporting.report(found, where)
+        output.report(found, where)
     return run
 
 
@@ -81,10 +99,10 @@ def rewrite(
     found: Explanation | None = None,
     returned: Returned = Returned.DECLINED,
     settings: Options | None = None,
-) -> Replaced:
+) -> Rewritten:
     """Replaces what matches in a graph and in the bodies of its higher-order operators; returns what was replaced.
 
-    `functional`: what remains runs through AOTAutograd (rewriter.decide). If Cermet fails, the graph is left as it
+    `functional`: what remains runs through AOTAutograd (matches.decide). If Cermet fails, the graph is left as it
     was; if strict, the error is raised. `found` receives what was replaced, and what was not. `returned`: what becomes
     of logits that `gm` returns; with Returned.EDGE the caller attaches the edges in the answer (edges.attach).
     With `settings` the answer says who should run the remainder (`choice`), and a region that does not gain over that
@@ -92,30 +110,30 @@ def rewrite(
     """
     count("graphs")
     _rewritten.add(gm)
-    done = Replaced([], [], [])
+    done = Rewritten([], [], [])
 
     def fail(error: Exception) -> None:
-        done.work.unknown = True
+        done.remainder.unknown = True
         failed(strict, found, error)
 
     decisions = []
-    for module in rewriter.modules(gm):
+    for module in nodes.modules(gm):
         try:
-            decision = rewriter.decide(module, functional, returned if module is gm else Returned.DECLINED)
+            decision = matches.decide(module, functional, returned if module is gm else Returned.DECLINED)
             decisions.append(decision)
             for error in decision.failures:
                 failed(strict, found, error, "a match")
-            done.work.add(leftovers.work(decision))
+            done.remainder.add(content.of(decision))
         except Exception as error:
             fail(error)
     if settings is not None:
-        decisions = list(_gaining(decisions, settings, done.work, fail))
+        decisions = list(_gaining(decisions, settings, done.remainder, fail))
     with contextlib.suppress(Exception):  # all graphs at once; whose fault it was is found below
-        preparing.prepare(_keys(decisions))
+        preparation.prepare(_keys(decisions))
     for decision in decisions:
         try:
-            preparing.prepare(_keys([decision]))
-            part = None if found is None else reporting.describe(decision)
+            preparation.prepare(_keys([decision]))
+            part = None if found is None else output.describe(decision)
             replaced = replacement.apply(decision)
         except Exception as error:
             fail(error)
@@ -132,7 +150,7 @@ def rewrite(
         except Exception as error:
             failed(strict, found, error)
     if settings is not None:
-        done.choice = remainder.choose(settings, done.work)
+        done.choice = choice.choose(settings, done.remainder)
     count("regions", len(done.regions))
     count("near_misses", len(done.near_misses))
     for near_miss in done.near_misses:
@@ -146,13 +164,13 @@ def rewritten(gm: fx.GraphModule) -> bool:
 
 
 def _gaining(
-    decisions: Sequence[rewriter.Decision],
+    decisions: Sequence[matches.Decision],
     settings: Options,
-    work: leftovers.Work,
+    remainder: Remainder,
     failed: Callable[[Exception], None],
-) -> Iterator[rewriter.Decision]:
+) -> Iterator[matches.Decision]:
     """The decisions without the regions that do not gain."""
-    inductor = remainder.choose(settings, work).remainder == "inductor"
+    inductor = choice.choose(settings, remainder).remainder == "inductor"
     for decision in decisions:
         try:
             gains.drop(decision, inductor, settings.autotune)
@@ -161,7 +179,7 @@ def _gaining(
             failed(error)
 
 
-def _keys(decisions: Sequence[rewriter.Decision]) -> list[tuple[int, torch.device]]:
+def _keys(decisions: Sequence[matches.Decision]) -> list[tuple[int, torch.device]]:
     """What the regions will run, on which devices."""
     return [(key, region.device) for decision in decisions for region in decision.regions for key in region.keys()]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 
-from . import forking
+from . import locks
 
 NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "released", "calls_unpadded",
@@ -12,7 +12,7 @@ NAMES = (
     "timed",
 )  # fmt: skip
 
-_lock = forking.lock()
+_lock = locks.lock()
 _counts: collections.Counter[str] = collections.Counter()
 
 
@@ -26,19 +26,3 @@ def snapshot() -> dict[str, int]:
         return {name: _counts[name] for name in NAMES}
 
 
-def counters() -> dict[str, int]:
-    """Counters since the process began.
-
-    libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
-    rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
-    `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
-    heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
-    (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
-    failure of ours), `inductor_failures` (graphs, or their backwards alone, that Inductor did not compile and that run
-    by direct calls), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),
-    `cache_bypasses` (graphs that torch's AOTAutogradCache does not take), `timed` (regions that `autotune` measured).
-    Under CERMET_CHECK=1: kernels `checked`, regions `refused`.
-    """
-    from . import library
-
-    return library.context().counters() | snapshot()

@@ -23,16 +23,19 @@ import torch.fx as fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 
-from . import backend, forking, lowering, options, reporting, variants
+from . import backend, environment, locks, options
+from .attention import variants
 from .errors import Error
-from .explanation import Explanation
-from .remainder import build
+from .ops.build import build
+from .remainder import inductor_calls
+from .report import output
+from .report.explanation import Explanation
 
 SLOT = "pre_grad_custom_pass"
 TIMING = "pre_grad_pass_timing"  # torch >= 2.12; before, the pass always came first
 ROOT = "_pre_grad_graph_id"  # the id of the graph that is compiled; Inductor calls its pass on bodies, too
 
-_lock = forking.lock()
+_lock = locks.lock()
 _installed: ContextVar[Pass | None] = ContextVar("cermet_pass", default=None)
 
 
@@ -71,15 +74,15 @@ def _rewrite(module: fx.GraphModule) -> None:
     # What AOTInductor makes runs in processes that have no regions; what the backend made is done.
     if V.aot_compilation or backend.rewritten(module):
         return
-    found, where = Explanation(graphs=1), reporting.destination()
+    found, where = Explanation(graphs=1), environment.report()
     settings = options.parse(None, {"remainder": "inductor"})
     variants.prove(module, functools.partial(backend.failed, settings.strict, found), found.take_masks)
     done = backend.rewrite(module, settings.strict, found=found if where else None, settings=settings)
-    lowering.lower_in_inductor()
+    inductor_calls.lower_in_inductor()
     if done.regions:
         module.cermet_build = build()  # torch's caches hash a graph module's attributes
     if where:
-        reporting.report(found, where)
+        output.report(found, where)
 
 
 class Enabled:

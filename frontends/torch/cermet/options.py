@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, get_origin
 
-from . import checking, preparing
+from . import environment
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
@@ -21,7 +20,7 @@ class Options:
     remainder: str  # one of REMAINDERS
     strict: bool  # a failure of Cermet's raises
     inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
-    autotune: bool = False  # regions are timed (tuning.py)
+    autotune: bool = False  # regions are timed (timing.py)
 
     @property
     def cuda_graphs(self) -> bool:
@@ -36,8 +35,8 @@ class Options:
 def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     """The settings. Raises cermet.Error where a key or a value is none of those that are known."""
     given = dict(options or {})
-    strict = _truth("strict", given.pop("strict", strict_by_default()))
-    checking.enabled(), preparing.threads()  # a variable that cannot be understood is an error, strict or not
+    strict = _truth("strict", given.pop("strict", environment.strict()))
+    environment.check(), environment.compile_threads()  # a variable that cannot be understood is an error, strict or not
     remainder = given.pop("remainder", "auto")
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
@@ -59,14 +58,6 @@ def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise Error(f"option {name} is {value!r}, expected True or False")
     return value
-
-
-def strict_by_default() -> bool:
-    """CERMET_STRICT (docs/environment.md)."""
-    value = os.environ.get("CERMET_STRICT", "0")
-    if value not in ("0", "1"):
-        raise Error(f"CERMET_STRICT is {value!r}, expected 0 or 1")
-    return value == "1"
 
 
 def _inductor(mode: str | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,11 @@ def number(value: float) -> str:
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
+# Operations that compute nothing for each element, or are no work of ours.
+_FOREIGN = {"opaque", "matmul"}
+_MOVING = _FOREIGN | set("constant iota broadcast reshape transpose slice concat gather".split())
+
+
 class Builder:
     """One function of a graph text, in order. Values are never checked here: the library's verifiers do that."""
 
@@ -89,6 +94,7 @@ class Builder:
         self._name = re.sub(r"\W", "_", name) or "graph"
         self._arguments: list[str] = []
         self._body: list[str] = []
+        self._operations: list[tuple[str, str]] = []  # of each line of the body: what it is, and its name
         self._results: list[Value] = []
         self._next = 0
 
@@ -100,8 +106,9 @@ class Builder:
         self._arguments.append(f"{value.ssa}: {type}{attributes} loc({quote(name)})")
         return value
 
-    def _line(self, text: str, name: str) -> None:
-        self._body.append(f"    {text} loc({quote(name)})")
+    def _line(self, result: str, op: str, text: str, name: str) -> None:
+        self._body.append(f"    {result}cermet.{op} {text} loc({quote(name)})")
+        self._operations.append((op if result else "", name))
 
     def _fresh(self) -> str:
         self._next += 1
@@ -109,73 +116,69 @@ class Builder:
 
     def unary(self, op: str, operand: Value, name: str) -> Value:
         value = Value(self._fresh(), operand.type)
-        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} : {value.type}", name)
+        self._line(f"{value.ssa} = ", op, f"{operand.ssa} : {value.type}", name)
         return value
 
     def binary(self, op: str, lhs: Value, rhs: Value, name: str) -> Value:
         value = Value(self._fresh(), lhs.type)
-        self._line(f"{value.ssa} = cermet.{op} {lhs.ssa}, {rhs.ssa} : {value.type}", name)
+        self._line(f"{value.ssa} = ", op, f"{lhs.ssa}, {rhs.ssa} : {value.type}", name)
         return value
 
     def convert(self, op: str, operand: Value, type: TensorType, name: str) -> Value:
         """cast, broadcast, reshape, reductions: one operand and a result type of its own."""
         value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} : {operand.type} to {type}", name)
+        self._line(f"{value.ssa} = ", op, f"{operand.ssa} : {operand.type} to {type}", name)
         return value
 
     def constant(self, value: float, type: TensorType, name: str) -> Value:
         result = Value(self._fresh(), type)
-        self._line(f"{result.ssa} = cermet.constant {number(value)} : {type}", name)
+        self._line(f"{result.ssa} = ", "constant", f"{number(value)} : {type}", name)
         return result
 
     def placed(self, op: str, operand: Value, places: Sequence[int], type: TensorType, name: str) -> Value:
         """slice, transpose: one operand, a list of integers and a result type of its own."""
         value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = cermet.{op} {operand.ssa} {list(places)} : {operand.type} to {type}", name)
+        self._line(f"{value.ssa} = ", op, f"{operand.ssa} {list(places)} : {operand.type} to {type}", name)
         return value
 
     def compare(self, predicate: str, lhs: Value, rhs: Value, name: str) -> Value:
         value = Value(self._fresh(), lhs.type.with_element("i1"))
         operands = f"{quote(predicate)}, {lhs.ssa}, {rhs.ssa}"
-        self._line(f"{value.ssa} = cermet.compare {operands} : {lhs.type} to {value.type}", name)
+        self._line(f"{value.ssa} = ", "compare", f"{operands} : {lhs.type} to {value.type}", name)
         return value
 
     def select(self, condition: Value, lhs: Value, rhs: Value, name: str) -> Value:
         value = Value(self._fresh(), lhs.type)
         operands = f"{condition.ssa}, {lhs.ssa}, {rhs.ssa}"
-        self._line(f"{value.ssa} = cermet.select {operands} : {condition.type}, {value.type}", name)
+        self._line(f"{value.ssa} = ", "select", f"{operands} : {condition.type}, {value.type}", name)
         return value
 
     def iota(self, dim: int, type: TensorType, name: str) -> Value:
         value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = cermet.iota {dim} : {type}", name)
+        self._line(f"{value.ssa} = ", "iota", f"{dim} : {type}", name)
         return value
 
     def concat(self, operands: Sequence[Value], dim: int, type: TensorType, name: str) -> Value:
         value = Value(self._fresh(), type)
         names, types = (", ".join(part) for part in zip(*((item.ssa, str(item.type)) for item in operands)))
-        self._line(f"{value.ssa} = cermet.concat {names} {{dim = {dim} : i64}} : {types} to {type}", name)
+        self._line(f"{value.ssa} = ", "concat", f"{names} {{dim = {dim} : i64}} : {types} to {type}", name)
         return value
 
     def gather(self, source: Value, index: Value, type: TensorType, name: str) -> Value:
         value = Value(self._fresh(), type)
-        self._line(
-            f"{value.ssa} = cermet.gather {source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}", name
-        )
+        self._line(f"{value.ssa} = ", "gather", f"{source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}", name)
         return value
 
     def pick(self, rows: Value, index: Value, name: str) -> Value:
         value = Value(self._fresh(), TensorType((*rows.type.dims[:-1], 1), rows.type.element))
         types = f"{rows.type}, {index.type} to {value.type}"
-        self._line(f"{value.ssa} = cermet.pick {rows.ssa}, {index.ssa} : {types}", name)
+        self._line(f"{value.ssa} = ", "pick", f"{rows.ssa}, {index.ssa} : {types}", name)
         return value
 
     def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
         value = Value(self._fresh(), type)
         attribute = " {transpose_rhs}" if transpose_rhs else ""
-        self._line(
-            f"{value.ssa} = cermet.matmul {lhs.ssa}, {rhs.ssa}{attribute} : {lhs.type}, {rhs.type} to {type}", name
-        )
+        self._line(f"{value.ssa} = ", "matmul", f"{lhs.ssa}, {rhs.ssa}{attribute} : {lhs.type}, {rhs.type} to {type}", name)
         return value
 
     def opaque(
@@ -202,7 +205,7 @@ class Builder:
         outputs = outputs if count == 1 else f"({outputs})"
         arguments = ", ".join(operand.ssa for operand in operands)
         type = f"({inputs}) -> {outputs}"
-        self._line(f"{prefix}cermet.opaque {quote(target)}({arguments}){attribute_text} : {type}", name)
+        self._line(prefix, "opaque", f"{quote(target)}({arguments}){attribute_text} : {type}", name)
         return values
 
     def mark(self) -> int:
@@ -211,7 +214,13 @@ class Builder:
 
     def rollback(self, mark: int) -> None:
         """Forgets every operation after `mark`; nothing may use their values."""
-        del self._body[mark:]
+        del self._body[mark:], self._operations[mark:]
+
+    def computing(self) -> frozenset[str]:
+        """The names under which something is computed for each element, or reduced, and nothing that no pattern knows:
+        kernels of others come with the casts that autocast puts before them."""
+        foreign = {name for op, name in self._operations if op in _FOREIGN}
+        return frozenset(name for op, name in self._operations if op and op not in _MOVING) - foreign
 
     def result(self, value: Value) -> None:
         self._results.append(value)

@@ -1,0 +1,1 @@
+"""Attention: masks that are causal, heads that are repeated, products that are packed."""

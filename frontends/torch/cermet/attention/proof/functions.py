@@ -1,0 +1,173 @@
+"""Tensors of integers, truths and masks as functions of their coordinates, read off an FX graph.
+
+`Functions.element` gives what a node holds at symbolic coordinates: a linear form, a formula of comparisons, a constant
+real, or a fork between such. A view is a change of coordinates, arithmetic is arithmetic of forms, an integer that
+might wrap, an index that might be out of bounds and every call that no table knows is an atom of its own. So what is
+said about an element holds for every value of the graph's inputs and of its symbolic sizes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ...graph.effects import WRITE, effect_of
+from ...graph.memory import memories
+from ...graph.nodes import example
+from .elements import INTEGERS, At, Coordinates, Element, Levels, Real, Unknown, Unsupported
+from .linear import Atom, Facts, Flag, Linear
+from .operations import operation
+
+_MAX_STEPS = 4000  # elements of one question
+_LARGEST_SIZE = 1 << 48  # of one dimension: more elements than any memory holds
+class TooComplex(Exception):
+    """A question that takes more steps than it is worth."""
+
+
+class Functions:
+    """The elements of every node of some graphs.
+
+    `outer` says which value a body's placeholder is, where it is always the same one. What any of the graphs writes in
+    place is never read twice as one value. `ones`: tensors of which every element is taken to be one.
+    """
+
+    def __init__(
+        self, modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], ones: frozenset[fx.Node] = frozenset()
+    ) -> None:
+        self.outer = outer
+        self.ones = ones
+        self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
+        self._fresh = itertools.count()
+        self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
+        self.symbols: dict[Atom, torch.SymInt] = {}  # sizes that are no more than a symbol
+        self._steps = self._depth = 0
+        self._sizes = {expression for module in modules for expression in _dimensions(module)}
+        self._written = {node for module in modules for node in _written(module)}
+
+    def writes(self, node: fx.Node) -> bool:
+        """Whether a graph writes what a node holds."""
+        return node in self._written
+
+    # --- Sizes -------------------------------------------------------------------------------------------------------
+
+    def size(self, value: int | torch.SymInt) -> Linear:
+        """A number of elements, or another integer that tracing knows, as a form over the symbols."""
+        if isinstance(value, int):
+            return Linear(int(value))
+        expression = value.node.expr
+        found = Linear(0)
+        for term in expression.expand().as_ordered_terms():
+            factor, rest = term.as_coeff_Mul()
+            if not factor.is_Integer:
+                raise Unsupported(f"the size {expression}")
+            found += Linear(int(factor)) if rest == 1 else Linear.of(self._symbol(rest, value)) * int(factor)
+        return found
+
+    def _symbol(self, expression: Any, value: torch.SymInt) -> Atom:
+        low = high = None
+        known = value.node.shape_env.var_to_range.get(expression)
+        if known is not None:
+            low = int(known.lower) if known.lower.is_Integer else None
+            high = int(known.upper) if known.upper.is_Integer else None
+        if expression in self._sizes:
+            low = max(low or 0, 0)
+            high = min(_LARGEST_SIZE, _LARGEST_SIZE if high is None else high)
+        atom = Atom(("size", expression), low, high)
+        if value.node.expr == expression:
+            self.symbols[atom] = value
+        return atom
+
+    def shape(self, node: Any) -> Coordinates:
+        value = example(node)
+        if not isinstance(value, torch.Tensor):
+            raise Unsupported(f"{node} is no tensor")
+        return tuple(self.size(size) for size in value.shape)
+
+    def inside(self, facts: Facts, coordinates: Coordinates, shape: Coordinates) -> Facts:
+        for place, size in zip(coordinates, shape):
+            facts = facts.within(place, size)
+        return facts
+
+    def new(self, name: str) -> Linear:
+        """A number that is bound nowhere yet."""
+        return Linear.of(Atom((name, next(self._fresh))))
+
+    # --- Elements ----------------------------------------------------------------------------------------------------
+
+    def element(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels = ()) -> Element:
+        """What a tensor holds at coordinates that `facts` place inside of it. Raises TooComplex."""
+        while node in self.outer and node not in self.ones:
+            node = self.outer[node]
+        if node in self.ones:
+            return _one(example(node).dtype)
+        key = (node, coordinates, facts, levels)
+        if key not in self._known:
+            self._steps = self._steps + 1 if self._depth else 0
+            if self._steps > _MAX_STEPS:
+                raise TooComplex(f"more than {_MAX_STEPS} elements")
+            self._depth += 1
+            try:
+                self._known[key] = self._computed(node, coordinates, facts, levels)
+            finally:
+                self._depth -= 1
+        return self._known[key]
+
+    def _computed(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels) -> Element:
+        entry = operation(node) if node not in self._written else None
+        if entry is None:
+            return self.atom(node, coordinates, levels)
+        try:
+            return entry(At(self, node, coordinates, facts, levels))
+        except TooComplex:
+            raise
+        except Exception:  # Unsupported, or an argument of a form that no table foresaw
+            return self.atom(node, coordinates, levels)
+
+    def atom(self, node: fx.Node, coordinates: Coordinates, levels: Levels) -> Element:
+        """An element of which nothing is known but that it is the same each time."""
+        self.reached.add(node)
+        dtype = example(node).dtype
+        key: Any = ("element", node, coordinates, levels)
+        if node in self._written:
+            key = ("written", next(self._fresh))
+        if dtype == torch.bool:
+            return Flag(key)
+        if dtype in INTEGERS:
+            limits = torch.iinfo(dtype)
+            return Linear.of(Atom(key, limits.min, limits.max))
+        return Unknown(key)
+
+
+def _one(dtype: torch.dtype) -> Element:
+    if dtype == torch.bool:
+        return True
+    return Linear(1) if dtype in INTEGERS else Real(1.0)
+
+
+def _written(module: fx.GraphModule) -> set[fx.Node]:
+    """Nodes whose memory some node of the graph writes, before or after."""
+    memory: set[Any] = set()
+    for node in module.graph.nodes:
+        effect = effect_of(node, module)
+        if effect.kind == WRITE:
+            for target in effect.written:
+                memory |= memories(example(target))
+    return {
+        node
+        for node in module.graph.nodes
+        if isinstance(example(node), torch.Tensor) and memory & memories(example(node))
+    }
+
+
+def _dimensions(module: fx.GraphModule) -> set[Any]:
+    """Symbols that are the size of a dimension."""
+    found = set()
+    for node in module.graph.nodes:
+        value = example(node)
+        if isinstance(value, torch.Tensor):
+            found |= {size.node.expr for size in value.shape if isinstance(size, torch.SymInt)}
+    return found

@@ -1,0 +1,50 @@
+"""The environment variables that the frontend reads (docs/environment.md), each when it is asked for. What cannot be
+understood raises cermet.Error."""
+
+from __future__ import annotations
+
+import os
+
+from .errors import Error
+
+
+def strict() -> bool:
+    """CERMET_STRICT: whether a failure of Cermet's raises."""
+    return _truth("CERMET_STRICT")
+
+
+def check() -> bool:
+    """CERMET_CHECK: whether kernels are compared with what they replace."""
+    return _truth("CERMET_CHECK")
+
+
+def compile_threads() -> int:
+    """CERMET_COMPILE_THREADS: how many kernels are compiled at once."""
+    value = os.environ.get("CERMET_COMPILE_THREADS", "")
+    if not value:
+        return len(os.sched_getaffinity(0))
+    if not value.isdecimal() or not 1 <= int(value) <= 1024:
+        raise Error(f"CERMET_COMPILE_THREADS is {value!r}, expected a number from 1 to 1024")
+    return int(value)
+
+
+def report() -> str:
+    """CERMET_EXPLAIN: where each graph is explained; "" for nowhere, "-" for stderr, or the first page's path."""
+    value = os.environ.get("CERMET_EXPLAIN", "0")
+    if value in ("0", "1"):
+        return "-" if value == "1" else ""
+    if not value.endswith(".html"):
+        raise Error(f"CERMET_EXPLAIN is {value!r}, expected 0, 1 or a path that ends in .html")
+    return value
+
+
+def nvrtc() -> str:
+    """CERMET_NVRTC, which libcermet reads itself: the library to load, or "" where it is to be found."""
+    return os.environ.get("CERMET_NVRTC", "")
+
+
+def _truth(name: str) -> bool:
+    value = os.environ.get(name, "0")
+    if value not in ("0", "1"):
+        raise Error(f"{name} is {value!r}, expected 0 or 1")
+    return value == "1"

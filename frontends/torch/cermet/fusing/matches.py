@@ -1,0 +1,244 @@
+"""Which sequences of an FX graph become region ops, or why one does not.
+
+`decide` imports a graph, asks libcermet for matches and checks each against what a value graph cannot see, namely the
+order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py) and
+adds the views of complex numbers that regions read (complexes.py); `replacement.apply` changes the graph. A replaced
+value keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from .. import environment
+from ..graph import layouts, memory
+from ..graph.decision import Decision, Declined, NearMiss, Region
+from ..graph.effects import transform_edge
+from ..graph.layouts import written
+from ..graph.nodes import example, source_line, target_name
+from ..importing import complexes
+from ..importing.importer import Imported, import_graph
+from ..importing.translations.operators import REDUCTIONS, spelling
+from ..loss import logits, tails
+from ..loss.logits import Returned
+from ..ops import library, regions
+
+# Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
+_COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
+
+
+def decide(
+    module: fx.GraphModule, functional: bool = True, returned: Returned = Returned.DECLINED
+) -> Decision:
+    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does. With
+    Returned.EDGE, logits that are returned after what follows their layer are computed twice then (tails.py).
+
+    `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
+    graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
+    (its cast to float32), where a region keeps the value itself. `returned` says what becomes of logits that the graph
+    returns beside their loss.
+    """
+    if returned is not Returned.EDGE:
+        return _decide(module, functional, returned, {})
+    apart = tails.separate(module, logits.linear_operands)
+    try:
+        decision = _decide(module, functional, returned, apart)
+    except Exception:
+        tails.restore(module, apart.values())
+        raise
+    used = {region.head.linear for region in decision.regions if region.head is not None}
+    unused = [tail for linear, tail in apart.items() if linear not in used]
+    if not unused:
+        return decision
+    tails.restore(module, unused)
+    return _decide(module, functional, returned, {linear: apart[linear] for linear in apart if linear in used})
+
+
+def _decide(
+    module: fx.GraphModule, functional: bool, returned: Returned, apart: Mapping[fx.Node, tails.Tail]
+) -> Decision:
+    views = complexes.add_views(module)
+    try:
+        imported = import_graph(module)
+        answer = library.context().match(imported.text)
+    except Exception:
+        complexes.drop_views(module, views, ())
+        raise
+    by_name = {node.name: node for node in module.graph.nodes}
+    near_misses = [
+        NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))
+        for item in answer["near_misses"]
+    ]
+    near_misses += [
+        NearMiss("cluster", name, reason, _source(by_name, name))
+        for name, reason in imported.refusals.items()
+        if spelling(by_name[name]) in REDUCTIONS
+    ]
+    found, failures = [], []
+    for item in answer["regions"]:
+        at, reason = item["results"][0], ""
+        try:
+            region = _check_with_copies(imported, by_name, item, functional)
+            if not environment.check():
+                region.head = logits.find(imported, region, region.dying(), returned, apart)
+            found.append(region)
+        except Declined as why:
+            reason = str(why)
+        except Exception as error:
+            failures.append(error)
+            reason = f"Cermet failed: {type(error).__name__}: {error}"
+        if reason:
+            near_misses.append(NearMiss(item["pattern"], at, reason, _source(by_name, at)))
+    complexes.drop_views(module, views, {operand for region in found for operand in region.operands})
+    return Decision(module, found, near_misses, imported.states, imported.computing, failures)
+
+
+def _source(by_name: dict[str, fx.Node], name: str) -> str:
+    return source_line(by_name[name]) if name in by_name else ""
+
+
+def _check_with_copies(
+    imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool
+) -> Region:
+    """The region of a match. Where nothing but a copy reads a result, it writes the copy if its kernels can."""
+    copies = {name: copy.name for name in item["results"] if (copy := _copy_of(by_name.get(name))) is not None}
+    if copies:
+        changed = {**item, "results": [copies.get(name, name) for name in item["results"]]}
+        changed["replaced"] = [*item["replaced"], *item["results"]]
+        try:
+            return _check(imported, by_name, changed, functional)
+        except Declined:
+            pass
+    return _check(imported, by_name, item, functional)
+
+
+def _copy_of(node: fx.Node | None) -> fx.Node | None:
+    """The only reader of a value, if that gives the same elements in memory that may be ordered in another way."""
+    if node is None or len(node.users) != 1:
+        return None
+    copy = next(iter(node.users))
+    tensors = [value for value in (example(node), example(copy)) if isinstance(value, torch.Tensor)]
+    if len(tensors) != 2 or tensors[0].dtype != tensors[1].dtype:
+        return None
+    if [written(size) for size in tensors[0].shape] != [written(size) for size in tensors[1].shape]:
+        return None
+    return copy if _COPIES & set(target_name(copy).split(".")) else None
+
+
+def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool) -> Region:
+    definitions = []
+    for name in item["operands"]:
+        if name not in imported.definitions:
+            raise Declined(f"the operand {name} is no value of the traced graph")
+        definitions.append(imported.definitions[name])
+    for name in item["results"]:
+        if name not in by_name:
+            raise Declined(f"the result {name} is no value of the traced graph")
+    operands = [definition.node for definition in definitions]
+    results = [by_name[name] for name in item["results"]]
+    replaced = {by_name[name] for name in item["replaced"] if name in by_name} | set(results)
+
+    states = {imported.states[node] for node in replaced}
+    if len(states) != 1:
+        raise Declined("the sequence crosses a change of grad mode or autocast, or the edge of a torch.func transform")
+    tensors = [_tensor(node) for node in operands]
+    for node in results:
+        _tensor(node)
+    if any(map(transform_edge, imported.contexts(results[0]))):
+        raise Declined(f"{results[0].name} is computed inside of a transform of torch.func (vmap, grad, jvp)")
+    device = tensors[0].device
+    for tensor, node in zip([*tensors, *map(example, results)], [*operands, *results]):
+        if tensor.device != device:
+            raise Declined(f"{node.name} is on {tensor.device}, {operands[0].name} on {device}")
+    if device.type not in ("cpu", "cuda"):
+        raise Declined(f"device {device.type} is not supported")
+    for node in results:
+        if memory.shared(example(node), tensors):
+            raise Declined(f"{node.name} shares memory with an operand")
+
+    key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
+    if missing := regions.not_lowered(key, device):
+        raise Declined(missing)
+    wanted, like, runs = None, (), (key,)
+    if any(example(node).requires_grad for node in results):
+        wanted = tuple(tensor.requires_grad for tensor in tensors)
+        like = regions.input_orders(tensors, wanted)
+        derived = regions.gradient(key, wanted, like)
+        runs = (derived.forward, derived.backward)
+        for run in runs:
+            if missing := regions.not_lowered(run, device):
+                raise Declined(f"the gradient: {missing}")
+        named = {"input": item["operands"], "output": item["results"]}
+        for name in [named[origin][index] for origin, index in derived.backward_inputs if origin in named]:
+            write = imported.definitions[name].until
+            if write is not None and not functional:
+                raise Declined(f"{name} is written in place by {write.name} before the gradient has read it")
+    values = _fake_results(key, tensors, results, wanted is not None)
+    for node, value in zip(results, values):
+        _same(node, example(node), value)
+    for run in dict.fromkeys((key, runs[0])):
+        if (place := regions.unwritable(run, device)) is not None:
+            raise Declined(f"the strides of {results[place].name} are none that the fused operation can write")
+    return Region(
+        item["pattern"],
+        key,
+        wanted,
+        like,
+        runs,
+        operands,
+        [definition.since for definition in definitions if definition.since is not None],
+        [definition.until for definition in definitions if definition.until is not None],
+        results,
+        replaced,
+        next(iter(states)),
+        values,
+        device,
+        source_line(results[0]),
+        item.get("counts", {item["pattern"]: 1}),
+    )
+
+
+def _tensor(node: fx.Node) -> torch.Tensor:
+    value = example(node)
+    if not isinstance(value, torch.Tensor):
+        raise Declined(f"tracing left no tensor for {node.name}")
+    if reason := memory.wrapped(value):
+        raise Declined(f"{node.name} {reason}")
+    if value.is_complex():
+        raise Declined(f"{node.name} is {value.dtype}, expected real numbers")
+    return value
+
+
+def _fake_results(
+    key: int, tensors: list[torch.Tensor], results: list[fx.Node], differentiable: bool
+) -> list[torch.Tensor]:
+    # The mode of the nodes' own values: while a backend runs, Dynamo's current mode is another.
+    mode = getattr(tensors[0], "fake_mode", None)
+    op = regions.region_op(len(tensors), len(results))
+    if mode is None:
+        raise Declined("the graph was traced without fake tensors")
+    with mode, torch.set_grad_enabled(differentiable):
+        # Detached: later writes, which the fake values have had, are no business of autograd's here.
+        value = op(*(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors), key)
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _same(node: fx.Node, old: torch.Tensor, new: torch.Tensor) -> None:
+    """Declines unless `new` can stand for `old` everywhere."""
+    if old.dtype != new.dtype:
+        raise Declined(f"{node.name} has dtype {old.dtype}, the fused operation gives {new.dtype}")
+    shapes = [[written(size) for size in value.shape] for value in (old, new)]
+    if shapes[0] != shapes[1]:
+        raise Declined(f"{node.name} has shape {shapes[0]}, the fused operation gives {shapes[1]}")
+    if "0" in shapes[0]:
+        return
+    strides = [
+        [written(stride) for size, stride in zip(value.shape, value.stride()) if written(size) != "1"]
+        for value in (old, new)
+    ]
+    if strides[0] != strides[1]:
+        raise Declined(f"{node.name} has strides {strides[0]}, the fused operation gives {strides[1]}")

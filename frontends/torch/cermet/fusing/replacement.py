@@ -1,0 +1,141 @@
+"""Puts region ops into an FX graph, in place of what they replace.
+
+A new node goes after every operand has its right version and before anything needs it, carries what tracing leaves on
+a node, and what nothing reads any more is removed. On an exception the graph is as it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import guard_scalar
+
+from .. import environment
+from ..graph.decision import Decision, Declined, NearMiss, Region
+from ..graph.edit import erase_unused, rewriting
+from ..importing.translations.call import symbolic_float
+from ..loss import edges, head
+from ..loss.edges import Edge
+from ..loss.logits import linear_operands
+from ..ops import regions
+from . import checking
+
+_KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
+
+
+@dataclasses.dataclass
+class Replaced:
+    """What was done to a graph: the regions that it has now, those that found no place, edges to attach outside."""
+
+    regions: list[Region]
+    near_misses: list[NearMiss]
+    edges: list[Edge]
+
+
+def _operands(region: Region) -> list[fx.Node]:
+    """What a region's op reads."""
+    if region.head is None:
+        return region.operands
+    operands = list(region.operands)
+    if region.head.made:
+        del operands[region.head.position]
+    return [*linear_operands(region.head.linear), *operands]
+
+
+def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload, tuple[Any, ...]]:
+    """The op that stands for a region whose nodes are still in the graph, and its arguments."""
+    if environment.check():
+        return checking.call(module, region)
+    operands = _operands(region)
+    if region.head is None:
+        return regions.region_op(len(operands), len(region.results)), (*operands, region.key)
+    return head.op(region.head.made, len(operands) - 2), (*operands, region.key, region.head.position)
+
+
+def _place(
+    region: Region, order: dict[fx.Node, int], dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]
+) -> fx.Node:
+    """The node before which the new one goes: after every operand has its right version, before anything needs it,
+    under the grad mode and autocast of what it replaces."""
+    after = max((order[node] for node in [*_operands(region), *region.since]), default=-1)
+    readers = [user for node in region.results for user in node.users if user not in dying]
+    before = min((order[node] for node in [*readers, *region.until]), default=len(order) - 1)
+    nodes = list(order)
+    position = after + 1
+    while position < before and (nodes[position].op == "placeholder" or states[nodes[position - 1]] != region.state):
+        position += 1
+    if position > before:
+        raise Declined(
+            f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
+        )
+    if states[nodes[position - 1]] != region.state:
+        raise Declined(f"{nodes[before].name} runs under another grad mode or autocast than the sequence")
+    return nodes[position]
+
+
+def apply(decision: Decision) -> Replaced:
+    """Rewrites the decision's graph."""
+    with rewriting([decision.module]):
+        return _apply(decision)
+
+
+def _apply(decision: Decision) -> Replaced:
+    graph = decision.module.graph
+    done: list[Region] = []
+    near_misses: list[NearMiss] = []
+    became: dict[fx.Node, fx.Node] = {}
+    for region in decision.regions:
+        region = dataclasses.replace(region, operands=[_current(node, became) for node in region.operands])
+        order = {node: index for index, node in enumerate(graph.nodes)}
+        dying = region.dying()
+        try:
+            place = _place(region, order, dying, decision.states)
+        except Declined as reason:
+            near_misses.append(NearMiss(region.pattern, region.results[0].name, str(reason), region.source))
+            continue
+        for node in region.replaced:
+            for argument in node.args:
+                scalar = symbolic_float(argument)
+                if scalar is not None:
+                    guard_scalar(scalar)  # the region holds this number: another one compiles again
+        with graph.inserting_before(place):
+            became |= _insert(graph, region, decision.states)
+        for node in region.results:
+            node.replace_all_uses_with(became[node])
+        erase_unused(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
+        done.append(region)
+    returned = [region.head for region in done if region.head is not None and region.head.returned]
+    attached = edges.detach(decision.module, returned, lambda node: _current(node, became)) if returned else []
+    return Replaced(done, near_misses, attached)
+
+
+def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
+    while node in became:
+        node = became[node]
+    return node
+
+
+def _insert(
+    graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]]
+) -> dict[fx.Node, fx.Node]:
+    """The new op, and for several results their getitems; each carries what tracing leaves on a node."""
+    first = region.results[0]
+    kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
+    call = graph.call_function(*_call(graph.owning_module, region))
+    call.meta = dict(kept)
+    states[call] = region.state
+    if len(region.results) == 1:
+        call.meta["example_value"] = region.values[0]
+        return {first: call}
+    call.meta["example_value"] = tuple(region.values)
+    became = {}
+    for index, result in enumerate(region.results):
+        item = graph.call_function(operator.getitem, (call, index))
+        states[item] = region.state
+        item.meta = {**kept, "example_value": region.values[index]}
+        became[result] = item
+    return became

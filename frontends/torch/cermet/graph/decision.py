@@ -1,0 +1,103 @@
+"""What is decided about a graph before it is rewritten: the regions that it will have, and the near misses."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from .layouts import Order
+
+
+@dataclasses.dataclass(frozen=True)
+class NearMiss:
+    """A place that has a pattern's core but is left alone: `condition` is the one thing that failed."""
+
+    pattern: str
+    at: str  # the FX node
+    condition: str
+    source: str = ""  # `file:line: code` of the user's program, as far as tracing knows it
+
+    def __str__(self) -> str:
+        return f"{self.pattern} at {self.at}: {self.condition}" + (f" ({self.source})" if self.source else "")
+
+
+class Declined(Exception):
+    """A match that is left alone; its text says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tail:
+    """What follows a linear layer, a second time."""
+
+    linear: fx.Node
+    returned: fx.Node  # what the loss goes on to read
+    copies: tuple[fx.Node, ...]  # the last is what the graph returns instead
+    body: fx.GraphModule  # the same calls on one tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """A loss region that takes over the gradient of its linear layer."""
+
+    linear: fx.Node
+    position: int  # of the logits among the region's operands
+    made: bool  # nothing else reads the logits: the op makes them
+    returned: bool  # they need an edge outside
+    tail: Tail | None  # what is returned is made of them
+    keys: tuple[int, ...]  # what it launches (regions.py)
+
+
+@dataclasses.dataclass
+class Region:
+    """One place to rewrite, found and checked."""
+
+    pattern: str
+    key: int
+    wanted: tuple[bool, ...] | None  # which inputs need a gradient; None where nothing does
+    like: tuple[Order, ...]  # the memory orders of those inputs' gradients
+    runs: tuple[int, ...]  # what its own op launches: forward, and for a gradient backward
+    operands: list[fx.Node]
+    since: list[fx.Node]  # writes that must come before
+    until: list[fx.Node]  # writes that must come after
+    results: list[fx.Node]
+    replaced: set[fx.Node]
+    state: tuple[Any, ...]  # grad mode and autocast in which the sequence runs
+    values: list[torch.Tensor]  # the fake results
+    device: torch.device
+    source: str
+    counts: dict[str, int]  # the sites that it stands for, by name
+    head: Head | None = None  # the linear layer that it takes over
+
+    def keys(self) -> tuple[int, ...]:
+        """What it launches: the keys of a forward, and of what a backward runs."""
+        return self.runs if self.head is None else self.head.keys
+
+    def dying(self) -> set[fx.Node]:
+        """Replaced nodes that nothing will read once the results are replaced."""
+        alive = set(self.replaced)
+        changed = True
+        while changed:
+            stays = {
+                node
+                for node in alive
+                if node not in self.results and any(user not in alive for user in node.users)
+            }
+            # A result that stays because something else reads it is still replaced: its own inputs may die.
+            alive -= stays
+            changed = bool(stays)
+        return alive
+
+
+@dataclasses.dataclass
+class Decision:
+    """What a graph's rewriting will be."""
+
+    module: fx.GraphModule
+    regions: list[Region]
+    near_misses: list[NearMiss]
+    states: dict[fx.Node, tuple[Any, ...]]  # the grad mode and autocast of every node, once it has run
+    computing: frozenset[str]  # names of nodes that compute for each element, or reduce
+    failures: list[Exception]  # of ours, each over one match that is left alone

@@ -1,0 +1,255 @@
+"""Cross-entropy and its halves, for class indices (the score of a row's label is picked, and is NaN where there is no
+such class; so is the row's gradient then; on the CPU a launch raises what eager raises) and for probabilities;
+divergence and squared error.
+
+Every step rounds where torch's does: log_softmax once, the negated score is exact, a sum once, and a mean divides the
+sum in f32 by how many labels count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...text import TensorType, Value
+from .call import Call, Refused, element_count, wide
+from .reduction import log_softmax_of
+from .shape import Named
+
+_REDUCTIONS = ("none", "mean", "sum")  # in the order of ATen's numbers
+
+
+class _Loss:
+    """What a loss is computed from: the scores [N, V], and for each row the label and whether it counts, [N, 1]."""
+
+    def __init__(self, call: Call, scores: Value, target: Any, ignore_index: Any, reduction: Any) -> None:
+        labels = call.tensor(target)
+        if len(scores.type.dims) != 2 or labels.type.dims != scores.type.dims[:1]:
+            raise Refused(f"scores of {scores.type} and labels of {labels.type}, expected [N, V] and [N]")
+        if labels.type.is_float or labels.type.element == "i1":
+            raise Refused(f"labels of {labels.type}")
+        self.reduction = _reduction_of(reduction)
+        self.call = call
+        self.scores = scores
+        self.element = str(scores.type.element)
+        self.labels = call.reshape(call.cast(labels, "i64"), (labels.type.dims[0], 1))
+        self.counts = call.compare("ne", self.labels, call.constant_like(call.number(ignore_index), self.labels))
+        # Of a row that does not count no label is looked for: the first class is always there.
+        self.classes = call.select(self.counts, self.labels, call.constant_like(0.0, self.labels))
+
+    def _of_rows(self, values: Value) -> Value:
+        """`values` [N, 1] where the row counts, else 0."""
+        return self.call.select(self.counts, values, self.call.constant_like(0.0, values))
+
+    def nll(self) -> Value:
+        """-scores[i, labels[i]], [N, 1]"""
+        return self._of_rows(self.call.unary("neg", self.call.pick(self.scores, self.classes)))
+
+    def smooth(self) -> Value:
+        """-sum(scores[i]), [N, 1]"""
+        return self._of_rows(self.call.unary("neg", self._row_sum(self.scores)))
+
+    def _row_sum(self, values: Value) -> Value:
+        call = self.call
+        return call.cast(call.reduce("reduce_sum", call.cast(values, wide(self.element))), self.element)
+
+    def _total(self, values: Value) -> Value:
+        return self.call.sum_rows(self.call.cast(values, wide(self.element)))
+
+    def reduced(self, values: Value, rounded_sum: bool = False) -> Value:
+        """[N, 1] to [N, 1] or [1]. A mean of `rounded_sum` is a quotient of torch's own, else one kernel's."""
+        call = self.call
+        if self.reduction == "none":
+            return values
+        total = self._total(values)
+        if self.reduction == "mean":
+            count = self._total(call.cast(self.counts, wide(self.element)))
+            if rounded_sum:
+                total = call.cast(call.cast(total, self.element), wide(self.element))
+            total = call.binary("div", total, count)
+        return call.cast(total, self.element)
+
+    def scaled(self, values: Value, factor: float) -> Value:
+        call = self.call
+        values = call.cast(values, wide(self.element))
+        return call.cast(call.binary("mul", values, call.constant_like(factor, values)), self.element)
+
+
+def _reduction_argument(call: Call, named_at: int, names: dict[str, int]) -> Any:
+    """`reduction`; the two arguments that it replaced must not be given."""
+    for name, position in names.items():
+        if call.argument(position, name) is not None:
+            raise Refused(f"argument {name}")
+    return call.argument(named_at, "reduction", "mean")
+
+
+def _reduction_of(reduction: Any) -> str:
+    reduction = _REDUCTIONS[reduction] if reduction in (0, 1, 2) else reduction
+    if reduction not in _REDUCTIONS:
+        raise Refused(f"reduction {reduction!r}")
+    return str(reduction)
+
+
+def _everything(call: Call, values: Value, count: int = 1) -> Value:
+    """The sum of all elements, divided by `count` where that is not 1, as one kernel of torch's has it: [1]."""
+    total = call.cast(values, wide(str(values.type.element)))
+    if len(total.type.dims) > 0:
+        total = call.reduce("reduce_sum", total)
+    if len(total.type.dims) > 1:
+        total = call.sum_rows(total)
+    if count != 1:
+        total = call.binary("div", total, call.constant_like(float(count), total))
+    return call.cast(total, str(values.type.element))
+
+
+def _of_probabilities(call: Call, logits: Value, target: Value, reduction: Any, smoothing: float) -> Value:
+    """Labels that are probabilities: -sum(log_softmax(logits) target), a mean over rows."""
+    if target.type != logits.type:
+        raise Refused(f"logits of {logits.type} and probabilities of {target.type}")
+    reduction = _reduction_of(reduction)
+    if smoothing:
+        raise Refused("smoothed probabilities")
+    products = call.binary("mul", log_softmax_of(call, logits), target)
+    if reduction == "none":
+        rows = call.reduce("reduce_sum", call.cast(products, wide(call.element)))
+        return call.reshape(call.unary("neg", call.cast(rows, call.element)), call.expected.dims)
+    total = call.unary("neg", _everything(call, products))
+    if reduction == "mean":
+        wider = call.cast(total, wide(call.element))
+        rows = element_count(logits.type.dims[:1])
+        total = call.cast(call.binary("div", wider, call.constant_like(float(rows), wider)), call.element)
+    return call.reshape(total, call.expected.dims)
+
+
+def _cross_entropy_of(call: Call, reduction: Any, ignore_index: Any, smoothing: Any) -> Value:
+    if call.argument(2, "weight") is not None:
+        raise Refused("argument weight")
+    logits = call.widened(call.float_tensor(call.argument(0, "input")), call.element)
+    if len(logits.type.dims) != 2:
+        raise Refused(f"logits of {logits.type}, expected [N, V]")
+    target = call.tensor(call.argument(1, "target"))
+    if target.type.is_float and len(target.type.dims) == 2:
+        return _of_probabilities(call, logits, target, reduction, call.number(smoothing))
+    loss = _Loss(call, log_softmax_of(call, logits), call.argument(1, "target"), ignore_index, reduction)
+    value = loss.reduced(loss.nll())
+    epsilon = call.number(smoothing)
+    if epsilon:
+        classes = element_count(logits.type.dims[1:])
+        value = loss.scaled(value, 1 - epsilon)
+        smooth = loss.scaled(loss.reduced(loss.smooth(), rounded_sum=True), epsilon / classes)
+        value = call.binary("add", value, smooth)
+    return call.reshape(value, call.expected.dims)
+
+
+def _cross_entropy(call: Call) -> Value:
+    """F.cross_entropy(input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing)"""
+    call.only("input", "target", "ignore_index", "reduction", "label_smoothing")
+    reduction = _reduction_argument(call, 6, {"size_average": 3, "reduce": 5})
+    return _cross_entropy_of(
+        call, reduction, call.argument(4, "ignore_index", -100), call.argument(7, "label_smoothing", 0.0)
+    )
+
+
+def _cross_entropy_loss(call: Call) -> Value:
+    """aten.cross_entropy_loss(self, target, weight, reduction, ignore_index, label_smoothing)"""
+    call.only("reduction", "ignore_index", "label_smoothing")
+    reduction, ignored = call.argument(3, "reduction", 1), call.argument(4, "ignore_index", -100)
+    return _cross_entropy_of(call, reduction, ignored, call.argument(5, "label_smoothing", 0.0))
+
+
+def _nll_of(call: Call, expected: TensorType, reduction: Any, ignore_index: Any) -> Value:
+    if call.argument(2, "weight") is not None:
+        raise Refused("argument weight")
+    scores = call.widened(call.float_tensor(call.argument(0, "input")), str(expected.element))
+    loss = _Loss(call, scores, call.argument(1, "target"), ignore_index, reduction)
+    return call.reshape(loss.reduced(loss.nll()), expected.dims)
+
+
+def _nll(call: Call) -> Value:
+    """F.nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)"""
+    call.only("input", "target", "ignore_index", "reduction")
+    reduction = _reduction_argument(call, 6, {"size_average": 3, "reduce": 5})
+    return _nll_of(call, call.expected, reduction, call.argument(4, "ignore_index", -100))
+
+
+def _nll_loss(call: Call) -> Value:
+    """aten.nll_loss(self, target, weight, reduction, ignore_index)"""
+    call.only("reduction", "ignore_index")
+    return _nll_of(call, call.expected, call.argument(3, "reduction", 1), call.argument(4, "ignore_index", -100))
+
+
+def _nll_loss_forward(call: Call, named: Named) -> list[Value | None]:
+    """aten.nll_loss_forward: as nll_loss, and the number of labels that count."""
+    named(0)
+    if call.parts[0] is None:
+        raise Refused("a loss that is no tensor")
+    return [_nll_of(call, call.parts[0], call.argument(3, "reduction"), call.argument(4, "ignore_index")), None]
+
+
+# --- Divergence and squares ------------------------------------------------------------------------------------------
+
+
+def _xlogy_of(call: Call, value: Value, other: Value) -> Value:
+    """value log(other), 0 where value is 0 (its gradient too), rounded once."""
+    value, other = (call.cast(item, wide(call.element)) for item in (value, other))
+    zero, one = call.constant_like(0.0, value), call.constant_like(1.0, value)
+    is_zero = call.compare("eq", value, zero)
+    product = call.binary("mul", value, call.unary("log", call.select(is_zero, one, other)))
+    return call.cast(call.select(is_zero, zero, product), call.element)
+
+
+def _reduced_loss(call: Call, values: Value, reduction: str) -> Value:
+    if reduction == "none":
+        return call.finish(values) if values.type != call.expected else values
+    dims = values.type.dims
+    value = _everything(call, values, element_count(dims) if reduction == "mean" else 1)
+    if reduction == "batchmean" and dims:
+        wider = call.cast(value, wide(call.element))
+        rows = element_count(dims[:1])
+        value = call.cast(call.binary("div", wider, call.constant_like(float(rows), wider)), call.element)
+    return call.reshape(value, call.expected.dims)
+
+
+def _pair(call: Call) -> tuple[Value, Value]:
+    """Input and target, of one type."""
+    first, second = (call.float_tensor(call.argument(i, name)) for i, name in enumerate(("input", "target")))
+    if first.type != second.type or first.type.element != call.element:
+        raise Refused(f"an input of {first.type} and a target of {second.type}")
+    return first, second
+
+
+def _divergence(call: Call) -> Value:
+    """F.kl_div(input, target, size_average, reduce, reduction, log_target): input is a logarithm."""
+    call.only("input", "target", "reduction", "log_target")
+    reduction = _reduction_argument(call, 4, {"size_average": 2, "reduce": 3})
+    if reduction not in (*_REDUCTIONS, "batchmean"):
+        raise Refused(f"reduction {reduction!r}")
+    scores, target = _pair(call)
+    if call.argument(5, "log_target", False):
+        values = call.binary("mul", call.unary("exp", target), call.binary("sub", target, scores))
+    else:
+        own = _xlogy_of(call, target, target)
+        values = call.binary("sub", own, call.binary("mul", target, scores))
+    return _reduced_loss(call, values, reduction)
+
+
+def _squared_error(call: Call) -> Value:
+    """F.mse_loss(input, target, size_average, reduce, reduction)"""
+    call.only("input", "target", "reduction")
+    reduction = _reduction_of(_reduction_argument(call, 4, {"size_average": 2, "reduce": 3}))
+    first, second = (call.cast(value, wide(call.element)) for value in _pair(call))
+    difference = call.binary("sub", first, second)
+    values = call.cast(call.binary("mul", difference, difference), call.element)
+    return _reduced_loss(call, values, reduction)
+
+
+TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
+    "kl_div": _divergence,
+    "mse": _squared_error,
+    "cross_entropy": _cross_entropy,
+    "cross_entropy_loss": _cross_entropy_loss,
+    "nll": _nll,
+    "nll_loss": _nll_loss,
+}
+
+SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {"nll_loss_forward": _nll_loss_forward}

@@ -1,0 +1,57 @@
+"""`cermet.explain`: what Cermet would replace in a model, without compiling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.fx as fx
+
+from .attention import masks
+from .fusing import matches
+from .graph import nodes
+from .loss.logits import Returned
+from .options import Options
+from .remainder import choice, content
+from .report import apart
+from .report.breaks import GraphBreaks
+from .report.explanation import Explanation
+
+
+def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+    """Traces `model(*args, **kwargs)` with TorchDynamo and says what Cermet would replace in it.
+
+    The model runs once, eagerly, as traced, and what a run of it writes is written: the running statistics of a batch
+    norm, a cache that is passed in. For as long, it cannot be called from another thread. Its parameters, what is
+    compiled of it and of other models, and the random generators (torch's, numpy's and Python's own) are left alone.
+
+    Args:
+        model: a module or function of tensors, compiled or not: `torch.compile(model)`, and a module that was compiled
+            in place (`model.compile()`), it or parts of it, are explained as what they were made of.
+        args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
+
+    Returns:
+        An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`, `remainders` (what the
+        option of that name, left to itself, would choose).
+
+    Raises:
+        cermet.Error: the compiler refused a graph.
+    """
+    found = Explanation()
+
+    def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+        found.graphs += 1
+        found.take_masks(masks.find(module))
+        remainder = content.Remainder()
+        for part in nodes.modules(module):
+            decision = matches.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)
+            found.add(decision)
+            found.failures += [f"{type(error).__name__}: {error}" for error in decision.failures]
+            remainder.add(content.of(decision))
+        found.remainders.append(str(choice.choose(Options("auto", False, {}), remainder)))
+        return module.forward
+
+    breaks = GraphBreaks()
+    apart.run(model, capture, *args, **kwargs)
+    found.graph_breaks = breaks.new()
+    return found

@@ -1,0 +1,135 @@
+"""Logits that a graph returns beside its loss: differentiable outside of the graph, where that costs nothing unused.
+
+AOTAutograd gives every differentiable output a gradient, zeros in its full size where nobody differentiates it. So the
+rewritten graph computes these logits from detached operands and returns the hidden state they come from, too; the
+callable that runs the graph drops that again and attaches the linear layer's gradient as an edge of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+
+from ..graph.decision import Head
+from ..graph.memory import memories
+from ..graph.nodes import example
+from .logits import linear_operands
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """One linear layer's result among a graph's outputs."""
+
+    outputs: tuple[int, ...]  # the places of the logits
+    hidden: int  # a place among the outputs, those included that were added; below zero: of an input, ~place
+    weight: int  # the place of an input
+    tail: Callable[[torch.Tensor], torch.Tensor] | None  # what makes the outputs of the linear layer's result
+
+
+class _Linear(torch.autograd.Function):
+    """The gradient of `tail(hidden @ weight.T)` for a result that was computed elsewhere; the result itself comes back.
+
+    The product is not kept for the tail's gradient: whoever asks for that computes it again."""
+
+    @staticmethod
+    def forward(ctx: Any, tail: Any, logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(hidden, weight)
+        ctx.tail = tail
+        ctx.mark_dirty(logits)  # so that it is no view of anything: its reader may write it
+        return logits
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
+        hidden, weight = ctx.saved_tensors
+        of_hidden = of_weight = None
+        if ctx.tail is not None:
+            cotangent = _before(ctx.tail, hidden, weight, cotangent)
+        if ctx.needs_input_grad[2]:
+            of_hidden = torch.matmul(cotangent, weight)
+        if ctx.needs_input_grad[3]:
+            rows = cotangent.reshape(-1, cotangent.shape[-1])
+            of_weight = torch.mm(rows.t(), hidden.reshape(-1, hidden.shape[-1]))
+        return None, None, of_hidden, of_weight
+
+
+def _before(tail: Any, hidden: torch.Tensor, weight: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+    """The cotangent of the linear layer's result."""
+    with torch.no_grad():
+        logits = F.linear(hidden, weight)
+    with torch.enable_grad():
+        return torch.autograd.grad(tail(logits.requires_grad_()), logits, cotangent)[0]
+
+
+def outputs(module: fx.GraphModule) -> int:
+    """How many results a graph has."""
+    items = next(node for node in reversed(module.graph.nodes) if node.op == "output").args[0]
+    return len(items) if isinstance(items, (tuple, list)) else 1
+
+
+def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.Node], fx.Node]) -> list[Edge]:
+    """Makes the graph return these heads' logits without a gradient, and what `attach` needs for one. `current`: what
+    stands in the graph for a node now."""
+    graph = module.graph
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    items = list(output.args[0])
+    edges = []
+    for head in heads:
+        linear, tail = head.linear, head.tail
+        hidden, weight = linear_operands(linear)
+        given = linear if tail is None else current(tail.copies[-1])
+        places = tuple(place for place, item in enumerate(items) if item is given)
+        if hidden in inputs:
+            source = ~inputs.index(hidden)
+        else:
+            if hidden not in items:
+                items.append(hidden)
+            source = items.index(hidden)
+        with graph.inserting_before(linear):
+            for operand in (hidden, weight):
+                detached = graph.call_method("detach", (operand,))
+                detached.meta = {**linear.meta, "example_value": example(operand).detach()}
+                linear.replace_input_with(operand, detached)
+        for node in _views(linear):
+            node.meta["example_value"] = example(node).detach()
+        edges.append(Edge(places, source, inputs.index(weight), tail.body if tail is not None else None))
+    output.args = (tuple(items),)
+    return edges
+
+
+def _views(node: fx.Node) -> list[fx.Node]:
+    """A node and what is made of its memory."""
+    found, pending = [], [node]
+    memory = memories(example(node))
+    while pending:
+        node = pending.pop()
+        found.append(node)
+        for user in node.users:
+            value = example(user)
+            if isinstance(value, torch.Tensor) and memory & memories(value) and user not in found:
+                pending.append(user)
+    return found
+
+
+def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callable[..., Any]:
+    """`run` with the edges attached to its results and the added ones dropped: `count` are left."""
+    if not edges:
+        return run
+
+    def with_edges(*arguments: Any) -> Any:
+        results = list(run(*arguments))
+        for edge in edges:
+            hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
+            # Detached: a recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
+            logits = results[edge.outputs[0]].detach()
+            attached = _Linear.apply(edge.tail, logits, hidden, arguments[edge.weight])
+            for place in edge.outputs:
+                results[place] = attached
+        return tuple(results[:count])
+
+    return with_edges

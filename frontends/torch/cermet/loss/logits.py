@@ -1,0 +1,154 @@
+"""Where a loss's logits come from and who else reads them: whether a loss region becomes a head (head.py).
+
+It does where the logits are a linear layer's, without a bias, and the loss is the only one to differentiate them. Two
+more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
+logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
+AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
+What is returned may be made of the logits: tails.py.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+
+from ..graph.decision import Head, Region, Tail
+from ..graph.effects import PURE, effect_of
+from ..graph.layouts import written
+from ..graph.nodes import example, target_name, tensor_nodes
+from ..importing.importer import Imported
+from ..ops import regions
+from . import head
+
+
+class Returned(enum.Enum):
+    """What becomes of logits that the graph returns."""
+
+    EAGER = "eager"  # autograd runs the graph as it is: they stay what they are
+    EDGE = "edge"  # they return without a gradient, which edges.py attaches outside of the graph
+    DECLINED = "declined"  # nobody stands outside of the graph: the loss is a plain region
+
+
+# Calls whose result has the operand's elements in row-major order and, where that is checked, its last dimension.
+_VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "aten.view.default"}
+_VIEWS |= {"aten.reshape.default", "aten.unsqueeze.default", "torch.reshape", "torch.flatten", "torch.unsqueeze"}
+_DTYPES = (torch.float32, torch.bfloat16)
+
+
+def linear_operands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """(hidden, weight) of a linear layer without a bias."""
+    if node.op != "call_function" or node.target not in (F.linear, torch.ops.aten.linear.default):
+        return None
+    given = dict(zip(("input", "weight", "bias"), node.args)) | dict(node.kwargs)
+    hidden, weight = given.get("input"), given.get("weight")
+    plain = isinstance(hidden, fx.Node) and isinstance(weight, fx.Node) and given.get("bias") is None
+    return (hidden, weight) if plain else None
+
+
+def find(
+    imported: Imported,
+    region: Region,
+    dying: set[fx.Node],
+    returned: Returned,
+    tails: Mapping[fx.Node, Tail],
+) -> Head | None:
+    """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads; `tails`:
+    what the graph returns of linear layers' results."""
+    if region.pattern != "cross_entropy" or region.wanted is None or sum(region.wanted) != 1:
+        return None
+    if len(region.results) != 1 or region.values[0].dim() != 0 or len(region.operands) > head.MAX_INPUTS:
+        return None
+    position = region.wanted.index(True)
+    chain = _chain(region.operands[position])
+    if chain is None or region.operands.count(region.operands[position]) != 1:
+        return None
+    linear, (hidden, weight) = chain[-1], linear_operands(chain[-1])
+    if not _plain(imported, region, [*chain, hidden, weight]):
+        return None
+    tail = tails.get(linear)
+    apart = {*chain, *(tail.copies if tail is not None else ())}
+    readers = {user for node in chain for user in node.users if user not in apart and not _dies(user, dying)}
+    returns = {user for user in readers if user.op == "output"}
+    if any(_differentiable(example(user)) for user in readers - returns):
+        return None
+    if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
+        return None
+    edge = (bool(returns) or tail is not None) and returned is Returned.EDGE
+    if edge and weight.op != "placeholder":
+        return None
+    key = head.forward_key(region.key, position)
+    if key is None or regions.not_lowered(key, region.device):
+        return None
+    logits = region.operands[position]
+    shaped = example(logits).dim() == 2 or _sizes(logits) == _sizes(linear)
+    made = not readers and tail is None and shaped and head.in_place(key, position, region.device)
+    keys = head.prepared_keys(key, example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    return Head(linear, position, made, edge, tail, keys)
+
+
+def _chain(node: fx.Node) -> list[fx.Node] | None:
+    """From a loss's logits back to the linear layer that makes them, through views."""
+    chain = [node]
+    while linear_operands(node) is None:
+        source = node.args[0] if node.args else None
+        views = node.op in ("call_method", "call_function") and target_name(node) in _VIEWS
+        if not views or not isinstance(source, fx.Node) or node.all_input_nodes[0] is not source:
+            return None
+        if not isinstance(example(source), torch.Tensor) or _sizes(source)[-1:] != _sizes(node)[-1:]:
+            return None
+        chain.append(source)
+        node = source
+    return chain
+
+
+def _dies(node: fx.Node, dying: set[fx.Node]) -> bool:
+    """Whether a node goes, itself or with all that reads it (a cast to the type that is already there), if anything."""
+    if node in dying:
+        return True
+    pure = node.op in ("call_function", "call_method") and effect_of(node, node.graph.owning_module).kind == PURE
+    return pure and all(_dies(user, dying) for user in node.users)
+
+
+def _sizes(node: fx.Node) -> list[str]:
+    return [written(size) for size in example(node).shape]
+
+
+def _plain(imported: Imported, region: Region, nodes: list[fx.Node]) -> bool:
+    """Values of one supported type on one device, never written, under the state of the region."""
+    for node in nodes:
+        value = example(node)
+        if not isinstance(value, torch.Tensor) or node.name not in imported.definitions:
+            return False
+        definition = imported.definitions[node.name]
+        if definition.version != 0 or definition.until is not None or value.device != region.device:
+            return False
+        if value.dtype not in _DTYPES or value.dtype != example(nodes[0]).dtype:
+            return False
+    linear, weight = nodes[-3], example(nodes[-1])
+    numbers = weight.dim() == 2 and all(isinstance(size, int) for size in weight.shape)
+    return numbers and imported.states[linear] == region.state
+
+
+def _differentiable(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_differentiable, value))
+    return not isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Size)) and (
+        not isinstance(value, torch.Tensor) or value.requires_grad
+    )
+
+
+def _returned_alone(chain: list[fx.Node], outputs: set[fx.Node]) -> bool:
+    """Whether the graph returns the linear layer's own result, directly and no view of it."""
+    views = set(chain[:-1])
+    for output in outputs:
+        items = output.args[0]
+        if not isinstance(items, (tuple, list)) or not all(item is None or isinstance(item, fx.Node) for item in items):
+            return False
+        if views & set(tensor_nodes(items)):
+            return False
+    return True

@@ -1,0 +1,1 @@
+"""libcermet from Python, and the ops that stand for regions in a torch graph."""

@@ -1,0 +1,400 @@
+"""Regions of graph text as torch ops, named by content.
+
+A region is a graph text and the memory orders of its results; its key is a hash of both, equal in every process, so a
+graph that torch's own caches kept still means the same. Two families of ops, one pair for each arity:
+
+- `cermet_v1::region_{n}_{m}(Tensor a0, ..., int key)`: what replacement.py puts into a graph. Differentiable; it exists
+  only as a composition of inner ops, so AOTAutograd traces through it and nothing of it is left at run time.
+- `cermet_v1::launch_{n}_{m}(Tensor a0, ..., int key)`: one launch of the executable of `key` (C++,
+  frontends/torch/ops). Not differentiable.
+
+The gradient of a region is derived by libcermet from its text: a backward computes in f32 and rounds once for each
+result.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import locks
+from ..counting import count
+from ..errors import Error
+from ..graph import layouts
+from ..graph.layouts import Order
+from ..text import dtype_from_name
+from . import library, op_library
+from .targets import device_index, target_of
+
+NAMESPACE = "cermet_v1"
+MAX_INPUTS, MAX_OUTPUTS = 16, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Port:
+    """An input or output of a region; a dimension is a number or a symbol's name."""
+
+    name: str
+    dtype: torch.dtype
+    dims: tuple[int | str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """docs/plan-format.md, "a gradient", with both texts registered."""
+
+    forward: int  # keys
+    backward: int
+    outputs: int
+    saved: int
+    backward_inputs: tuple[tuple[str, int], ...]
+    backward_outputs: tuple[tuple[int, ...], ...]
+
+
+class _Registry:
+    """Texts by key, and what was derived from them. A key's meaning never changes, so nothing is ever dropped."""
+
+    def __init__(self) -> None:
+        self.lock = locks.recursive_lock()
+        self.texts: dict[int, str] = {}
+        self.orders: dict[int, tuple[Order, ...]] = {}  # of the keys whose results are not all row-major
+        self.plans: dict[tuple[str, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}  # by text and target
+        self.signatures: dict[int, Signature] = {}
+        self.gradients: dict[tuple[int, tuple[bool, ...], tuple[Order, ...]], Gradient] = {}
+        self.loaded: dict[tuple[str, int], ctypes.c_void_p] = {}  # by text and device
+        self.executables: dict[tuple[int, int], ctypes.c_void_p] = {}
+
+    def text(self, key: int) -> str:
+        with self.lock:
+            if key not in self.texts:
+                raise Error(
+                    f"no region with key {key} is registered in this process: the graph that uses it was compiled by "
+                    "another version of cermet or outside of its backend; clear torch's compile caches"
+                )
+            return self.texts[key]
+
+    def orders_of(self, key: int, outputs: int) -> tuple[Order, ...]:
+        with self.lock:
+            return self.orders.get(key, (None,) * outputs)
+
+
+_registry = _Registry()
+
+
+def text(key: int) -> str:
+    """A registered region's graph text. Raises cermet.Error where the key is unknown."""
+    return _registry.text(key)
+
+
+def register(text: str, orders: Sequence[Order] = ()) -> int:
+    """Makes a graph text callable; returns its key. Registering it again costs one hash.
+
+    `orders` are the memory orders of its results (layouts.py); without any all are row-major.
+    """
+    ordered = tuple(orders) if any(order is not None for order in orders) else ()
+    whole = text + layouts.suffix(ordered)
+    key = library.text_key(whole)
+    with _registry.lock:
+        known = _registry.texts.setdefault(key, text)
+        if ordered:
+            _registry.orders.setdefault(key, ordered)
+        same = known == text and _registry.orders.get(key, ()) == ordered
+    if not same:
+        raise Error(f"two graph texts share the key {key}; please report both:\n{known}\n{whole}")
+    return key
+
+
+def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
+    text = _registry.text(key)
+    with _registry.lock:
+        found = _registry.plans.get((text, target))
+    if found is None:
+        found = library.context().compile(text, target)
+        with _registry.lock:
+            found = _registry.plans.setdefault((text, target), found)
+    return found
+
+
+def _some_plan(key: int, device: torch.device) -> dict[str, Any]:
+    """The plan for a device, or for whatever this machine has: signatures are the same for every target."""
+    text = _registry.text(key)
+    with _registry.lock:
+        for (known, _), plan in _registry.plans.items():
+            if known is text:
+                return plan[1]
+    return _plan(key, target_of(device) if device.type in ("cpu", "cuda") else "auto")[1]
+
+
+def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature:
+    """What a region takes and returns; a plan for `device` is made if there is none yet."""
+    with _registry.lock:
+        if key in _registry.signatures:
+            return _registry.signatures[key]
+    plan = _some_plan(key, device)
+    ports: dict[str, list[Port]] = {"input": [], "output": []}
+    for value in plan["values"]:
+        if value["kind"] in ports:
+            ports[value["kind"]].append(Port(value["name"], dtype_from_name(value["dtype"]), tuple(value["dims"])))
+    made = Signature(plan["name"], tuple(ports["input"]), tuple(ports["output"]))
+    with _registry.lock:
+        return _registry.signatures.setdefault(key, made)
+
+
+def _not_lowered(plan: dict[str, Any]) -> str:
+    for step in plan["steps"]:
+        if step["kind"] != "kernel":
+            return f"{step['op']} of these shapes has no kernel"
+    return ""
+
+
+def not_lowered(key: int, device: torch.device) -> str:
+    """What keeps a region from being kernels alone, or ""."""
+    return _not_lowered(_some_plan(key, device))
+
+
+def plan(key: int, target: str) -> dict[str, Any]:
+    """The plan of a region for a target (docs/plan-format.md, "a plan"); no kernel is compiled."""
+    return _plan(key, target)[1]
+
+
+def prepare(key: int, device: torch.device) -> None:
+    """Compiles what is missing, loads it and makes it what `key` runs on `device`. Raises cermet.Error."""
+    index = device_index(device)
+    text = _registry.text(key)
+    with _registry.lock:
+        if (key, index) in _registry.executables:
+            return
+        executable = _registry.loaded.get((text, index))
+    plan, json = _plan(key, target_of(device))
+    missing = _not_lowered(json)
+    if missing:
+        raise Error(f"{json['name']}: {missing}")
+    if executable is None:
+        executable = library.context().prepare(plan, max(index, 0))
+    orders = _registry.orders_of(key, len(signature(key).outputs))
+    if not op_library.publish(key, index, json["name"], executable, plan, orders):
+        raise Error(f"{json['name']}: an output has a dimension that no input has")
+    with _registry.lock:
+        _registry.loaded[text, index] = executable
+        _registry.executables[key, index] = executable
+
+
+def prepared(key: int, device: torch.device) -> bool:
+    with _registry.lock:
+        return (key, device_index(device)) in _registry.executables
+
+
+def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> Gradient:
+    """The derived gradient of a region for the inputs that `wanted` marks. `like` are the orders of its inputs, which
+    their gradients then have too; without any these are row-major."""
+    like = tuple(like) if any(like) else ()
+    with _registry.lock:
+        if (key, wanted, like) in _registry.gradients:
+            return _registry.gradients[key, wanted, like]
+    answer = library.context().differentiate(_registry.text(key), wanted)
+    orders = _registry.orders_of(key, answer["outputs"]) + (None,) * answer["saved"]
+    of = [tuple(inputs) for inputs in answer["backward_outputs"]]
+    made = Gradient(
+        register(answer["forward"], orders),
+        _register_written(answer["backward"], [like[inputs[0]] if like else None for inputs in of]),
+        answer["outputs"],
+        answer["saved"],
+        tuple((item["from"], item["index"]) for item in answer["backward_inputs"]),
+        tuple(of),
+    )
+    with _registry.lock:
+        return _registry.gradients.setdefault((key, wanted, like), made)
+
+
+def _register_written(text: str, orders: Sequence[Order]) -> int:
+    """Registers a text with those of the orders that its kernels can write."""
+    if not any(orders):
+        return register(text)
+    fitting = layouts.writable(_some_plan(register(text), torch.device("cpu")), orders)
+    return register(text, [order if fits else None for order, fits in zip(orders, fitting)])
+
+
+def unwritable(key: int, device: torch.device) -> int | None:
+    """The first output that the kernels of `key` cannot write in its order, or None."""
+    plan = _some_plan(key, device)
+    orders = _registry.orders_of(key, sum(value["kind"] == "output" for value in plan["values"]))
+    fitting = layouts.writable(plan, orders)
+    return None if all(fitting) else fitting.index(False)
+
+
+def has_gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> bool:
+    with _registry.lock:
+        return (key, wanted, tuple(like) if any(like) else ()) in _registry.gradients
+
+
+# --- Inner ops -------------------------------------------------------------------------------------------------------
+
+
+def launch(key: int, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Runs a region; no gradient."""
+    outputs = len(signature(key, tensors[0].device).outputs)
+    result = launch_op(len(tensors), outputs)(*tensors, key)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def fake_launch(*arguments: Any) -> Any:
+    """Shapes, dtypes and strides of a launch, without running it."""
+    *tensors, key = arguments
+    what = signature(key, tensors[0].device)
+    if len(tensors) != len(what.inputs):
+        raise Error(f"{what.name}: called with {len(tensors)} tensors, expected {len(what.inputs)}")
+    sizes: dict[str, Any] = {}
+    for tensor, port in zip(tensors, what.inputs):
+        if tensor.dtype != port.dtype:
+            raise Error(f"{what.name}: {port.name} has dtype {tensor.dtype}, expected {port.dtype}")
+        if tensor.dim() != len(port.dims):
+            raise Error(f"{what.name}: {port.name} has {tensor.dim()} dimensions, expected {len(port.dims)}")
+        for axis, (size, dim) in enumerate(zip(tensor.shape, port.dims)):
+            if isinstance(dim, str):
+                sizes.setdefault(dim, size)
+            elif isinstance(size, int) and size != dim:
+                raise Error(f"{what.name}: {port.name} has size {size} in dimension {axis}, expected {dim}")
+    made = []
+    for port, order in zip(what.outputs, _registry.orders_of(key, len(what.outputs))):
+        shape = [sizes[dim] if isinstance(dim, str) else dim for dim in port.dims]
+        made.append(tensors[0].new_empty_strided(shape, layouts.strides(shape, order), dtype=port.dtype))
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+# --- Outer ops -------------------------------------------------------------------------------------------------------
+
+
+class _Region(torch.autograd.Function):
+    """A region with its derived gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, key: int, wanted: tuple[bool, ...], like: tuple[Order, ...], *tensors: torch.Tensor
+    ) -> Any:
+        derived = gradient(key, wanted, like)
+        values = launch(derived.forward, tensors)
+        outputs, saved = values[: derived.outputs], values[derived.outputs :]
+        sources = {"input": tensors, "output": outputs, "saved": saved}
+        kept = [sources[origin][index] for origin, index in derived.backward_inputs if origin in sources]
+        ctx.save_for_backward(*kept)
+        ctx.derived, ctx.wanted = derived, wanted
+        ctx.cotangent_like = [(output.shape, output.dtype, output.device) for output in outputs]
+        ctx.set_materialize_grads(False)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        derived, kept = ctx.derived, iter(ctx.saved_tensors)
+        arguments = []
+        for origin, index in derived.backward_inputs:
+            if origin != "cotangent":
+                arguments.append(next(kept))
+                continue
+            cotangent = cotangents[index]
+            if cotangent is None:
+                shape, dtype, device = ctx.cotangent_like[index]
+                cotangent = torch.zeros(shape, dtype=dtype, device=device)
+            arguments.append(cotangent)
+        if torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments):
+            results = _RegionBackward.apply(derived.backward, *arguments)
+            results = results if isinstance(results, tuple) else (results,)
+        else:
+            results = launch(derived.backward, arguments)
+        gradients: list[torch.Tensor | None] = [None] * len(ctx.wanted)
+        for inputs, result in zip(derived.backward_outputs, results):
+            for index in inputs:
+                gradients[index] = result
+        return None, None, None, *gradients
+
+
+class _RegionBackward(torch.autograd.Function):
+    """A backward that is being recorded (`create_graph=True`): its values are right, its own gradient is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, key: int, *tensors: torch.Tensor) -> Any:
+        ctx.key = key
+        values = launch(key, tensors)
+        return values[0] if len(values) == 1 else values
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        raise double_backward(ctx.key)
+
+
+def double_backward(key: int) -> Error:
+    """The refusal of a gradient of a gradient."""
+    return Error(
+        f"{NAMESPACE}::launch of {signature(key).name}: double backward is not supported; use torch.compile's backend "
+        '"eager" where a gradient of a gradient is needed'
+    )
+
+
+def input_orders(tensors: Sequence[torch.Tensor], wanted: Sequence[bool]) -> tuple[Order, ...]:
+    """The orders of the inputs whose gradients are wanted, for `gradient`."""
+    return tuple(layouts.order_like(tensor) if want else None for tensor, want in zip(tensors, wanted))
+
+
+def _region(*arguments: Any) -> Any:
+    *tensors, key = arguments
+    wanted = tuple(tensor.requires_grad for tensor in tensors)
+    if torch.is_grad_enabled() and any(wanted):
+        like = input_orders(tensors, wanted)
+        if not has_gradient(key, wanted, like):
+            count("late_gradients")
+        return _Region.apply(key, wanted, like, *tensors)
+    values = launch(key, tensors)
+    return values[0] if len(values) == 1 else values
+
+
+# --- Definition ------------------------------------------------------------------------------------------------------
+
+
+def _define() -> torch.library.Library:
+    ops = torch.library.Library(NAMESPACE, "FRAGMENT")
+    tags = (torch.Tag.pt2_compliant_tag,)
+    for inputs in range(1, MAX_INPUTS + 1):
+        arguments = ", ".join(f"Tensor a{i}" for i in range(inputs))
+        for outputs in range(1, MAX_OUTPUTS + 1):
+            results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+            for kind in ("launch", "region"):
+                ops.define(f"{kind}_{inputs}_{outputs}({arguments}, int key) -> {results}", tags=tags)
+            ops.impl(f"region_{inputs}_{outputs}", _region, "CompositeImplicitAutograd")
+            # What fake tensors use too; `register_fake` for each arity would double the time to import this.
+            ops.impl(f"launch_{inputs}_{outputs}", fake_launch, "Meta")
+    return ops
+
+
+_library = _define()
+op_library.load(lambda key, index: prepare(key, torch.device("cpu") if index < 0 else torch.device("cuda", index)))
+
+
+@functools.cache
+def launch_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
+    """The inner op of an arity. Raises cermet.Error where there is none."""
+    return _op("launch", inputs, outputs)
+
+
+@functools.cache
+def region_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
+    """The differentiable op of an arity. Raises cermet.Error where there is none."""
+    return _op("region", inputs, outputs)
+
+
+def _op(kind: str, inputs: int, outputs: int) -> torch._ops.OpOverload:
+    if not (1 <= inputs <= MAX_INPUTS and 1 <= outputs <= MAX_OUTPUTS):
+        raise Error(
+            f"a region of {inputs} inputs and {outputs} outputs, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}"
+        )
+    return getattr(getattr(torch.ops, NAMESPACE), f"{kind}_{inputs}_{outputs}").default

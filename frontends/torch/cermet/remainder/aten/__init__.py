@@ -1,0 +1,1 @@
+"""Rewriting the ATen graphs that run by direct calls."""

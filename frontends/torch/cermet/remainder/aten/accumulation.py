@@ -1,0 +1,77 @@
+"""Sums of products become accumulation inside the matmul.
+
+Layers that share an input (queries, keys and values; gate and up) give it a gradient each: `dQ Wq + dK Wk + dV Wv`.
+Added after the products, every sum reads two tensors and writes one; a matmul that adds to what its result's memory
+holds reads one and makes none. It rounds as often at most: cuBLAS gives the same bits as the sum, oneDNN adds before it
+rounds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ...graph.layouts import written
+
+_aten = torch.ops.aten
+_RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
+_PRODUCT, _SUM = _aten.mm.default, _aten.addmm_.default
+
+
+def accumulate(graph: fx.Graph) -> int:
+    """Makes `add(mm(a, b), mm(c, d))`, reshapes in between included, `addmm_(mm(a, b), c, d)`; returns how often. A
+    product that anything else reads stays. The graph writes memory then: it is for running as it is."""
+    times = 0
+    for node in list(graph.nodes):
+        if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
+            continue
+        terms = [_product(argument) for argument in node.args]
+        if None in terms or terms[0] is terms[1] or len({_form(term) for term in terms}) != 1:
+            continue
+        if _form(node.args[0])[1:] != _form(node.args[1])[1:] or _form(node)[0] != _form(terms[0])[0]:
+            continue
+        held, added = sorted(terms, key=lambda term: term.target is _PRODUCT)  # a sum holds, and another is added
+        if added.target is not _PRODUCT:
+            continue
+        if held.target is _PRODUCT and added < held:
+            held, added = added, held
+        _replace(graph, node, held, added)
+        times += 1
+    return times
+
+
+def _replace(graph: fx.Graph, node: fx.Node, held: fx.Node, added: fx.Node) -> None:
+    with graph.inserting_after(max(held, added)):
+        total = graph.call_function(_SUM, (held, *added.args))
+    total.meta = dict(held.meta)
+    result = total
+    chains = [argument for argument in node.args if isinstance(argument, fx.Node)]
+    if chains[0].target in _RESHAPES:
+        with graph.inserting_before(node):
+            result = graph.call_function(_aten.view.default, (total, chains[0].args[1]))
+        result.meta = dict(node.meta)
+    node.replace_all_uses_with(result)
+    graph.erase_node(node)
+    for dead in chains:
+        while dead is not held:
+            source = None if dead is added else dead.args[0]
+            graph.erase_node(dead)
+            dead = held if source is None else source
+
+
+def _product(node: Any) -> fx.Node | None:
+    """The product, or the sum of some, that a value is a reshape of, if nothing else reads either."""
+    while isinstance(node, fx.Node) and len(node.users) == 1:
+        if node.target in (_PRODUCT, _SUM):
+            return node
+        if node.target not in _RESHAPES:
+            return None
+        node = node.args[0]
+    return None
+
+
+def _form(node: fx.Node) -> tuple[Any, ...]:
+    value = node.meta["val"]
+    return value.dtype, value.device, *map(written, value.shape)

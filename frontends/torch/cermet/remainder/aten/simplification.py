@@ -1,0 +1,57 @@
+"""What tracing leaves in an ATen graph that runs as it is: views of views, and copies of handles that nobody needs.
+
+A graph that a compiler lowers pays nothing for them; one whose operations are called pays the dispatcher's time each.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx as fx
+
+from ...graph.layouts import row_major, written
+
+_aten = torch.ops.aten
+_SAME = {_aten.detach.default, _aten.alias.default}
+_RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
+
+
+def simplify(graph: fx.Graph) -> None:
+    """In place; every output keeps its node, so that results share memory only where they did."""
+    returned = set(graph.output_node().all_input_nodes)
+    for node in list(graph.nodes):
+        source = _equal(node)
+        if source is not None and node not in returned:
+            node.replace_all_uses_with(source)
+        elif node.target in _RESHAPES and _contiguous(base := _reshaped(node)):
+            node.args = (base, *node.args[1:])
+    for node in reversed(list(graph.nodes)):
+        if not node.users and (node.target in _SAME or node.target in _RESHAPES or node.target is _aten.t.default):
+            graph.erase_node(node)
+
+
+def _equal(node: fx.Node) -> fx.Node | None:
+    """An earlier node that is the same tensor."""
+    if node.target in _SAME:
+        return node.args[0]
+    if node.target is _aten.t.default and node.args[0].target is _aten.t.default:
+        return node.args[0].args[0]
+    if node.target in _RESHAPES and _contiguous(base := _reshaped(node)) and _sizes(base) == _sizes(node):
+        return base
+    return None
+
+
+def _reshaped(node: fx.Node) -> fx.Node:
+    """What a chain of reshapes begins with."""
+    source = node.args[0]
+    while source.target in _RESHAPES and _contiguous(source.args[0]):
+        source = source.args[0]
+    return source
+
+
+def _sizes(node: fx.Node) -> list[str]:
+    return [written(size) for size in node.meta["val"].shape]
+
+
+def _contiguous(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and row_major(value)

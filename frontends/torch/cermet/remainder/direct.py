@@ -1,0 +1,110 @@
+"""`remainder="aot"`: AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called
+directly (straight.py).
+
+The compilers are serializable, so that AOTAutogradCache keeps what they make, bundled in its entry; and the backward is
+compiled with the forward, so that nothing is left to do in the first backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.convert_frame import compile_lock
+from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor import codecache
+from torch._inductor.output_code import OutputCode
+
+from ..options import Options
+from .aten.accumulation import accumulate
+from .aten.concatenation import join
+from .aten.simplification import simplify
+from .aten.wide_copies import widen
+from .capture import BACKWARD, FORWARD, INFERENCE, Captures
+from .straight import StraightLine
+
+# Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
+# gives is silently connected with nothing. Later ones refuse a double backward by themselves.
+LOSES_GRAD = torch.__version__ < (2, 13)
+
+
+def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
+    """The callable of a graph at the Dynamo level."""
+
+    captures = Captures() if options.cuda_graphs else None
+
+    def compiler(kind: str) -> SerializableAOTDispatchCompiler:
+        def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+            if kind == FORWARD:
+                _keep_saved()
+            simplify(graph.graph)
+            join(graph.graph)
+            accumulate(graph.graph)
+            widen(graph.graph)
+            capture = captures.of(graph, kind) if captures is not None else None
+            return StraightLine(graph, capture, kind == BACKWARD and LOSES_GRAD)
+
+        return SerializableAOTDispatchCompiler(OutputCode, straight)
+
+    backend = aot_autograd(
+        fw_compiler=compiler(FORWARD),
+        bw_compiler=compiler(BACKWARD),
+        inference_compiler=compiler(INFERENCE),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    settings = {
+        "bundled_autograd_cache": True,
+        "force_non_lazy_backward_lowering": True,
+        "donated_buffer": False,
+    }
+    with torch._functorch.config.patch(settings), _key_without_generators():
+        return backend(module, list(example_inputs))
+
+
+class _System:
+    """What AOTAutogradCache's key names of a machine, in the place of codecache.CacheBase."""
+
+    @staticmethod
+    def get_system() -> dict[str, str | None]:
+        if not torch.cuda.is_available():
+            return {}
+        return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
+
+
+@contextlib.contextmanager
+def _key_without_generators() -> Iterator[None]:
+    """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
+
+    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
+    and a hash of all of Triton's files: more than a second of a first step. The lock is what torch compiles under, a
+    backward of Inductor's in another thread too, so that no other key is made meanwhile.
+    """
+    stand_ins = {
+        "init_backend_registration": lambda: None,
+        "custom_backend_passes": {},
+        "custom_backend_codegen_configs": {},
+        "CacheBase": _System,
+    }
+    with compile_lock:
+        before = {name: getattr(codecache, name) for name in stand_ins if hasattr(codecache, name)}
+        try:
+            for name in before:
+                setattr(codecache, name, stand_ins[name])
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(codecache, name, value)
+
+
+def _keep_saved() -> None:
+    """Says that no backward writes what the forward saved, so that another one may follow. (That nothing was donated is
+    an empty list; what the configuration leaves, None, is refused like a list of some.)"""
+    context = torch._guards.TracingContext.try_get()
+    if context is not None and context.fw_metadata is not None:
+        context.fw_metadata.bw_donated_idxs = []

@@ -1,0 +1,226 @@
+"""An ATen graph as a straight-line Python function: what `remainder="aot"` runs.
+
+One line calls one operation; operations and constants are globals of the function, which costs no attribute look-up; a
+value is deleted behind the last line that reads it. The function takes its arguments in a list and empties it, so that
+saved activations go as soon as the backward has read them.
+"""
+
+from __future__ import annotations
+
+import io
+import operator
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
+from torch._inductor.output_code import OutputCode
+
+from .capture import Capture
+
+_LITERALS = (bool, int, str, type(None), type(Ellipsis))
+
+
+class StraightLine(OutputCode):
+    """A compiled graph that AOTAutogradCache keeps: its source and the operations and constants that it names."""
+
+    def __init__(self, graph: fx.GraphModule, capture: Capture | None = None, refuses_grad: bool = False) -> None:
+        """`refuses_grad`: a call in grad mode raises."""
+        super().__init__()
+        self._boxed_call = True  # of the instance: what torch wraps around it copies that
+        self.source, self._constants = _write(graph)
+        self._capture = capture  # under CUDA graphs
+        self._refuses_grad = refuses_grad
+        self._pickled: bytes | None = None
+        self._run: Callable[[list[Any]], Any] | None = self._load()
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        """The graph's outputs; `inputs` is a list, which is empty afterwards."""
+        return self._run(inputs)
+
+    def _load(self) -> Callable[[list[Any]], Any]:
+        run = _function(self.source, self._constants)
+        if self._capture is not None:
+            tensors = [value for value in self._constants.values() if isinstance(value, torch.Tensor)]
+            run = self._capture.wrap(run, tensors)
+        return _without_grad(run) if self._refuses_grad else run
+
+    def prepare_for_serialization(self) -> None:
+        """Raises BypassAOTAutogradCache where a constant cannot be kept."""
+        try:
+            self._pickled = _pickled(self._constants)
+        except Exception as error:
+            raise BypassAOTAutogradCache(f"a constant of the graph cannot be kept: {error}") from error
+        self._constants, self._run = {}, None
+
+    def post_compile(self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any) -> None:
+        """Makes what a cache kept callable again."""
+        if self._run is None:
+            self._constants = pickle.loads(self._pickled)
+            self._run = self._load()
+
+    def set_triton_bundle(self, triton_bundle: Any) -> None:
+        """Nothing here is Triton's."""
+
+
+def _function(source: str, constants: dict[str, Any]) -> Callable[[list[Any]], Any]:
+    names = dict(constants)
+    for name in names:
+        if name.startswith("f"):  # called: without the Python that torch has around the dispatcher's function
+            names[name] = getattr(names[name], "_op", names[name])
+    exec(compile(source, "<cermet aot>", "exec"), names)
+    return names["run"]
+
+
+def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    def checked(arguments: list[Any]) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "double backward is not supported in a compiled graph; call it outside of torch.compile, or backward "
+                "without create_graph"
+            )
+        return run(arguments)
+
+    return checked
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def _write(module: fx.GraphModule) -> tuple[str, dict[str, Any]]:
+    """The source of `run(arguments)`, and its globals."""
+    nodes = list(module.graph.nodes)
+    last = _last_readers(nodes)
+    names: dict[fx.Node, str] = {}
+    constants = _Constants(names)
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    for index, node in enumerate(inputs):
+        names[node] = f"a{index}"
+    lines = ["def run(arguments):"]
+    if inputs:
+        lines += [f"    {''.join(names[node] + ', ' for node in inputs)}= arguments", "    arguments.clear()"]
+    dead = [names[node] for node in inputs if node not in last]
+    if dead:
+        lines.append(f"    del {', '.join(dead)}")
+    for index, node in enumerate(nodes):
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            lines.append(f"    return {constants.written(node.args[0])}")
+            continue
+        if node.op == "get_attr":
+            names[node] = constants.name(_attribute(module, str(node.target)))
+            continue
+        names[node] = f"v{index}"
+        called = _call(node, constants)
+        lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
+        done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
+        if done:
+            lines.append(f"    del {', '.join(names[source] for source in done)}")
+    return "\n".join(lines) + "\n", constants.values
+
+
+def _last_readers(nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
+    last = {}
+    for node in nodes:
+        for source in node.all_input_nodes:
+            last[source] = node
+    return last
+
+
+def _call(node: fx.Node, constants: _Constants) -> str:
+    if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int):
+        return f"{constants.written(node.args[0])}[{node.args[1]}]"
+    arguments = [constants.written(argument) for argument in node.args]
+    arguments += [f"{name}={constants.written(value)}" for name, value in node.kwargs.items()]
+    if node.op == "call_method":
+        return f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"
+    target = node.target if node.op == "call_function" else _attribute(node.graph.owning_module, str(node.target))
+    return f"{constants.name(target, 'f')}({', '.join(arguments)})"
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
+class _Constants:
+    """What a function's text names instead of writing it."""
+
+    def __init__(self, names: dict[fx.Node, str]) -> None:
+        self.values: dict[str, Any] = {}
+        self._names = names
+        self._known: dict[tuple[str, int], str] = {}
+        self._texts: dict[str, str] = {}
+
+    def name(self, value: Any, kind: str = "c") -> str:
+        """The global that is `value`; of kind "f" where it is called."""
+        if (kind, id(value)) not in self._known:
+            self._known[kind, id(value)] = f"{kind}{len(self.values)}"
+            self.values[self._known[kind, id(value)]] = value
+        return self._known[kind, id(value)]
+
+    def written(self, value: Any) -> str:
+        """An argument as Python text."""
+        if isinstance(value, fx.Node):
+            return self._names[value]
+        if type(value) in _LITERALS:
+            return repr(value)
+        if isinstance(value, (list, tuple)) and not _has_node(value):
+            return self._shared(value)
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.written, value))}]"
+        if isinstance(value, tuple):
+            return f"({''.join(self.written(item) + ', ' for item in value)})"
+        if isinstance(value, dict):
+            items = (f"{self.written(key)}: {self.written(item)}" for key, item in value.items())
+            return f"{{{', '.join(items)}}}"
+        if isinstance(value, slice):
+            return f"slice({', '.join(map(self.written, (value.start, value.stop, value.step)))})"
+        return self.name(value)
+
+    def _shared(self, value: Any) -> str:
+        """A list or tuple of constants, equal ones once."""
+        text = f"{type(value).__name__}{value!r}"
+        if text not in self._texts:
+            self._texts[text] = self.name(list(value) if isinstance(value, list) else tuple(value))
+        return self._texts[text]
+
+
+def _has_node(value: Any) -> bool:
+    found: list[fx.Node] = []
+    fx.map_arg(value, found.append)
+    return bool(found)
+
+
+# --- Keeping ---------------------------------------------------------------------------------------------------------
+
+
+class _Pickler(pickle.Pickler):
+    """Operations by name."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch._ops.OpOverload):
+            return _overload, (value.namespace, value._schema.name.split("::")[1], value._overloadname)
+        if isinstance(value, torch._ops.HigherOrderOperator):
+            return getattr, (torch.ops.higher_order, value.name())
+        if value is torch.ops.higher_order:
+            return _higher_order, ()
+        return NotImplemented
+
+
+def _overload(namespace: str, name: str, overload: str) -> Any:
+    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+
+
+def _higher_order() -> Any:
+    return torch.ops.higher_order
+
+
+def _pickled(constants: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(constants)
+    return file.getvalue()

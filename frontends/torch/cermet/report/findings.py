@@ -1,0 +1,139 @@
+"""What Cermet replaces in some graphs, where it came from, what it nearly matched and what it left: the record that tables
+and pages are made of."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+from ..attention import masks
+from ..graph.decision import Decision, NearMiss, Region
+from ..graph.nodes import example
+from ..graph.traffic import describe, hint, moved_by, size_of
+from ..ops import regions, targets
+from ..remainder import content
+from ..remainder.content import Part
+
+COUNTED = (
+    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "cluster",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One sequence that becomes one fused operation. Two places that differ only in where they are compare equal."""
+
+    pattern: str
+    source: str  # `file:line: code` of the user's program
+    operands: tuple[str, ...]  # `bf16[8, 2048, 4096]`
+    results: tuple[str, ...]
+    forward: tuple[str, ...]  # names of the kernels
+    backward: tuple[str, ...]  # none where nothing wants a gradient
+    bytes_before: int  # of the forward: what each replaced operation reads and writes by itself
+    bytes_after: int  # of the forward: operands, results and saved values, each once
+    saved_bytes: int  # of what the forward writes for the backward alone
+    counts: tuple[tuple[str, int], ...]  # sites by name
+    texts: tuple[int, ...]  # keys of the graph texts that run: the forward's, then those of the backward
+    target: str
+    at: str = dataclasses.field(compare=False)  # the FX node of the first result
+
+
+@dataclasses.dataclass
+class Findings:
+    """What there is to say about some graphs."""
+
+    places: list[Place] = dataclasses.field(default_factory=list)
+    masks: list[str] = dataclasses.field(default_factory=list)  # causal ones: where, and given what
+    near_misses: list[NearMiss] = dataclasses.field(default_factory=list)
+    graph_breaks: list[str] = dataclasses.field(default_factory=list)
+    foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
+    left: list[Part] = dataclasses.field(default_factory=list)  # the most bytes first
+    failures: list[str] = dataclasses.field(default_factory=list)  # of ours: what they were over is left as it was
+    remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
+    graphs: int = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Sites by name: those of COUNTED always, others after them. A norm counts once, by its most fused name."""
+        counted: collections.Counter[str] = collections.Counter()
+        for place in self.places:
+            counted.update(dict(place.counts))
+        counted["causal_mask"] = len(self.masks)
+        return {name: counted[name] for name in [*COUNTED, *sorted(counted.keys() - set(COUNTED))]}
+
+    @property
+    def rows(self) -> list[tuple[Place, int]]:
+        """Equal places and how many there are, in the order of the graph."""
+        return list(collections.Counter(self.places).items())
+
+    def add(self, decision: Decision) -> None:
+        """Takes in what is decided about a graph that is not rewritten yet. Raises cermet.Error."""
+        self.places += [_place(region) for region in decision.regions]
+        self.near_misses += decision.near_misses
+        self.foreign.update(content.foreign(decision.module))
+        replaced = {node for region in decision.regions for node in region.replaced}
+        self.left = content.merged([*self.left, *content.fusible(decision, replaced)])
+
+    def take_masks(self, found: masks.Found) -> None:
+        """Takes in what is known about the masks of a graph and its bodies."""
+        self.masks += [str(mask) for mask in found.masks]
+        self.near_misses += found.near_misses
+
+    def decline(self, misplaced: Sequence[NearMiss]) -> None:
+        """Takes back places for which there was no place in the graph."""
+        gone = {near_miss.at for near_miss in misplaced}
+        self.places = [place for place in self.places if place.at not in gone]
+        self.near_misses += misplaced
+
+    def merge(self, other: Findings) -> None:
+        self.places += other.places
+        self.masks += other.masks
+        self.near_misses += other.near_misses
+        self.graph_breaks += other.graph_breaks
+        self.foreign.update(other.foreign)
+        self.left = content.merged([*self.left, *other.left])
+        self.failures += other.failures
+        self.remainders += other.remainders
+        self.graphs += other.graphs
+
+
+def _place(region: Region) -> Place:
+    target = targets.target_of(region.device)
+    keys = region.keys()
+    saved = _saved_bytes(keys[0], region)
+    tensors = [example(node) for node in [*dict.fromkeys(region.operands), *region.results]]
+    kernels = [_kernels(key, target) for key in keys]
+    return Place(
+        region.pattern,
+        region.source,
+        tuple(describe(example(node)) for node in region.operands),
+        tuple(describe(example(node)) for node in region.results),
+        kernels[0],
+        tuple(itertools.chain.from_iterable(kernels[1:])),
+        sum(map(moved_by, region.replaced)),
+        sum(map(size_of, tensors)) + saved,
+        saved,
+        tuple(region.counts.items()),
+        keys,
+        target,
+        region.results[0].name,
+    )
+
+
+def _kernels(key: int, target: str) -> tuple[str, ...]:
+    return tuple(step["name"] for step in regions.plan(key, target)["steps"] if step["kind"] == "kernel")
+
+
+def _saved_bytes(forward: int, region: Region) -> int:
+    """Of what a forward returns after the region's results."""
+    signature = regions.signature(forward, region.device)
+    sizes: dict[int | str, int] = {}
+    for port, node in zip(signature.inputs, region.operands):
+        sizes.update(zip(port.dims, map(hint, example(node).shape)))
+    return sum(
+        math.prod(sizes.get(dim, dim) for dim in port.dims) * port.dtype.itemsize
+        for port in signature.outputs[len(region.results) :]
+    )

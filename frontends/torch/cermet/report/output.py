@@ -1,0 +1,44 @@
+"""CERMET_EXPLAIN: what happened to each graph that is compiled, on stderr or as pages. It never fails a compile."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from .. import locks
+from ..graph.decision import Decision
+from .breaks import GraphBreaks
+from .explanation import Explanation
+
+_log = logging.getLogger("cermet")
+_lock = locks.lock()
+_pages: dict[str, int] = {}  # path -> pages written
+_breaks: GraphBreaks | None = None
+
+
+def describe(decision: Decision) -> Explanation:
+    """What is decided about a graph, before it is rewritten."""
+    found = Explanation()
+    try:
+        found.add(decision)
+    except Exception as error:
+        _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)
+    return found
+
+
+def report(found: Explanation, where: str) -> None:
+    """Prints or writes one graph's explanation; what goes wrong is a warning."""
+    global _breaks
+    try:
+        with _lock:
+            _breaks = _breaks or GraphBreaks(since_start=True)
+            found.graph_breaks += _breaks.new()
+        if where == "-":
+            print(f"cermet: {found}\n", file=sys.stderr, flush=True)
+            return
+        with _lock:
+            _pages[where] = number = _pages.get(where, 0) + 1
+        stem = where.removesuffix(".html")
+        found.save(where if number == 1 else f"{stem}-{number}.html")
+    except Exception as error:
+        _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)

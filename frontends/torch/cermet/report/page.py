@@ -1,0 +1,262 @@
+"""An explanation as one HTML page: no request leaves it, and everything that came from outside is escaped."""
+
+from __future__ import annotations
+
+import html as markup
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+
+from ..errors import Error
+from ..graph.decision import NearMiss
+from ..ops import library, regions
+from ..remainder.content import Part
+from .findings import Findings, Place
+from .page_parts import SCRIPT, STYLE
+from .table import kernels_of, less, number, repeated, source_of, totals
+
+CUDA_TARGET = "sm_90"  # whose text a page shows where the places are on no GPU
+_GENERATED = re.compile(r"^// \S+ for sm_\d+: (\w+) skeleton$", re.MULTILINE)  # where a source's generated part begins
+_COLUMNS = (
+    ("Pattern", "text"),
+    ("Sites", "number"),
+    ("Kernels", "number"),
+    ("Bytes before", "number"),
+    ("Bytes after", "number"),
+    ("Change", "number"),
+    ("Operands and results", "text"),
+    ("Source", "text"),
+)
+
+
+def html(found: Findings) -> str:
+    """The page's text. Where a kernel's CUDA C++ cannot be had, its specification stands in its place."""
+    device_code: dict[str, str] = {}  # text that kernels share -> its title
+    rows = "".join(_row(index, place, times, device_code) for index, (place, times) in enumerate(found.rows))
+    sections = [
+        _places(rows) if found.places else "" if found.masks else "<p>Nothing in this program was replaced.</p>",
+        _listed("masks", "Causal masks", [source_of(mask) for mask in found.masks]),
+        _near_misses(found.near_misses),
+        _listed("breaks", "Graph breaks", found.graph_breaks),
+        _listed("foreign", "Kernels of others", list(found.foreign.elements())),
+        _listed("failures", "Left as they were because Cermet failed", found.failures),
+        _listed("remainders", "Who runs what is left", found.remainders),
+        _left(found.left),
+        _shared(device_code),
+    ]
+    title = f"{number(found.graphs, 'graph')}, {number(len(found.graph_breaks), 'graph break')}"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>Cermet: what was fused</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header><h1>What Cermet fuses</h1><p>{title}</p></header>
+<main>
+{_tiles(found)}
+{"".join(sections)}
+</main>
+<footer>{_escape(library.version())}. Bytes are those of the forward: before, what every replaced operation reads and
+writes by itself, views being free; after, operands, results and saved values once.</footer>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _escape(text: object) -> str:
+    return markup.escape(str(text), quote=True)
+
+
+def _bytes(count: int) -> str:
+    """`1.5 MiB`, the number itself as a tooltip."""
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    shown = f"{count} B" if unit == "B" else f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
+    return f'<span title="{count:,} bytes">{shown}</span>'
+
+
+def _tiles(found: Findings) -> str:
+    before, after, saved = totals(found)
+    kernels = sum(len(place.forward) + len(place.backward) for place in found.places)
+    counts = {name: times for name, times in found.counts.items() if times}
+    directions = "forward and backward" if any(place.backward for place in found.places) else "forward"
+    tiles = [
+        (f"{sum(counts.values()):,}", "sites fused", ", ".join(f"{times} {name}" for name, times in counts.items())),
+        (f"{kernels:,}", "launches a step", directions),
+        (_bytes(before), "moved before", ""),
+        (_bytes(after), "moved after", less(before, after)),
+        (_bytes(saved), "saved for the backward", "besides operands and results"),
+        (f"{len(found.near_misses):,}", "near misses", ""),
+        (f"{len(found.graph_breaks):,}", "graph breaks", ""),
+    ]
+    cells = (
+        f"<li><strong>{value}</strong><span>{_escape(label)}</span><small>{_escape(note)}</small></li>"
+        for value, label, note in tiles
+    )
+    return f'<ul class="tiles" aria-label="Summary">{"".join(cells)}</ul>'
+
+
+def _places(rows: str) -> str:
+    heads = "".join(
+        f'<th scope="col" class="{kind}" aria-sort="none"><button type="button">{name}</button></th>'
+        for name, kind in _COLUMNS
+    )
+    return f"""<section aria-labelledby="regions"><h2 id="regions">Regions</h2>
+<p>Equal places are one row. A row opens to its graph text, its CUDA C++ and its bytes; a column's name sorts.</p>
+<div class="wide"><table id="places"><thead><tr>{heads}</tr></thead>{rows}</table></div></section>
+"""
+
+
+def _cell(shown: str, key: object = "", kind: str = "text") -> str:
+    return f'<td class="{kind}" data-key="{_escape(key)}">{shown}</td>'
+
+
+def _row(index: int, place: Place, times: int, device_code: dict[str, str]) -> str:
+    before, after = place.bytes_before, place.bytes_after
+    change = less(before, after)
+    share = min(100.0, 100 * after / before) if before else 100.0
+    file, colon, code = source_of(place.source).partition(": ")
+    cells = [
+        _cell(
+            f'<button type="button" class="open" aria-expanded="false" aria-controls="detail-{index}">'
+            f"{_escape(place.pattern)}</button>",
+            place.pattern,
+        ),
+        _cell(str(times), times, "number"),
+        _cell(kernels_of(place), len(place.forward) + len(place.backward), "number"),
+        _cell(_bytes(before), before, "number"),
+        _cell(_bytes(after), after, "number"),
+        _cell(f'{_bar(share)}<span class="share">{change}</span>', after / before if before else 1, "number"),
+        _cell(_arrow(place), repeated(place.operands)),
+        _cell(f'<code title="{_escape(place.source)}">{_escape(file + colon)} {_escape(code)}</code>', file),
+    ]
+    detail = f'<td colspan="{len(_COLUMNS)}"><div>{_detail(place, device_code)}</div></td>'
+    return f"""<tbody><tr class="place">{"".join(cells)}</tr>
+<tr class="detail" id="detail-{index}" hidden>{detail}</tr></tbody>
+"""
+
+
+def _bar(share: float) -> str:
+    return f'<span class="bar" aria-hidden="true"><i style="width:{share:.1f}%"></i></span>'
+
+
+def _arrow(place: Place) -> str:
+    return f"<code>{_escape(repeated(place.operands))}</code> → <code>{_escape(repeated(place.results))}</code>"
+
+
+def _detail(place: Place, device_code: dict[str, str]) -> str:
+    largest = max(place.bytes_before, place.bytes_after, 1)
+    amounts = [("before", place.bytes_before), ("after", place.bytes_after), ("of it saved", place.saved_bytes)]
+    bars = "".join(
+        f"<tr><th scope='row'>{label}</th><td class='number'>{count:,}</td><td>{_bar(100 * count / largest)}</td></tr>"
+        for label, count in amounts
+    )
+    parts = [
+        f'<div class="bytes"><h3>Bytes moved by the forward</h3><table><tbody>{bars}</tbody></table></div>',
+        "<h3>Graph text</h3>",
+        *(_disclosed(title, regions.text(key), "ir") for title, key in _titled(place)),
+        "<h3>CUDA C++</h3>",
+        *itertools.chain.from_iterable(
+            _kernels(title, key, place.target, device_code) for title, key in _titled(place)
+        ),
+    ]
+    return "".join(parts)
+
+
+def _titled(place: Place) -> Iterable[tuple[str, int]]:
+    return (("backward" if index else "forward", key) for index, key in enumerate(place.texts))
+
+
+def _kernels(direction: str, key: int, target: str, device_code: dict[str, str]) -> Iterable[str]:
+    target = target if target.startswith("sm_") else CUDA_TARGET
+    try:
+        steps = regions.plan(key, target)["steps"]
+    except Error as error:
+        yield f"<p>No {direction} for {_escape(target)}: {_escape(error)}</p>"
+        return
+    for step in steps:
+        if step["kind"] != "kernel":
+            continue
+        title = f"{direction}: {step['name']} for {target}"
+        try:
+            source = library.context().kernel_source(step["spec"])
+        except Error:
+            yield _disclosed(f"{title} (specification)", step["spec"], "spec")
+            continue
+        found = list(_GENERATED.finditer(source))
+        begins = found[-1].start() if found else 0
+        if found:
+            device_code.setdefault(source[:begins], f"{found[-1][1]} skeleton")
+        yield _disclosed(title, source[begins:], "cuda")
+
+
+def _disclosed(title: str, text: str, kind: str) -> str:
+    return (
+        f'<details class="{kind}"><summary>{_escape(title)}</summary>'
+        f'<pre tabindex="0"><code>{_escape(text.strip())}</code></pre></details>'
+    )
+
+
+def _near_misses(near_misses: Sequence[NearMiss]) -> str:
+    if not near_misses:
+        return ""
+    rows = "".join(
+        f"<tr><td>{_escape(miss.pattern)}</td><td><code>{_escape(miss.at)}</code></td>"
+        f'<td>{_escape(miss.condition)}</td>'
+        f'<td><code title="{_escape(miss.source)}">{_escape(source_of(miss.source))}</code></td></tr>'
+        for miss in near_misses
+    )
+    heads = "".join(f'<th scope="col">{name}</th>' for name in ("Pattern", "At", "The condition that failed", "Source"))
+    return (
+        '<section aria-labelledby="near"><h2 id="near">Near misses</h2><div class="wide"><table class="plainly">'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>"
+    )
+
+
+def _listed(identity: str, title: str, items: Sequence[str]) -> str:
+    if not items:
+        return ""
+    counted = {item: items.count(item) for item in items}
+    shown = "".join(
+        f"<li><pre>{_escape(item.strip())}</pre>{f' <span>x{times}</span>' if times > 1 else ''}</li>"
+        for item, times in counted.items()
+    )
+    head = f'<h2 id="{identity}">{title}</h2>'
+    return f'<section aria-labelledby="{identity}">{head}<ul class="plain">{shown}</ul></section>'
+
+
+def _left(left: Sequence[Part]) -> str:
+    if not left:
+        return ""
+    rows = "".join(
+        f"<tr><td><code>{_escape(item.op)}</code></td><td class='number'>{item.times:,}</td>"
+        f"<td class='number'>{_bytes(item.bytes_moved)}</td></tr>"
+        for item in left
+    )
+    return (
+        '<section aria-labelledby="left"><h2 id="left">Elementwise work and reductions in no region</h2><table><thead>'
+        '<tr><th scope="col">Operation</th><th scope="col" class="number">Times</th>'
+        f'<th scope="col" class="number">Bytes</th></tr></thead><tbody>{rows}</tbody></table></section>'
+    )
+
+
+def _shared(device_code: dict[str, str]) -> str:
+    if not device_code:
+        return ""
+    parts = "".join(_disclosed(title, text, "device") for text, title in device_code.items())
+    return (
+        '<section aria-labelledby="device"><h2 id="device">Device code</h2>'
+        "<p>What stands before each kernel's own text: the prelude and the skeleton that it instantiates.</p>"
+        f"{parts}</section>"
+    )

@@ -1,0 +1,123 @@
+"""An explanation as plain text of at most 120 columns, save where a name is longer."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from .findings import Findings, Place
+
+WIDTH = 120
+_INDENT = "    "
+
+
+def number(count: int, noun: str) -> str:
+    """`1 graph`, `2 graphs`, `2 near misses`."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def source_of(source: str) -> str:
+    """A source line with the shortest name of its file: as one would import it, or from the working directory."""
+    roots = [os.getcwd(), *sys.path]
+    fitting = [root for root in roots if root and source.startswith(root.rstrip(os.sep) + os.sep)]
+    return source[len(max(fitting, key=len).rstrip(os.sep)) + 1 :] if fitting else source
+
+
+def less(before: int, after: int) -> str:
+    """How much `after` saves: `58 % less`."""
+    if not before or before == after:
+        return ""
+    share = round(100 * abs(before - after) / before)
+    return f"{share} % {'less' if after < before else 'more'}"
+
+
+def repeated(items: Sequence[str]) -> str:
+    """`f32[2, 16], f32[16] x2`: neighbours that are equal once."""
+    groups = ((item, len(list(group))) for item, group in itertools.groupby(items))
+    return ", ".join(item if times == 1 else f"{item} x{times}" for item, times in groups)
+
+
+def kernels_of(place: Place) -> str:
+    """`1`, or with a backward `1 + 2`."""
+    return f"{len(place.forward)} + {len(place.backward)}" if place.backward else str(len(place.forward))
+
+
+def reason_of(graph_break: str) -> str:
+    """The first lines of Dynamo's account: what happened, and its explanation."""
+    lines = [line.strip() for line in graph_break.splitlines() if line.strip()]
+    kept = lines[:1] + [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    return ": ".join(kept)
+
+
+def totals(found: Findings) -> tuple[int, int, int]:
+    """Bytes of all places: before, after, saved."""
+    return tuple(sum(getattr(place, name) for place in found.places)
+                 for name in ("bytes_before", "bytes_after", "saved_bytes"))  # fmt: skip
+
+
+def text(found: Findings) -> str:
+    counts = ", ".join(f"{times} {name}" for name, times in found.counts.items() if times) or "nothing replaced"
+    lines = [f"{number(found.graphs, 'graph')}, {number(len(found.graph_breaks), 'graph break')}: {counts}"]
+    if found.places:
+        before, after, saved = totals(found)
+        change = less(before, after)
+        lines.append(
+            f"bytes moved by the forward of these: {before:,} before, {after:,} after"
+            + (f" ({change})" if change else "")
+            + (f"; {saved:,} of them saved for the backward" if saved else "")
+        )
+        lines += ["", *_places(found)]
+    lines += _section("causal masks", map(source_of, found.masks))
+    lines += _section("near misses", [str(near_miss) for near_miss in found.near_misses])
+    lines += _section("graph breaks", map(reason_of, found.graph_breaks))
+    lines += _section("kernels of others", found.foreign.elements())
+    lines += _section("left as they were because Cermet failed", found.failures)
+    lines += _section("who runs what is left", found.remainders)
+    if found.left:
+        left = [f"{item.times} {item.op} ({item.bytes_moved:,} bytes)" for item in found.left]
+        lines += ["", "elementwise work and reductions in no region:"]
+        lines += textwrap.wrap(", ".join(left), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def _places(found: Findings) -> list[str]:
+    table = [("pattern", "sites", "kernels", "bytes before", "bytes after", "saved", "")]
+    details: list[list[str]] = [[]]
+    for place, times in found.rows:
+        numbers = (f"{value:,}" for value in (place.bytes_before, place.bytes_after, place.saved_bytes))
+        table.append(
+            (place.pattern, str(times), kernels_of(place), *numbers, less(place.bytes_before, place.bytes_after))
+        )
+        arrow = f"{repeated(place.operands)} -> {repeated(place.results)}"
+        kernels = repeated(place.forward) + (f" | {repeated(place.backward)}" if place.backward else "")
+        details.append([_clipped(source_of(place.source)), *_wrapped(arrow), *_wrapped(f"kernels: {kernels}")])
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    lines = []
+    for row, more in zip(table, details):
+        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]
+        lines.append("  ".join(cells).rstrip())
+        lines += [_INDENT + line for line in more if line]
+    return lines
+
+
+def _clipped(line: str) -> str:
+    room = WIDTH - len(_INDENT)
+    return line if len(line) <= room else line[: room - 3] + "..."
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, WIDTH - len(_INDENT), subsequent_indent="  ", break_long_words=False)
+
+
+def _section(title: str, items: Iterable[str]) -> list[str]:
+    counted = collections.Counter(items)
+    if not counted:
+        return []
+    shown = [f"{item} (x{times})" if times > 1 else item for item, times in counted.items()]
+    wrapped = (textwrap.wrap(item, WIDTH, initial_indent="  ", subsequent_indent="    ") for item in shown)
+    return ["", f"{title}:", *itertools.chain.from_iterable(wrapped)]
