@@ -9,7 +9,7 @@ from . import locks
 NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "grouped_attentions", "released", "calls_unpadded",
     "calls_padded", "fallbacks", "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses",
-    "timed",
+    "timed", "clusters",
 )  # fmt: skip
 
 _lock = locks.lock()

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 from .. import environment
 from ..graph.decision import Decision, Declined, NearMiss, Region
 from ..graph.edit import erase_unused, rewriting
+from ..graph.nodes import after_autograd
 from ..importing.translations.call import symbolic_float
 from ..loss import edges, head
 from ..loss.edges import Edge
@@ -52,7 +53,8 @@ def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload
         return checking.call(module, region)
     operands = _operands(region)
     if region.head is None:
-        return regions.region_op(len(operands), len(region.results)), (*operands, region.key)
+        op = regions.launch_op if after_autograd(module.graph) else regions.region_op
+        return op(len(operands), len(region.results)), (*operands, region.key)
     return head.op(region.head.made, len(operands) - 2), (*operands, region.key, region.head.position)
 
 
@@ -124,18 +126,19 @@ def _insert(
 ) -> dict[fx.Node, fx.Node]:
     """The new op, and for several results their getitems; each carries what tracing leaves on a node."""
     first = region.results[0]
+    tracing = "val" if after_autograd(graph) else "example_value"
     kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
     call = graph.call_function(*_call(graph.owning_module, region))
     call.meta = dict(kept)
     states[call] = region.state
     if len(region.results) == 1:
-        call.meta["example_value"] = region.values[0]
+        call.meta[tracing] = region.values[0]
         return {first: call}
-    call.meta["example_value"] = tuple(region.values)
+    call.meta[tracing] = tuple(region.values)
     became = {}
     for index, result in enumerate(region.results):
         item = graph.call_function(operator.getitem, (call, index))
         states[item] = region.state
-        item.meta = {**kept, "example_value": region.values[index]}
+        item.meta = {**kept, tracing: region.values[index]}
         became[result] = item
     return became

@@ -50,6 +50,11 @@ def example(node: fx.Node) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
+def after_autograd(graph: fx.Graph) -> bool:
+    """Whether a graph is one of AOTAutograd's, of ATen's calls, and not Dynamo's."""
+    return any("val" in node.meta for node in graph.nodes)
+
+
 # Higher-order operators whose bodies are ordinary graphs, run where they are called.
 _BODIES = re.compile(r"checkpoint|^wrap|invoke_subgraph|inner_compile")
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -114,6 +114,11 @@ def register(text: str, orders: Sequence[Order] = ()) -> int:
     if not same:
         raise Error(f"two graph texts share the key {key}; please report both:\n{known}\n{whole}")
     return key
+
+
+def kept(keys: Iterable[int]) -> list[tuple[str, tuple[Order, ...]]]:
+    """What `register` takes, in a form that a cache can keep."""
+    return [(_registry.text(key), _registry.orders.get(key, ())) for key in keys]
 
 
 def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:

@@ -25,6 +25,7 @@ from .aten.accumulation import accumulate
 from .aten.concatenation import join
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
+from . import clusters
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine
 
@@ -45,9 +46,10 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             simplify(graph.graph)
             join(graph.graph)
             accumulate(graph.graph)
+            keys = clusters.fuse(graph, options.strict)
             widen(graph.graph)
             capture = captures.of(graph, kind) if captures is not None else None
-            return StraightLine(graph, capture, kind == BACKWARD and LOSES_GRAD)
+            return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)
 

@@ -74,7 +74,7 @@ def _backwards_too(compile_inner: Callable[..., Any]) -> Callable[..., Any]:
             if not _is_failure(error):
                 raise
             _tell("the backward of a graph", error)
-            return StraightLine(copy, None, direct.LOSES_GRAD)
+            return StraightLine(copy, refuses_grad=direct.LOSES_GRAD)
 
     return inner
 

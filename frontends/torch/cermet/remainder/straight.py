@@ -18,6 +18,7 @@ import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
+from ..ops import regions
 from .capture import Capture
 
 _LITERALS = (bool, int, str, type(None), type(Ellipsis))
@@ -26,13 +27,21 @@ _LITERALS = (bool, int, str, type(None), type(Ellipsis))
 class StraightLine(OutputCode):
     """A compiled graph that AOTAutogradCache keeps: its source and the operations and constants that it names."""
 
-    def __init__(self, graph: fx.GraphModule, capture: Capture | None = None, refuses_grad: bool = False) -> None:
-        """`refuses_grad`: a call in grad mode raises."""
+    def __init__(
+        self,
+        graph: fx.GraphModule,
+        keys: Sequence[int] = (),
+        capture: Capture | None = None,
+        refuses_grad: bool = False,
+    ) -> None:
+        """`keys`: regions that the graph launches and that are registered for it alone (clusters.py). `refuses_grad`: a
+        call in grad mode raises."""
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
         self.source, self._constants = _write(graph)
         self._capture = capture  # under CUDA graphs
         self._refuses_grad = refuses_grad
+        self._regions = regions.kept(keys)
         self._pickled: bytes | None = None
         self._run: Callable[[list[Any]], Any] | None = self._load()
 
@@ -58,6 +67,8 @@ class StraightLine(OutputCode):
     def post_compile(self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any) -> None:
         """Makes what a cache kept callable again."""
         if self._run is None:
+            for text, orders in self._regions:
+                regions.register(text, orders)
             self._constants = pickle.loads(self._pickled)
             self._run = self._load()
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ...graph.nodes import example
 from ...text import Value
-from . import complex, elementwise, indexing, loss, reduction, shape
+from . import backward, complex, elementwise, indexing, loss, reduction, shape
 from .call import Call, Refused, symbolic_float
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -28,6 +28,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **reduction.TRANSLATIONS,
     **loss.TRANSLATIONS,
     **indexing.TRANSLATIONS,
+    **backward.TRANSLATIONS,
 }
 # What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
 REDUCTIONS = frozenset(reduction.TRANSLATIONS) | frozenset(loss.TRANSLATIONS)
@@ -36,6 +37,7 @@ SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **shape.SEVERAL,
     **reduction.SEVERAL,
     **loss.SEVERAL,
+    **backward.SEVERAL,
 }
 
 # Spellings that are a tensor's method, a function of `torch` and an ATen packet alike; argument positions agree.
@@ -151,8 +153,11 @@ _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}
 _ATEN |= {"ones_like": "ones", "new_ones": "ones", "full": "full", "full_like": "full", "new_full": "new_full"}
 _ATEN |= {"scalar_tensor": "scalar", "linalg_vector_norm": "vector_norm"}
-_SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_first"}
-_SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward"}
+_ATEN |= {f"{name}_backward": f"{name}_backward" for name in "sigmoid tanh silu gelu threshold".split()}
+_ATEN |= {f"_{name}_backward_data": f"{name}_backward" for name in ("softmax", "log_softmax")}
+_ATEN |= {"native_dropout_backward": "dropout_backward"}
+_SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_with_statistics"}
+_SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 
 def spelling(node: fx.Node) -> str:

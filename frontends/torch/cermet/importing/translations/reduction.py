@@ -33,8 +33,9 @@ def _sum_over(call: Call, value: Value, dims: list[int]) -> Value:
         return rows if rank == 1 else call.sum_rows(rows)
     if rank and dims == [rank - 1]:
         return call.reduce("reduce_sum", value)
-    if rank > 1 and dims == list(range(rank - 1)):
-        return call.sum_rows(value)
+    if rank > len(dims) and dims == list(range(len(dims))):
+        rest = value.type.dims[len(dims) :]
+        return call.sum_rows(call.reshape(value, (*value.type.dims[: len(dims)], element_count(rest))))
     raise Refused(f"a reduction over {dims}")
 
 
@@ -227,11 +228,15 @@ def _mean(call: Call, value: Value) -> Value:
     return call.binary("div", total, call.constant_like(float(element_count(value.type.dims[-1:])), total))
 
 
+def _reciprocal_deviation(call: Call, value: Value, eps: float) -> Value:
+    """1 / sqrt(mean(value^2) + eps) of each row"""
+    variance = _mean(call, call.binary("mul", value, value))
+    return call.unary("rsqrt", call.binary("add", variance, call.constant_like(eps, variance)))
+
+
 def _normalised(call: Call, value: Value, eps: float) -> Value:
     """value / sqrt(mean(value^2) + eps)"""
-    variance = _mean(call, call.binary("mul", value, value))
-    root = call.unary("rsqrt", call.binary("add", variance, call.constant_like(eps, variance)))
-    return call.binary("mul", value, call.broadcast(root, value.type))
+    return call.binary("mul", value, call.broadcast(_reciprocal_deviation(call, value, eps), value.type))
 
 
 def _norm_input(call: Call, expected: TensorType) -> Value:
@@ -259,17 +264,35 @@ def _rms_norm_of(call: Call, expected: TensorType) -> Value:
     return call.cast(result, str(expected.element))
 
 
-def _layer_norm_of(call: Call, expected: TensorType) -> Value:
+def _layer_norm_of(call: Call, expected: TensorType, named: Named = lambda _: None) -> tuple[Value, Value, Value]:
+    """The norm, and of each row the mean and the reciprocal deviation, in the type that it is computed in."""
     call.only("input", "normalized_shape", "weight", "bias", "eps")
+    named(1)
     value = _norm_input(call, expected)
     weight, bias = call.argument(2, "weight"), call.argument(3, "bias")
-    centred = call.binary("sub", value, call.broadcast(_mean(call, value), value.type))
-    result = _normalised(call, centred, call.number(call.argument(4, "eps", 1e-5)))
+    mean = _mean(call, value)
+    named(2)
+    centred = call.binary("sub", value, call.broadcast(mean, value.type))
+    root = _reciprocal_deviation(call, centred, call.number(call.argument(4, "eps", 1e-5)))
+    named(0)
+    result = call.binary("mul", centred, call.broadcast(root, value.type))
     if weight is not None:
         result = call.binary("mul", result, _parameter(call, weight, result))
     if bias is not None:
         result = call.binary("add", result, _parameter(call, bias, result))
-    return call.cast(result, str(expected.element))
+    return call.cast(result, str(expected.element)), mean, root
+
+
+def _layer_norm_with_statistics(call: Call, named: Named) -> list[Value | None]:
+    expected, *statistics = call.parts
+    if expected is None:
+        raise Refused("a norm that is no tensor")
+    result: list[Value | None] = []
+    values = _layer_norm_of(call, expected, named)
+    for index, (value, part) in enumerate(zip(values[1:], statistics), 1):
+        named(index)
+        result.append(None if part is None else call.shaped(call.cast(value, str(part.element)), value, part.dims))
+    return [values[0], *result]
 
 
 def _first_of(translate: Callable[[Call, TensorType], Value]) -> Callable[[Call, Named], list[Value | None]]:
@@ -322,7 +345,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "normalize": _normalize,
     "cosine_similarity": _cosine_similarity,
     "rms_norm": lambda call: _rms_norm_of(call, call.expected),
-    "layer_norm": lambda call: _layer_norm_of(call, call.expected),
+    "layer_norm": lambda call: _layer_norm_of(call, call.expected)[0],
     "var": _variance(root=False),
     "std": _variance(root=True),
 }
@@ -331,5 +354,5 @@ SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {
     "max_along": _extreme_along("reduce_max"),
     "min_along": _extreme_along("reduce_min"),
     "rms_norm_first": _first_of(_rms_norm_of),
-    "layer_norm_first": _first_of(_layer_norm_of),
+    "layer_norm_with_statistics": _layer_norm_with_statistics,
 }
