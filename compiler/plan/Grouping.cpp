@@ -6,7 +6,9 @@
 #include "llvm/ADT/SetVector.h"
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
+#include <queue>
 
 using namespace mlir;
 
@@ -34,7 +36,8 @@ public:
 
   std::vector<Group> run() {
     for (Operation& op : block.without_terminator()) {
-      position[&op] = static_cast<int>(position.size());
+      position[&op] = static_cast<int>(all.size());
+      all.push_back(&op);
       if (isRepeated(&op))
         repeatable.insert(&op);
     }
@@ -110,6 +113,12 @@ private:
     group.isKernel = reason.empty();
     group.ops = std::move(ops);
     group.body = std::move(body);
+    auto reads = [&](Operation* user) { return readsMemory(user); };
+    auto isStored = [](Operation* op) { return !op || isView(op) || isOwnStep(op); };
+    group.lastingResults =
+        llvm::count_if(group.body.results, [&](Value it) { return llvm::any_of(it.getUsers(), reads); });
+    group.lastingOperands =
+        llvm::count_if(group.body.operands, [&](Value it) { return isStored(it.getDefiningOp()); });
     return reason;
   }
 
@@ -252,8 +261,9 @@ private:
       const auto [into, from] = *pair;
       for (Value operand : grownFrom) {
         SmallVector<int>& users = readers[operand];
-        llvm::erase(users, into);
-        llvm::erase(users, from);
+        for (int gone : {into, from})
+          if (auto user = llvm::lower_bound(users, gone); user != users.end() && *user == gone)
+            users.erase(user);
         if (llvm::is_contained(groups[into].body.operands, operand))
           users.insert(llvm::lower_bound(users, into), into);
         const size_t at = llvm::lower_bound(users, into) - users.begin();
@@ -285,7 +295,7 @@ private:
   // Merges the first two of the value's kernels that can be one, and says which went into which; leaves in `grownFrom`
   // what either read.
   std::optional<std::pair<int, int>> mergeReaders(Value value) {
-    const SmallVector<int> users = readers[value];
+    const ArrayRef<int> users = readers[value];
     Operation* op = value.getDefiningOp();
     auto known = op ? groupOf.find(op) : groupOf.end();
     const int producer = known != groupOf.end() && groups[known->second].isKernel ? known->second : -1;
@@ -306,12 +316,20 @@ private:
   }
 
   bool mergePair(int a, int b) {
-    if (a == b || !tried.insert({{a, unsigned(groups[a].ops.size())}, {b, unsigned(groups[b].ops.size())}}).second)
+    if (a == b || isTooMuch(a, b) ||
+        !tried.insert({{a, unsigned(groups[a].ops.size())}, {b, unsigned(groups[b].ops.size())}}).second)
       return false;
     Members pair;
     pair.insert(a);
     pair.insert(b);
-    return merge(pair);
+    return !areApart(pair) && merge(pair);
+  }
+
+  // Whether they have more operands than a kernel takes, by those alone that no other kernel takes from them.
+  bool isTooMuch(int a, int b) const {
+    return groups[a].lastingResults + groups[b].lastingResults +
+               std::max(groups[a].lastingOperands, groups[b].lastingOperands) >
+           size_t(kMaxOperands);
   }
 
   // A weight or a row's scale is cheap to read twice; kernels that share only that are left apart.
@@ -343,6 +361,7 @@ private:
     Group merged;
     if (!form(merged, std::move(ops)).empty() || movesMore(merged, members, more) || hasPathAround(members, more))
       return false;
+    searches.clear();
     grownFrom.clear();
     for (int member : members)
       grownFrom.insert(groups[member].body.operands.begin(), groups[member].body.operands.end());
@@ -383,54 +402,115 @@ private:
     return merged.lowered.program.walkedBytes() > apart;
   }
 
-  // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
-  // Behind a place that no group spans nothing leads back before it. Where the answer takes long there is a path for
-  // all that is known.
-  bool hasPathAround(const Members& members, ArrayRef<Operation*> more) const {
-    const llvm::DenseSet<Operation*> others(more.begin(), more.end());
-    auto isMember = [&](Operation* op) {
-      auto group = groupOf.find(op);
-      return group != groupOf.end() ? members.contains(group->second) : others.contains(op);
-    };
-    llvm::SmallSetVector<Operation*, 32> inside, outside; // operations that follow, repeated by the kernel or not
-    int last = 0;
-    for (int member : members) {
-      inside.insert(groups[member].ops.begin(), groups[member].ops.end());
-      last = std::max(last, position.lookup(groups[member].ops.back()));
+  // A search for ways from kernels, and operations with them, to what stands behind them.
+  struct Search {
+    Search(const Members& of, ArrayRef<Operation*> more) : of(of), more(more.begin(), more.end()) {}
+
+    Members of;
+    llvm::DenseSet<Operation*> more;
+    std::priority_queue<int, std::vector<int>, std::greater<>> pending; // positions of operations to leave from
+    llvm::DenseSet<int> reached, behind; // nodes: found; found by way of a third, or where one stores for the other
+    llvm::DenseSet<std::pair<int, Operation*>> repeated; // followed from a node
+  };
+  static constexpr int kStart = -1; // the node that all of these are
+
+  // A kernel is one node, and an operation in none is.
+  int nodeOf(const Search& search, Operation* op) const {
+    auto group = groupOf.find(op);
+    if (group == groupOf.end())
+      return search.more.contains(op) ? kStart : kStart - 1 - position.lookup(op);
+    return search.of.contains(group->second) ? kStart : group->second;
+  }
+
+  Search startSearch(const Members& of, ArrayRef<Operation*> more) const {
+    Search search(of, more);
+    for (int member : of)
+      for (Operation* op : groups[member].ops)
+        search.pending.push(position.lookup(op));
+    for (Operation* op : more)
+      search.pending.push(position.lookup(op));
+    return search;
+  }
+
+  // Goes from the operation to its readers; what a kernel repeats is a part of each kernel that reads it.
+  size_t leave(Search& search, Operation* op) const {
+    const int node = nodeOf(search, op);
+    size_t steps = 0;
+    SmallVector<Operation*> pending{op};
+    while (!pending.empty()) {
+      Operation* from = pending.pop_back_val();
+      for (Operation* user : from->getUsers()) {
+        if (user == block.getTerminator())
+          continue;
+        ++steps;
+        if (repeats(user)) {
+          if (search.repeated.insert({node, user}).second)
+            pending.push_back(user);
+          continue;
+        }
+        const int next = nodeOf(search, user);
+        const bool isStored = repeats(from) && readsMemory(user);
+        if (next == node && !isStored)
+          continue;
+        if (node != kStart || isStored)
+          search.behind.insert(next);
+        if (next == kStart || !search.reached.insert(next).second)
+          continue;
+        if (next < kStart)
+          search.pending.push(position.lookup(user));
+        else
+          for (Operation* fellow : groups[next].ops)
+            search.pending.push(position.lookup(fellow));
+      }
     }
-    inside.insert(more.begin(), more.end());
-    if (!more.empty())
-      last = std::max(last, position.lookup(more.back()));
+    return steps;
+  }
+
+  // Whether there is such a way to the node, at `last` or before. Where the answer takes long there is one for all that
+  // is known.
+  bool leadsTo(Search& search, int node, int last) const {
+    size_t steps = 0;
+    while (!search.behind.contains(node) && steps <= kMostSteps) {
+      if (search.pending.empty() || search.pending.top() >= last)
+        return false;
+      Operation* op = all[search.pending.top()];
+      search.pending.pop();
+      const size_t taken = leave(search, op);
+      steps += taken;
+      work.visited += taken;
+    }
+    return true;
+  }
+
+  // From the last of the operations on nothing leads back before them: no kernel spans that place.
+  int endOf(const Members& members, ArrayRef<Operation*> more) const {
+    int last = more.empty() ? 0 : position.lookup(more.back());
+    for (int member : members)
+      last = std::max(last, position.lookup(groups[member].ops.back()));
     if (auto span = spans.upper_bound(last); span != spans.begin())
       last = std::max(last, std::prev(span)->second);
-    size_t steps = 0;
-    auto visit = [&](Operation* from, bool isOutside) {
-      if (position.lookup(from) >= last)
-        return false;
-      for (Operation* user : from->getUsers()) {
-        if (++steps > kMostSteps)
-          return true;
-        if (isMember(user)) {
-          if (isOutside || (repeats(from) && readsMemory(user)))
-            return true;
-        } else if (user != block.getTerminator()) {
-          (isOutside || !repeats(user) ? outside : inside).insert(user);
-        }
-      }
-      return false;
-    };
-    bool found = false;
-    for (size_t i = 0; i < inside.size() && !found; ++i)
-      found = visit(inside[i], false) && steps > kMostSteps;
-    for (size_t i = 0; i < outside.size() && !found; ++i) {
-      Operation* op = outside[i];
-      found = visit(op, true);
-      if (auto group = groupOf.find(op); group != groupOf.end())
-        for (Operation* fellow : groups[group->second].ops)
-          outside.insert(fellow);
+    return last;
+  }
+
+  // Whether something outside of the members lies between two of them: one kernel could not run before and after it.
+  bool hasPathAround(const Members& members, ArrayRef<Operation*> more) const {
+    Search search = startSearch(members, more);
+    return leadsTo(search, kStart, endOf(members, more));
+  }
+
+  // The same of two kernels; what was found from one of them is kept until kernels become one.
+  bool areApart(const Members& pair) {
+    const int last = endOf(pair, {});
+    for (auto [from, to] : {std::pair(pair[0], pair[1]), std::pair(pair[1], pair[0])}) {
+      if (searches.size() == kMostNeighbours && !searches.contains(from))
+        searches.clear();
+      auto [known, isNew] = searches.try_emplace(from);
+      if (isNew)
+        known->second = std::make_unique<Search>(startSearch(Members(&from, &from + 1), {}));
+      if (leadsTo(*known->second, to, last))
+        return true;
     }
-    work.visited += steps;
-    return found;
+    return false;
   }
 
   //===--- Their order
@@ -496,6 +576,7 @@ private:
   GroupingWork& work;
   std::vector<Group> groups; // merged ones are left empty
   llvm::DenseMap<Operation*, int> groupOf;
+  SmallVector<Operation*> all;              // of the block
   llvm::DenseMap<Operation*, int> position; // in the block
   std::map<int, int> spans;                 // from the first to the last position of groups that overlap
   llvm::DenseSet<Operation*> repeatable;
@@ -508,6 +589,7 @@ private:
   llvm::DenseMap<Value, std::pair<int, long>> places; // where they wait
   llvm::DenseMap<Value, size_t> unfinished; // the first of a value's kernels that has not been tried with all others
   llvm::SetVector<Value> grownFrom;
+  llvm::DenseMap<int, std::unique_ptr<Search>> searches; // from kernels, as these are now
 };
 
 } // namespace

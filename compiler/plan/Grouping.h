@@ -15,6 +15,8 @@ struct Group {
   bool isKernel = false;
   StepBody body;           // of a kernel
   LoweredFunction lowered; // of a kernel
+  // Of a kernel: operands that it has whatever it is joined with, as what no kernel computes, or needs stored.
+  size_t lastingResults = 0, lastingOperands = 0;
   std::string reason;      // why one operation is no kernel, where it might have been
 };
 
