@@ -92,7 +92,7 @@ private:
     if (!op || !cone.contains(value))
       return std::nullopt;
     visited.insert(op);
-    if (std::optional<RowElement> source = sourceElement(op, rows, column))
+    if (std::optional<RowElement> source = RowView(op, rows).source(column))
       return sumAt(source->value, source->at);
     if (isa<NegOp, CastOp>(op)) {
       std::optional<Sum> sum = sumAt(op->getOperand(0), column);

@@ -5,6 +5,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 #include <numeric>
+#include <tuple>
 
 using namespace mlir;
 
@@ -52,14 +53,13 @@ private:
 
   // `value`, whose rows are the root's, at those columns: [rows..., columns], or something that broadcasts to it.
   Value at(Value value, const Map& map) {
-    auto key = std::make_pair(value, SmallVector<int64_t>(map));
-    for (const auto& [known, made] : memory)
-      if (known == key)
+    for (const auto& [known, at, made] : memory)
+      if (known == value && at == map)
         return made;
     if (++steps > kMostSteps)
       return {};
     Value made = compute(value, map);
-    memory.push_back({key, made});
+    memory.push_back({value, map, made});
     return made;
   }
 
@@ -102,10 +102,11 @@ private:
 
   // What a view of one operand reads at those columns.
   Value viewed(Operation* view, const Map& map) {
+    const RowView elements(view, rows.size());
     Map wanted;
     for (int64_t element : map) {
       std::optional<RowElement> source;
-      if (element != kAny && !(source = sourceElement(view, rows.size(), element)))
+      if (element != kAny && !(source = elements.source(element)))
         return {};
       wanted.push_back(source ? source->at : kAny);
     }
@@ -113,11 +114,12 @@ private:
   }
 
   Value joined(ConcatOp concat, const Map& map) {
+    const RowView elements(concat, rows.size());
     llvm::SmallMapVector<Value, Map, 2> parts; // what is wanted of each
     for (auto [column, element] : llvm::enumerate(map)) {
       if (element == kAny)
         continue;
-      std::optional<RowElement> source = sourceElement(concat, rows.size(), element);
+      std::optional<RowElement> source = elements.source(element);
       if (!source)
         return {};
       Map& wanted = parts[source->value];
@@ -172,9 +174,10 @@ private:
     const Dimensions from = dimensions(typeOf(broadcast.getOperand()));
     const size_t inner = typeOf(broadcast.getResult()).getRank() - rows.size();
     Dimensions itsRows(from.begin(), from.begin() + (from.size() > inner ? from.size() - inner : 0));
+    const RowView elements(broadcast, rows.size());
     Map wanted;
     for (int64_t element : map)
-      wanted.push_back(element == kAny ? kAny : sourceElement(broadcast, rows.size(), element)->at);
+      wanted.push_back(element == kAny ? kAny : elements.source(element)->at);
     std::swap(rows, itsRows);
     Value made = at(broadcast.getOperand(), wanted);
     std::swap(rows, itsRows);
@@ -239,7 +242,7 @@ private:
   Dimensions rows;
   int64_t columns = 0;
   int steps = 0;
-  SmallVector<std::pair<std::pair<Value, SmallVector<int64_t>>, Value>> memory;
+  SmallVector<std::tuple<Value, Map, Value>> memory;
   llvm::DenseMap<Value, int> reads; // in how many arrangements a value of the root's rows is read
 };
 

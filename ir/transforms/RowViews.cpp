@@ -16,18 +16,22 @@ bool sameRows(ArrayRef<Dimension> a, ArrayRef<Dimension> b, size_t rows) {
   return a.size() >= rows && b.size() >= rows && a.take_front(rows) == b.take_front(rows);
 }
 
-Index split(int64_t element, ArrayRef<Dimension> inner) {
+Index split(int64_t element, ArrayRef<int64_t> inner) {
   Index index(inner.size());
-  for (size_t i = inner.size(); i-- > 0; element /= inner[i].size)
-    index[i] = element % inner[i].size;
+  for (size_t i = inner.size(); i-- > 0; element /= inner[i])
+    index[i] = element % inner[i];
   return index;
 }
 
-int64_t join(ArrayRef<int64_t> index, ArrayRef<Dimension> inner) {
+int64_t join(ArrayRef<int64_t> index, ArrayRef<int64_t> inner) {
   int64_t element = 0;
-  for (auto [at, dimension] : llvm::zip_equal(index, inner))
-    element = element * dimension.size + at;
+  for (auto [at, size] : llvm::zip_equal(index, inner))
+    element = element * size + at;
   return element;
+}
+
+Index sizes(ArrayRef<Dimension> dimensions) {
+  return llvm::map_to_vector(dimensions, [](const Dimension& dimension) { return dimension.size; });
 }
 
 } // namespace
@@ -45,56 +49,71 @@ std::optional<int64_t> rowSize(Value value, size_t rows) {
   return size;
 }
 
-std::optional<RowElement> sourceElement(Operation* op, size_t rows, int64_t at) {
+RowView::RowView(Operation* op, size_t rows) : op(op) {
   if (!isa<SliceOp, ReshapeOp, TransposeOp, ConcatOp, BroadcastOp>(op) || !rowSize(op->getResult(0), rows))
-    return std::nullopt;
-  const Dimensions to = shapeOf(op->getResult(0)), from = shapeOf(op->getOperand(0));
-  const auto inner = ArrayRef(to).drop_front(rows);
-  Index index = split(at, inner);
-  if (isa<BroadcastOp>(op)) {
-    // Dimensions align at the right; what the operand has not, and its ones, repeat.
-    const size_t own = std::min(from.size(), inner.size());
-    const auto source = ArrayRef(from).take_back(own);
-    Index kept(index.end() - own, index.end());
-    for (auto [place, dimension] : llvm::zip_equal(kept, source))
-      place = dimension.isOne() ? 0 : place;
-    return RowElement{op->getOperand(0), join(kept, source)};
+    return;
+  const Dimensions to = shapeOf(op->getResult(0));
+  inner = sizes(ArrayRef(to).drop_front(rows));
+  if (isa<BroadcastOp>(op)) { // dimensions align at the right
+    const Dimensions from = shapeOf(op->getOperand(0));
+    parts.push_back(sizes(ArrayRef(from).take_back(std::min(from.size(), inner.size()))));
+    isKnown = true;
+    return;
   }
-  if (!sameRows(from, to, rows) || !rowSize(op->getOperand(0), rows))
+  for (Value operand : op->getOperands()) {
+    const Dimensions from = shapeOf(operand);
+    if (!sameRows(from, to, rows) || !rowSize(operand, rows))
+      return;
+    parts.push_back(sizes(ArrayRef(from).drop_front(rows)));
+  }
+  if (auto slice = dyn_cast<SliceOp>(op)) {
+    if (llvm::any_of(slice.getStarts().take_front(rows), [](int64_t start) { return start != 0; }))
+      return;
+    starts = Index(slice.getStarts().drop_front(rows));
+  } else if (auto transpose = dyn_cast<TransposeOp>(op)) {
+    for (auto [to, from] : llvm::enumerate(transpose.getPermutation())) {
+      if (to < rows && from != int64_t(to))
+        return;
+      if (to >= rows)
+        order.push_back(from - rows);
+    }
+  } else if (auto concat = dyn_cast<ConcatOp>(op)) {
+    if (concat.getDim() < rows)
+      return;
+    dim = concat.getDim() - rows;
+    int64_t start = 0;
+    for (const Index& part : parts) {
+      starts.push_back(start);
+      start += part[dim];
+    }
+  }
+  isKnown = true;
+}
+
+std::optional<RowElement> RowView::source(int64_t at) const {
+  if (!isKnown)
     return std::nullopt;
-  const auto source = ArrayRef(from).drop_front(rows);
   if (isa<ReshapeOp>(op))
     return RowElement{op->getOperand(0), at};
-  if (auto slice = dyn_cast<SliceOp>(op)) {
-    for (auto [dim, start] : llvm::enumerate(slice.getStarts())) {
-      if (dim >= rows)
-        index[dim - rows] += start;
-      else if (start != 0)
-        return std::nullopt;
-    }
-    return RowElement{op->getOperand(0), join(index, source)};
-  }
-  if (auto transpose = dyn_cast<TransposeOp>(op)) {
+  Index index = split(at, inner);
+  size_t part = 0;
+  if (isa<BroadcastOp>(op)) { // what the operand has not, and its ones, repeat
+    index.erase(index.begin(), index.end() - parts[0].size());
+    for (auto [place, size] : llvm::zip_equal(index, parts[0]))
+      place = size == 1 ? 0 : place;
+  } else if (isa<SliceOp>(op)) {
+    for (auto [place, start] : llvm::zip_equal(index, starts))
+      place += start;
+  } else if (isa<TransposeOp>(op)) {
     Index given(index.size());
-    for (auto [dim, before] : llvm::enumerate(transpose.getPermutation())) {
-      if (dim >= rows)
-        given[before - rows] = index[dim - rows];
-      else if (before != int64_t(dim))
-        return std::nullopt;
-    }
-    return RowElement{op->getOperand(0), join(given, source)};
+    for (auto [place, from] : llvm::zip_equal(index, order))
+      given[from] = place;
+    index = given;
+  } else {
+    part = llvm::upper_bound(starts, index[dim]) - starts.begin() - 1;
+    index[dim] -= starts[part];
   }
-  const size_t dim = cast<ConcatOp>(op).getDim();
-  if (dim < rows)
-    return std::nullopt;
-  int64_t& place = index[dim - rows];
-  for (Value part : op->getOperands()) {
-    const Dimensions shape = shapeOf(part);
-    if (place < shape[dim].size)
-      return RowElement{part, join(index, ArrayRef(shape).drop_front(rows))};
-    place -= shape[dim].size;
-  }
-  return std::nullopt;
+  return RowElement{op->getOperand(part), join(index, parts[part])};
 }
 
 } // namespace cermet::ir
