@@ -117,8 +117,7 @@ private:
     auto isStored = [](Operation* op) { return !op || isView(op) || isOwnStep(op); };
     group.lastingResults =
         llvm::count_if(group.body.results, [&](Value it) { return llvm::any_of(it.getUsers(), reads); });
-    group.lastingOperands =
-        llvm::count_if(group.body.operands, [&](Value it) { return isStored(it.getDefiningOp()); });
+    group.lastingOperands = llvm::count_if(group.body.operands, [&](Value it) { return isStored(it.getDefiningOp()); });
     return reason;
   }
 

@@ -17,7 +17,7 @@ struct Group {
   LoweredFunction lowered; // of a kernel
   // Of a kernel: operands that it has whatever it is joined with, as what no kernel computes, or needs stored.
   size_t lastingResults = 0, lastingOperands = 0;
-  std::string reason;      // why one operation is no kernel, where it might have been
+  std::string reason; // why one operation is no kernel, where it might have been
 };
 
 // What it took: both stay within a constant for each operation of the function.

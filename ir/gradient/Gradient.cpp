@@ -1,7 +1,7 @@
 // A gradient in three steps. The joint function holds the forward in small operations followed by the backward, built
-// from the operations' vector-Jacobian products (ir/gradient/Vjp.cpp). It is then cut (ir/gradient/Cut.h): the backward's part
-// takes what lies before the cut as arguments and recomputes the rest. What the cut saves becomes further results of
-// the forward.
+// from the operations' vector-Jacobian products (ir/gradient/Vjp.cpp). It is then cut (ir/gradient/Cut.h): the
+// backward's part takes what lies before the cut as arguments and recomputes the rest. What the cut saves becomes
+// further results of the forward.
 #include "ir/gradient/Gradient.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/text/ErrorText.h"
@@ -10,6 +10,7 @@
 #include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Verifier.h"
+#include <map>
 
 using namespace mlir;
 
@@ -30,52 +31,56 @@ static NameLoc nameLoc(MLIRContext* context, const Twine& name) {
 
 //===--- Cotangents of slices ----------------------------------------------------------------------------------------//
 
-using Parts = SmallVector<std::pair<int64_t, Value>>;
+// Cotangents of one value that are zero wherever the others are not, as its slices leave them: joined at the end, not
+// added.
+struct Joined {
+  int64_t dim = 0;
+  RankedTensorType type;
+  std::map<int64_t, Value> parts; // by where they begin; between them are zeros
+};
 
-// What is joined and not zero, and where it begins.
-static void appendParts(ConcatOp concat, Parts& parts) {
+// Takes the cotangent's parts; false if it has none, or they lie where others do.
+static bool join(Joined& joined, Value cotangent) {
+  auto concat = cotangent.getDefiningOp<ConcatOp>();
+  if (!concat || (!joined.parts.empty() && int64_t(concat.getDim()) != joined.dim))
+    return false;
+  joined.dim = concat.getDim();
+  joined.type = typeOf(cotangent);
+  auto sizeOf = [&](Value part) { return typeOf(part).getDimSize(joined.dim); };
+  SmallVector<std::pair<int64_t, Value>> parts;
   int64_t start = 0;
   for (Value part : concat.getOperands()) {
+    auto next = joined.parts.lower_bound(start);
     auto constant = part.getDefiningOp<ConstantOp>();
-    if (!constant || !constant.getValue().isZero())
+    if (!constant || !constant.getValue().isZero()) {
+      if ((next != joined.parts.end() && next->first < start + sizeOf(part)) ||
+          (next != joined.parts.begin() && std::prev(next)->first + sizeOf(std::prev(next)->second) > start))
+        return false;
       parts.push_back({start, part});
-    start += typeOf(part).getDimSize(concat.getDim());
+    }
+    start += sizeOf(part);
   }
+  joined.parts.insert(parts.begin(), parts.end());
+  return true;
 }
 
-// The sum of two cotangents that are zero wherever the other is not, as slices of one value leave them: joined, not
-// added. Null where they are no such two.
-static Value joinDisjoint(OpBuilder& builder, Location location, Value a, Value b) {
-  auto first = a.getDefiningOp<ConcatOp>(), second = b.getDefiningOp<ConcatOp>();
-  if (!first || !second || first.getDim() != second.getDim())
-    return {};
-  int64_t dim = first.getDim(), end = 0;
-  Parts parts;
-  appendParts(first, parts);
-  appendParts(second, parts);
-  llvm::sort(parts, [](auto& left, auto& right) { return left.first < right.first; });
-  for (auto [start, part] : parts) {
-    if (start < end)
-      return {};
-    end = start + typeOf(part).getDimSize(dim);
-  }
+static Value joinedValue(OpBuilder& builder, Location location, const Joined& joined) {
   Formula f(builder, location);
-  RankedTensorType type = typeOf(a);
   SmallVector<Value> operands;
-  end = 0;
+  int64_t end = 0;
   auto zerosUpTo = [&](int64_t start) {
-    Dimensions gap = dimensions(type);
-    gap[dim].size = start - end;
+    Dimensions gap = dimensions(joined.type);
+    gap[joined.dim].size = start - end;
     if (start != end)
-      operands.push_back(f.number(tensorType(gap, type.getElementType()), 0));
+      operands.push_back(f.number(tensorType(gap, joined.type.getElementType()), 0));
   };
-  for (auto [start, part] : parts) {
+  for (auto [start, part] : joined.parts) {
     zerosUpTo(start);
     operands.push_back(part);
-    end = start + typeOf(part).getDimSize(dim);
+    end = start + typeOf(part).getDimSize(joined.dim);
   }
-  zerosUpTo(type.getDimSize(dim));
-  return f.concat(operands, dim);
+  zerosUpTo(joined.type.getDimSize(joined.dim));
+  return f.concat(operands, joined.dim);
 }
 
 // A joined cotangent is rounded part by part, so that each part is stored once, where it belongs.
@@ -221,12 +226,28 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
 
   OpBuilder builder(terminator);
   llvm::DenseMap<Value, Value> gradient;
+  llvm::DenseMap<Value, std::pair<Joined, Location>> joins; // of gradients that are not finished
+  auto finished = [&](Value value) {
+    if (auto open = joins.find(value); open != joins.end()) {
+      gradient[value] = joinedValue(builder, open->second.second, open->second.first);
+      joins.erase(open);
+    }
+    return gradient.lookup(value);
+  };
   auto accumulate = [&](Value value, Value cotangent, Location location) {
     auto [known, isNew] = gradient.try_emplace(value, cotangent);
     if (isNew)
       return;
-    Value joined = joinDisjoint(builder, location, known->second, cotangent);
-    known->second = joined ? joined : Formula(builder, location).add(known->second, cotangent);
+    auto [open, isFirst] = joins.try_emplace(value, Joined(), location);
+    const bool isJoin = !isFirst || join(open->second.first, known->second);
+    if (isJoin && join(open->second.first, cotangent)) {
+      open->second.second = location;
+      return;
+    }
+    if (isFirst)
+      joins.erase(open);
+    Value sum = finished(value);
+    gradient[value] = Formula(builder, location).add(sum, cotangent);
   };
   SmallVector<Value> outputs(terminator->getOperands());
   for (auto [index, output] : llvm::enumerate(outputs)) {
@@ -244,7 +265,7 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
   for (Operation* op : llvm::reverse(forward)) {
     SmallVector<Value> given;
     for (Value result : op->getResults())
-      given.push_back(active.contains(result) ? gradient.lookup(result) : Value());
+      given.push_back(active.contains(result) ? finished(result) : Value());
     if (llvm::none_of(given, [](Value value) { return bool(value); }))
       continue;
     if (shifts.contains(op))
@@ -268,7 +289,7 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
   for (auto [index, isWanted] : llvm::enumerate(wanted)) {
     if (!isWanted)
       continue;
-    Value input = function.getArgument(index), value = gradient.lookup(input);
+    Value input = function.getArgument(index), value = finished(input);
     Formula f(builder, input.getLoc());
     results.push_back(value ? castParts(f, value, typeOf(input).getElementType()) : f.number(input.getType(), 0));
   }

@@ -32,7 +32,8 @@ TEST(Clusters, WorkGrowsAsTheGraphDoes) {
     const GroupingWork small = workOf(graph.text(2000)), large = workOf(graph.text(8000));
     EXPECT_LE(large.lowered, 6 * small.lowered + 1000);
     EXPECT_LE(large.visited, 6 * small.visited + 20000);
-    EXPECT_LE(large.lowered, size_t(8000) * 1000);
+    EXPECT_LE(large.lowered, size_t(8000) * 30);
+    EXPECT_LE(large.visited, size_t(8000) * 150);
   }
 }
 

@@ -236,6 +236,17 @@ std::string concatGraph(size_t operations) {
   return graph.text();
 }
 
+std::string slicesGraph(size_t operations) {
+  const std::string row = tile("1x64", "f32");
+  Writer graph;
+  const Written x = graph.argument(tile(fmt::format("{}x64", operations / 2 + 1), "f32"));
+  Written sum = graph.to("slice", x, row, " [0, 0]");
+  for (size_t i = 1; graph.count() < operations; ++i)
+    sum = graph.binary("add", sum, graph.to("slice", x, row, fmt::format(" [{}, 0]", i)));
+  graph.result(sum);
+  return graph.text();
+}
+
 std::string rotationsGraph(size_t operations) {
   Writer graph;
   const Written cosine = graph.argument(tile("2x1x512x64")), sine = graph.argument(tile("2x1x512x64"));

@@ -34,12 +34,14 @@ std::string rowsGraph(size_t operations);
 std::string viewsGraph(size_t operations);
 // A concat of that many operands, each computed.
 std::string concatGraph(size_t operations);
+// A sum of slices that share nothing of one tensor.
+std::string slicesGraph(size_t operations);
 // Concats of pieces of the value before, as rotations have them.
 std::string rotationsGraph(size_t operations);
 
 inline const std::vector<LargeGraph> kLargeGraphs = {
     {"layers", layersGraph}, {"chain", chainGraph},         {"reductions", reductionsGraph}, {"fan", fanGraph},
     {"tree", treeGraph},     {"residuals", residualsGraph}, {"indices", indicesGraph},       {"rows", rowsGraph},
-    {"views", viewsGraph},   {"concat", concatGraph},       {"rotations", rotationsGraph}};
+    {"views", viewsGraph},   {"concat", concatGraph},       {"rotations", rotationsGraph},   {"slices", slicesGraph}};
 
 } // namespace cermet::tests
