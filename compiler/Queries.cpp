@@ -1,5 +1,6 @@
 #include "compiler/Queries.h"
 #include "compiler/program/Dump.h"
+#include "compiler/plan/Plan.h"
 #include "compiler/plan/Regions.h"
 #include "ir/gradient/Gradient.h"
 #include "ir/meaning/Interpreter.h"
@@ -22,12 +23,12 @@ using Json = nlohmann::ordered_json;
 struct ParsedGraph {
   MLIRContext context{MLIRContext::Threading::DISABLED};
   OwningOpRef<ModuleOp> module;
+  cermet_status status;
   std::string stem;
 
-  ParsedGraph(llvm::StringRef text, const Dump& dump, std::string& error) {
-    ir::registerDialects(context);
-    module = ir::parseGraph(text, context, error);
-    if (!module || !dump.enabled())
+  ParsedGraph(llvm::StringRef text, const Dump& dump, std::string& error)
+      : status(readGraph(text, context, module, error)) {
+    if (status != CERMET_OK || !dump.enabled())
       return;
     stem = dumpStem(ir::graphFunction(*module).getName().str(), text);
     dump.write(stem, "graph.mlir", text);
@@ -101,8 +102,10 @@ int64_t elementsOf(const cermet_tensor& tensor) {
 } // namespace
 
 cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error) {
-  if (!match(text, json, error, findClusters))
-    return CERMET_INVALID_GRAPH;
+  ParsedGraph graph(text, Dump(), error);
+  if (graph.status != CERMET_OK)
+    return graph.status;
+  json = match(ir::graphFunction(*graph.module), findClusters);
   std::string stem = dumpStem("match", text);
   dump.write(stem, "graph.mlir", text);
   dump.write(stem, "match.json", json);
@@ -112,8 +115,8 @@ cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& js
 cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, int32_t count, const Dump& dump,
                                  std::string& json, std::string& error) {
   ParsedGraph graph(text, dump, error);
-  if (!graph.module)
-    return CERMET_INVALID_GRAPH;
+  if (graph.status != CERMET_OK)
+    return graph.status;
   int32_t inputs = static_cast<int32_t>(ir::graphFunction(*graph.module).getNumArguments());
   if (count != inputs || (count > 0 && !wanted)) {
     error = fmt::format("differentiate: `wanted` has {} entries, expected {} (one for each input)", count, inputs);
@@ -149,8 +152,8 @@ cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, in
 cermet_status interpretGraph(llvm::StringRef text, bool honourCasts, const cermet_tensor* tensors, int32_t count,
                              std::string& error) {
   ParsedGraph graph(text, Dump(), error);
-  if (!graph.module)
-    return CERMET_INVALID_GRAPH;
+  if (graph.status != CERMET_OK)
+    return graph.status;
   func::FuncOp function = ir::graphFunction(*graph.module);
   int32_t inputs = static_cast<int32_t>(function.getNumArguments());
   int32_t outputs = static_cast<int32_t>(function.getNumResults());

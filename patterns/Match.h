@@ -1,8 +1,8 @@
-// The whole of this room as one call: graph text in, the JSON of docs/plan-format.md, "A match", out.
+// The whole of this room as one call: a graph in, the JSON of docs/plan-format.md, "A match", out.
 #pragma once
 #include "patterns/Cluster.h"
 #include "patterns/Raise.h"
-#include "llvm/ADT/StringRef.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include <string>
 
 namespace cermet {
@@ -11,8 +11,7 @@ namespace cermet {
 using FindMore = llvm::function_ref<std::vector<Cluster>(mlir::func::FuncOp, const std::vector<Cluster>&,
                                                          const NodeValues&, std::vector<NearMiss>&)>;
 
-// False with `error` filled ("graph:LINE:COLUMN: ...") where the text is not a graph. Safe from several threads at
-// once.
-bool match(llvm::StringRef graphText, std::string& json, std::string& error, FindMore findMore = {});
+// Raises what it finds in the function. Safe from several threads at once, each with a context of its own.
+std::string match(mlir::func::FuncOp function, FindMore findMore = {});
 
 } // namespace cermet

@@ -92,7 +92,7 @@ private:
     if (!op || !cone.contains(value))
       return std::nullopt;
     visited.insert(op);
-    if (std::optional<RowElement> source = RowView(op, rows).source(column))
+    if (std::optional<RowElement> source = views.try_emplace(op, op, rows).first->second.source(column))
       return sumAt(source->value, source->at);
     if (isa<NegOp, CastOp>(op)) {
       std::optional<Sum> sum = sumAt(op->getOperand(0), column);
@@ -202,6 +202,7 @@ private:
   llvm::SmallSetVector<Operation*, 16> ops;
   llvm::DenseSet<Value> cone;
   llvm::SetVector<Operation*> visited;
+  llvm::DenseMap<Operation*, RowView> views;
 };
 
 // Whose columns a concat brings together: what its parts are slices of.

@@ -332,21 +332,30 @@ void decompose(mlir::func::FuncOp function) {
 
 } // namespace
 
+cermet_status readGraph(llvm::StringRef text, mlir::MLIRContext& context, mlir::OwningOpRef<mlir::ModuleOp>& graph,
+                        std::string& error) {
+  ir::registerDialects(context);
+  graph = ir::parseGraph(text, context, error);
+  if (!graph)
+    return CERMET_INVALID_GRAPH;
+  mlir::func::FuncOp function = ir::graphFunction(*graph);
+  const size_t count = function.getBody().front().getOperations().size() - 1; // without the return
+  if (count <= size_t(kMaxGraphOperations))
+    return CERMET_OK;
+  error =
+      fmt::format("@{} has {} operations, expected at most {}", function.getName().str(), count, kMaxGraphOperations);
+  return CERMET_UNSUPPORTED;
+}
+
 cermet_status compileGraph(llvm::StringRef text, const std::string& target, const Dump& dump, std::string& json,
                            std::string& error) {
   if (error = checkTarget(target); !error.empty())
     return CERMET_UNSUPPORTED;
   mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  ir::registerDialects(context);
-  mlir::OwningOpRef<mlir::ModuleOp> graph = ir::parseGraph(text, context, error);
-  if (!graph)
-    return CERMET_INVALID_GRAPH;
+  mlir::OwningOpRef<mlir::ModuleOp> graph;
+  if (const cermet_status status = readGraph(text, context, graph, error))
+    return status;
   mlir::func::FuncOp function = ir::graphFunction(*graph);
-  if (const size_t count = function.getBody().front().getOperations().size(); count > size_t(kMaxGraphOperations) + 1) {
-    error = fmt::format("@{} has {} operations, a plan is made of at most {}", function.getName().str(), count - 1,
-                        kMaxGraphOperations);
-    return CERMET_UNSUPPORTED;
-  }
   std::string stem = dumpStem(function.getName().str(), target + "\n" + text.str());
   dump.write(stem, "graph.mlir", text);
 

@@ -8,6 +8,6 @@ namespace cermet {
 constexpr int kMaxSymbols = 32;     // different symbolic dimensions of its inputs
 constexpr int kMaxValues = 1 << 20; // inputs, outputs, buffers and views, and those of one external step
 constexpr int64_t kMaxDimension = int64_t(1) << 60; // as docs/ir.md has it
-constexpr int kMaxGraphOperations = 100000;         // of the graph that a plan is made of
+constexpr int kMaxGraphOperations = 100000; // of a graph: of which a plan, a match or a gradient is made, or that runs
 
 } // namespace cermet

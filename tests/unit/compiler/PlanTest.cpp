@@ -2,6 +2,8 @@
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
 #include "compiler/program/KernelSpec.h"
+#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/RowArguments.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -134,9 +136,9 @@ TEST(Plan, EqualStepsShareAKernel) {
 std::string heads(const std::string& type, const std::string& results, const std::string& body) {
   std::string q = tensor({"b", "32", "s", "128"}, type), k = tensor({"b", "8", "s", "128"}, type),
               c = tensor({"b", "1", "s", "128"}, type), w = tensor({"128"}, type);
-  std::string text = graph("heads", "%q: {q}, %k: {k}, %c: {c}, %wq: {w}, %wk: {w}", results,
-                           "    %cq = cermet.broadcast %c : {c} to {q}\n    %ck = cermet.broadcast %c : {c} to {k}\n" +
-                               body);
+  std::string text =
+      graph("heads", "%q: {q}, %k: {k}, %c: {c}, %wq: {w}, %wk: {w}", results,
+            "    %cq = cermet.broadcast %c : {c} to {q}\n    %ck = cermet.broadcast %c : {c} to {k}\n" + body);
   const std::pair<const char*, std::string> names[] = {{"{q}", q}, {"{k}", k}, {"{c}", c}, {"{w}", w}};
   for (const auto& [name, meaning] : names)
     for (size_t at; (at = text.find(name)) != std::string::npos;)
@@ -302,6 +304,53 @@ TEST(Plan, AGatherReadsWhatIsStored) {
     if (operand["kind"] == "gathered") {
       EXPECT_EQ(plan["values"][operand["value"].get<int>()]["dtype"], "f32");
     }
+}
+
+// The buffer that is gathered from is written by a step of its own, behind the one that computes what is in it.
+TEST(Plan, NoKernelGathersFromWhatItComputes) {
+  std::string table = tensor({"16", "8"}, "bf16"), wide = tensor({"16", "8"}, "f32"), ids = tensor({"16"}, "i32");
+  json plan =
+      planOf(graph("f", "%t: " + table + ", %i: " + ids, wide + ", " + table,
+                   "    %m = cermet.neg %t : " + table + "\n    %w = cermet.cast %m : " + table + " to " + wide +
+                       "\n    %e = cermet.gather %w, %i : " + wide + ", " + ids + " to " + wide +
+                       "\n    %y = cermet.exp %e : " + wide + "\n    return %y, %m : " + wide + ", " + table + "\n"));
+  checkOrder(plan);
+}
+
+// As many operands as a kernel takes, and one more.
+TEST(Plan, AKernelHasSoManyOperands) {
+  for (int inputs : {kMaxOperands - 1, kMaxOperands}) {
+    std::string x = tensor({"r0", "64"}, "f32"), arguments = "%a0: " + x, sum = "%a0", body;
+    for (int i = 1; i < inputs; ++i) {
+      arguments += fmt::format(", %a{}: {}", i, x);
+      body += fmt::format("    %s{0} = cermet.add {1}, %a{0} : {2}\n", i, sum, x);
+      sum = fmt::format("%s{}", i);
+    }
+    json plan = planOf(graph("f", arguments, x, body + "    return " + sum + " : " + x + "\n"));
+    checkOrder(plan);
+    EXPECT_EQ(plan["steps"].size(), inputs < kMaxOperands ? 1u : 2u);
+    if (inputs < kMaxOperands) {
+      EXPECT_EQ(plan["steps"][0]["operands"].size(), size_t(kMaxOperands));
+    }
+  }
+}
+
+TEST(Plan, AsManyValuesAsAPlanHas) {
+  const std::string number = "tensor<1xf32>";
+  for (int count : {kMaxValues - 2, kMaxValues - 1}) { // beside the input and the output
+    std::string types;
+    types.reserve(size_t(count) * 15);
+    for (int i = 0; i < count; ++i)
+      types += i ? "," + number : number;
+    const std::string text = graph("f", "%x: " + number, number,
+                                   fmt::format("    %o:{} = cermet.opaque \"split\"(%x) : ({}) -> ({})\n    %y = "
+                                               "cermet.neg %o#{} : {}\n    return %y : {}\n",
+                                               count, number, types, count - 1, number, number));
+    std::string answer, error;
+    const cermet_status status = compileGraph(text, "sm_90", Dump(), answer, error);
+    EXPECT_EQ(status, count == kMaxValues - 2 ? CERMET_OK : CERMET_UNSUPPORTED);
+    EXPECT_EQ(error, count == kMaxValues - 2 ? "" : "the graph needs 1048577 values, a plan has at most 1048576");
+  }
 }
 
 TEST(Plan, AnIndexOfIotaIsStored) {

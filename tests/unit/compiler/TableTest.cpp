@@ -1,6 +1,7 @@
 // libcermet_compiler through its one export, as libcermet calls it.
 #include "BuildId.h"
 #include "runtime/abi/CompilerApi.h"
+#include "runtime/abi/PlanLimits.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cmath>
 #include <cstring>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+using namespace cermet;
 using namespace cermet::tests;
 using nlohmann::json;
 
@@ -65,6 +67,46 @@ TEST(Table, RefusesAnUnknownTarget) {
   EXPECT_EQ(reply.status, CERMET_UNSUPPORTED);
   EXPECT_EQ(reply.error, "target `sm_70` is not known; expected one of sm_80 sm_86 sm_89 sm_90 sm_100 sm_120 "
                          "host:x86-64-v2 host:x86-64-v3 host:x86-64-v4");
+}
+
+// Each question about a graph, at the limit and one beyond: the text holds one operation that is needed, the rest is
+// dead.
+TEST(Table, AGraphHasAtMostSoManyOperations) {
+  for (const int count : {kMaxGraphOperations, kMaxGraphOperations + 1}) {
+    std::string body;
+    for (int i = 1; i < count; ++i)
+      body += fmt::format("    %{} = cermet.constant 0.0 : tensor<1xf32>\n", i);
+    const std::string type = tensor({"1", "8"}, "f32"),
+                      text = graph("f", "%x: " + type, type,
+                                   body + "    %y = cermet.neg %x : " + type + "\n    return %y : " + type + "\n");
+    const cermet_compiler_options options{"", ""};
+    const uint8_t wanted = 1;
+    double given[8] = {1}, made[8] = {};
+    const int64_t sizes[] = {1, 8};
+    cermet_tensor tensors[2] = {};
+    for (auto [it, data] : {std::pair(&tensors[0], given), std::pair(&tensors[1], made)}) {
+      it->data = data;
+      it->dtype = CERMET_F32;
+      it->rank = 2;
+      it->sizes = sizes;
+    }
+    const Reply replies[] = {compile(text, "sm_90"), ask([&](cermet_buffer* answer, cermet_buffer* error) {
+                               return table.match(text.data(), text.size(), &options, answer, error);
+                             }),
+                             ask([&](cermet_buffer* answer, cermet_buffer* error) {
+                               return table.differentiate(text.data(), text.size(), &wanted, 1, &options, answer,
+                                                          error);
+                             }),
+                             ask([&](cermet_buffer*, cermet_buffer* error) {
+                               return table.interpret(text.data(), text.size(), 1, tensors, 2, error);
+                             })};
+    const bool isOne = count == kMaxGraphOperations;
+    for (const Reply& reply : replies) {
+      EXPECT_EQ(reply.status, isOne ? CERMET_OK : CERMET_UNSUPPORTED);
+      EXPECT_EQ(reply.error, isOne ? "" : "@f has 100001 operations, expected at most 100000");
+    }
+    EXPECT_EQ(made[0], isOne ? -1 : 0);
+  }
 }
 
 TEST(Table, BuildsAHostKernel) {

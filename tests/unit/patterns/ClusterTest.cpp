@@ -13,16 +13,19 @@ namespace {
 using Strings = std::vector<std::string>;
 
 json answer(const std::string& arguments, const std::string& results, const std::string& body) {
-  std::string text = "module attributes {cermet.version = 1 : i64} {\n  func.func @g(" + arguments + ") -> (" + results +
-                     ") {\n" + body + "  }\n}\n";
+  std::string text = "module attributes {cermet.version = 1 : i64} {\n  func.func @g(" + arguments + ") -> (" +
+                     results + ") {\n" + body + "  }\n}\n";
   text = replaceAll(text, "!q", "tensor<2x4x5x8xbf16>");
   text = replaceAll(text, "!k", "tensor<2x2x5x8xbf16>");
   text = replaceAll(text, "!table", "tensor<2x1x5x8xbf16>");
   text = replaceAll(text, "!logits", "tensor<6x32xf32>");
   text = replaceAll(text, "!row", "tensor<6x1xf32>");
-  std::string result, error;
-  EXPECT_TRUE(match(text, result, error)) << error << "\n" << text;
-  return result.empty() ? json() : json::parse(result);
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  ir::registerDialects(context);
+  std::string error;
+  auto module = ir::parseGraph(text, context, error);
+  EXPECT_TRUE(module) << error << "\n" << text;
+  return module ? json::parse(match(ir::graphFunction(*module))) : json();
 }
 
 // x * cos + (-second half, first half) * sin, of `x` of type !T, its nodes with a suffix.
@@ -97,7 +100,8 @@ TEST(Rope, AWriteInBetweenKeepsIt) {
   const std::string write = R"(
     %written = cermet.opaque "add_"(%plain) {effect = "write", versions = 1 : i64} : (!q) -> !q loc("written"))";
   body.insert(body.find("    %low"), write + "\n");
-  json found = answer(R"(%q: !q loc("q"))" + std::string(kTables), "!q, !q", body + "return %result, %written : !q, !q\n");
+  json found =
+      answer(R"(%q: !q loc("q"))" + std::string(kTables), "!q, !q", body + "return %result, %written : !q, !q\n");
   EXPECT_EQ(found["regions"], json::array());
   ASSERT_EQ(found["near_misses"].size(), 1u);
   EXPECT_EQ(found["near_misses"][0]["condition"], "inner value `plain` is written in place by `written`");
@@ -154,8 +158,8 @@ TEST(CrossEntropy, IsEverythingFromTheLogitsToANumber) {
 }
 
 TEST(CrossEntropy, ScaledLogitsThatAreReadElsewhereAreItsOperand) {
-  json found = answer(kLogits, "tensor<f32>, !logits",
-                      std::string(kLoss) + "return %mean, %scaled : tensor<f32>, !logits\n");
+  json found =
+      answer(kLogits, "tensor<f32>, !logits", std::string(kLoss) + "return %mean, %scaled : tensor<f32>, !logits\n");
   ASSERT_EQ(found["regions"].size(), 1u) << found.dump(1);
   EXPECT_EQ(found["regions"][0]["operands"], (Strings{"scaled", "labels"}));
 }
@@ -178,7 +182,8 @@ TEST(CrossEntropy, TakesInACapThatNothingElseReads) {
 }
 
 TEST(CrossEntropy, WithoutLabelsItIsNone) {
-  std::string body = replaceAll(kLoss, "cermet.select %here, %p, %zero : tensor<6x32xi1>, !logits", "cermet.exp %p : !logits");
+  std::string body =
+      replaceAll(kLoss, "cermet.select %here, %p, %zero : tensor<6x32xi1>, !logits", "cermet.exp %p : !logits");
   json found = answer(kLogits, "tensor<f32>", body + "return %mean : tensor<f32>\n");
   EXPECT_EQ(found["regions"], json::array()) << found.dump(1);
 }

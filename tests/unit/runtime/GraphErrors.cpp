@@ -252,7 +252,7 @@ TEST_F(GraphErrors, ThePlansReaderHasTheWritersLimits) {
       compile(chain(1, fmt::format("tensor<{}xf32>", (int64_t(1) << 60) + 1), "cermet.neg"), CERMET_INVALID_GRAPH),
       "graph:2:");
   EXPECT_EQ(compile(chain(100001, "tensor<8xf32>", "cermet.neg"), CERMET_UNSUPPORTED),
-            "@f has 100001 operations, a plan is made of at most 100000");
+            "@f has 100001 operations, expected at most 100000");
 }
 
 // More than 1,024 values, as a whole model has.
