@@ -5,6 +5,7 @@
 //     compile [--threads 2] [--target sm_90 ...] [--repeats 3] [--out FILE]      writes one JSON object, in
 //     milliseconds
 #include "BuildId.h"
+#include "bench/Environment.h"
 #include "runtime/context/Context.h"
 #include "runtime/device/Target.h"
 
@@ -133,6 +134,7 @@ int main(int argc, char** argv) {
   for (double ms : medians)
     sum += ms;
   const Json answer = {{"benchmark", "compile"},
+                       {"environment", cermet::bench::environment()},
                        {"build", CERMET_BUILD_ID},
                        {"kernels", kernels},
                        {"median_ms", median(medians)},

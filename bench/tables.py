@@ -201,6 +201,15 @@ def compile_(runs: list[dict]) -> str:
     return table(["cold compile", "ms"], rows)
 
 
+def plans(runs: list[dict]) -> str:
+    times = runs[0]["result"]["times"]
+    sizes = sorted({row["operations"] for row in times})
+    found = {(row["graph"], row["operations"]): row["processor_ms"] for row in times if row["ask"] == "compile"}
+    rows = [[name, *(f"{found[name, size] / 1000:.3f}" if (name, size) in found else "–" for size in sizes)]
+            for name in dict.fromkeys(row["graph"] for row in times)]
+    return table(["s to a plan of about so many operations", *(f"{size:,}" for size in sizes)], rows)
+
+
 def loss_curves(runs: list[dict]) -> str:
     result = runs[0]["result"]
     rows = [[str(case["seed"]), f"{case['cermet']:.5f}", f"{case['eager']:.5f}"] for case in result["cases"]]
@@ -232,6 +241,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "Launch": ("launch.cpp", results.load("launch"), launch),
     "Warm start": ("warm_start.cpp", results.load("warm_start"), warm_start),
     "Cold compile": ("compile.cpp", results.load("compile"), compile_),
+    "Plans of large graphs": ("plans.cpp", results.load("plans"), plans),
     "Loss curves": ("loss_curves.py", results.load("loss_curves"), loss_curves),
 }
 HEAD = """# Performance
