@@ -6,6 +6,8 @@ using namespace cermet::ir;
 
 using Cotangents = SmallVector<Value>;
 
+constexpr size_t kMostDimensions = 8; // of a value, as ir/text/Verify.cpp has it
+
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
 }
@@ -39,6 +41,17 @@ Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
                    llvm::all_of(ArrayRef(aligned).drop_back(), [](const Dimension& d) { return d.isOne(); });
   if (alongRows)
     return {f.reshape(f.sumRows(sum), from)};
+
+  // Of one number: each row's elements, then the rows. A last dimension without a size counts as rows.
+  if (llvm::all_of(from, [](const Dimension& d) { return d.isOne(); }) && !to.empty()) {
+    if (to.back().isSymbol() && to.size() < kMostDimensions) {
+      to.push_back(Dimension());
+      sum = f.reshape(sum, to);
+    } else if (!to.back().isOne()) {
+      sum = f.reduceSum(sum);
+    }
+    return {f.reshape(to.size() > 1 ? f.sumRows(sum) : sum, from)};
+  }
 
   size_t rank = to.size();
   while (rank > 0 && aligned[rank - 1].isOne())
