@@ -1,12 +1,13 @@
 #include "compiler/Queries.h"
 #include "compiler/program/Dump.h"
+#include "compiler/plan/Clusters.h"
 #include "compiler/plan/Plan.h"
-#include "compiler/plan/Regions.h"
 #include "ir/gradient/Gradient.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Shape.h"
 #include "ir/text/Text.h"
 #include "patterns/Match.h"
+#include "patterns/Registry.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -102,10 +103,15 @@ int64_t elementsOf(const cermet_tensor& tensor) {
 } // namespace
 
 cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error) {
+  static const auto finders = [] {
+    std::vector<Finder> all(fusions());
+    all.push_back(clusters());
+    return all;
+  }();
   ParsedGraph graph(text, Dump(), error);
   if (graph.status != CERMET_OK)
     return graph.status;
-  json = match(ir::graphFunction(*graph.module), findClusters);
+  json = match(ir::graphFunction(*graph.module), finders);
   std::string stem = dumpStem("match", text);
   dump.write(stem, "graph.mlir", text);
   dump.write(stem, "match.json", json);

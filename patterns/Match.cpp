@@ -1,20 +1,21 @@
 #include "patterns/Match.h"
-#include "patterns/CrossEntropy.h"
-#include "patterns/Outline.h"
-#include "patterns/Rope.h"
+#include "patterns/Answer.h"
 
 namespace cermet {
 
-std::string match(mlir::func::FuncOp function, FindMore findMore) {
-  RaiseResult raised = raise(function);
+std::string match(mlir::func::FuncOp function, llvm::ArrayRef<Finder> finders) {
+  RaiseResult raised = raise(function, finders);
   const NodeValues nodes(function);
-  std::vector<Cluster> clusters = findRopes(function, nodes, raised.nearMisses);
-  for (Cluster& cluster : findCrossEntropies(function, nodes, raised.nearMisses))
-    clusters.push_back(std::move(cluster));
-  if (findMore)
-    for (Cluster& cluster : findMore(function, clusters, nodes, raised.nearMisses))
-      clusters.push_back(std::move(cluster));
-  return matchAnswer(raised, clusters);
+  std::vector<Selection> selections;
+  for (const Finder& finder : finders) {
+    auto* select = std::get_if<SelectedAnswer>(&finder.answer);
+    const auto anchors = finder.anchorsIn(function);
+    if (!select || (anchors.empty() && !finder.anchors.empty()))
+      continue;
+    for (Selection& found : (*select)({function, nodes, anchors, selections, raised.nearMisses}))
+      selections.push_back(std::move(found));
+  }
+  return matchAnswer(raised, selections);
 }
 
 } // namespace cermet

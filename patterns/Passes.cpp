@@ -2,7 +2,8 @@
 #include "ir/dialect/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/Pass.h"
-#include "patterns/Raise.h"
+#include "patterns/Registry.h"
+#include "patterns/matching/Raise.h"
 
 using namespace mlir;
 
@@ -14,10 +15,11 @@ struct RaisePass : PassWrapper<RaisePass, OperationPass<func::FuncOp>> {
 
   llvm::StringRef getArgument() const override { return "cermet-raise"; }
   llvm::StringRef getDescription() const override {
-    return "Rewrite what the registry's patterns match into named operations; report near misses as remarks";
+    return "Rewrite the sequences that the registry's finders match into named operations; report near misses as "
+           "remarks";
   }
   void runOnOperation() override {
-    for (const NearMiss& miss : raise(getOperation()).nearMisses)
+    for (const NearMiss& miss : raise(getOperation(), fusions()).nearMisses)
       emitRemark(miss.location) << "near miss of " << miss.pattern << " at " << miss.at << ": " << miss.condition;
   }
 };

@@ -1,21 +1,23 @@
 #include "patterns/Registry.h"
 
-// One line for each pattern; patterns/<file>.cpp defines the function.
-#define CERMET_PATTERNS(PATTERN)                                                                                       \
-  PATTERN(rmsNorm)                                                                                                     \
-  PATTERN(addRmsNorm)                                                                                                  \
-  PATTERN(glu)                                                                                                         \
-  PATTERN(softcap)
+// One line for each finder; patterns/fusions/<file>.cpp defines the function.
+#define CERMET_FUSIONS(FINDER)                                                                                         \
+  FINDER(rmsNorm)                                                                                                      \
+  FINDER(addRmsNorm)                                                                                                   \
+  FINDER(glu)                                                                                                          \
+  FINDER(softcap)                                                                                                      \
+  FINDER(rope)                                                                                                         \
+  FINDER(crossEntropy)
 
 namespace cermet {
 
-#define DECLARE(function) Pattern function();
-CERMET_PATTERNS(DECLARE)
+#define DECLARE(function) Finder function();
+CERMET_FUSIONS(DECLARE)
 #undef DECLARE
 
-llvm::ArrayRef<Pattern> patterns() {
+llvm::ArrayRef<Finder> fusions() {
 #define CALL(function) function(),
-  static const Pattern registry[] = {CERMET_PATTERNS(CALL)};
+  static const Finder registry[] = {CERMET_FUSIONS(CALL)};
 #undef CALL
   return registry;
 }

@@ -1,10 +1,11 @@
-// Every pattern, in the order in which they are tried over the whole function: a pattern may build on operations that
-// an earlier one made.
+// The registry: every finder of this room, in the order in which each looks at the whole function. Those that answer
+// with named operations come first: a finder sees what the ones before it made. The compiler adds the engine's own
+// clusters at the end (compiler/plan/Clusters.h).
 #pragma once
-#include "patterns/Pattern.h"
+#include "patterns/matching/Finder.h"
 
 namespace cermet {
 
-llvm::ArrayRef<Pattern> patterns();
+llvm::ArrayRef<Finder> fusions();
 
 } // namespace cermet

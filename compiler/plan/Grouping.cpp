@@ -133,7 +133,7 @@ private:
   static void finish(Group& group) {
     if (!group.isKernel)
       return;
-    OutlinedStep outlined = outlineStep(group.ops, group.body);
+    StepFunction outlined = stepFunction(group.ops, group.body);
     func::FuncOp function = ir::graphFunction(*outlined.module);
     if (!lowerToRowProgram(function, stridesOf(group.body), group.lowered).empty())
       group.lowered.program.name = function.getName().str(); // it is a kernel as it stands

@@ -1,7 +1,7 @@
 // Which operations share a kernel. Every operation that a row program can compute is put with its producers where the
 // whole is one row program still, and clusters that read the same tensor are put together: memory is read once.
 #pragma once
-#include "compiler/plan/Outline.h"
+#include "compiler/plan/StepFunction.h"
 #include <vector>
 
 namespace cermet {

@@ -14,7 +14,8 @@
 #include "ir/text/Text.h"
 #include "ir/dialect/Shape.h"
 #include "ir/transforms/Transposes.h"
-#include "patterns/Raise.h"
+#include "patterns/Registry.h"
+#include "patterns/matching/Raise.h"
 #include "runtime/abi/PlanLimits.h"
 #include "llvm/ADT/DenseMap.h"
 #include <fmt/format.h>
@@ -206,7 +207,7 @@ private:
   }
 
   void copy(Value value, int to) {
-    OutlinedStep outlined = outlineStep({}, arrangeStep({}, value, isRepeated));
+    StepFunction outlined = stepFunction({}, arrangeStep({}, value, isRepeated));
     llvm::SmallBitVector strided(outlined.operands.size());
     for (auto [index, operand] : llvm::enumerate(outlined.operands))
       if (!hasUnitStride(operand))
@@ -359,10 +360,10 @@ cermet_status compileGraph(llvm::StringRef text, const std::string& target, cons
   std::string stem = dumpStem(function.getName().str(), target + "\n" + text.str());
   dump.write(stem, "graph.mlir", text);
 
-  RaiseResult raised = raise(function);
+  RaiseResult raised = raise(function, fusions());
   Json regions = Json::array(), nearMisses = Json::array();
-  for (const Region& region : raised.regions)
-    regions.push_back({{"pattern", region.pattern->name.str()}, {"results", region.results}});
+  for (const NamedRegion& region : raised.regions)
+    regions.push_back({{"pattern", region.pattern.str()}, {"results", region.results}});
   for (const NearMiss& miss : raised.nearMisses)
     nearMisses.push_back({{"pattern", miss.pattern}, {"at", miss.at}, {"condition", miss.condition}});
   ir::simplify(function);

@@ -1,5 +1,6 @@
 // The answer to a match: names, texts and their equality.
 #include "patterns/Match.h"
+#include "patterns/Registry.h"
 #include "ir/text/Text.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Ops.h"
@@ -56,7 +57,7 @@ json answer(const std::string& text) {
   std::string error;
   auto module = ir::parseGraph(text, context, error);
   EXPECT_TRUE(module) << error << "\n" << text;
-  return module ? json::parse(match(ir::graphFunction(*module))) : json();
+  return module ? json::parse(match(ir::graphFunction(*module), fusions())) : json();
 }
 
 const char* const block = R"(

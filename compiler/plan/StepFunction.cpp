@@ -1,4 +1,4 @@
-#include "compiler/plan/Outline.h"
+#include "compiler/plan/StepFunction.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
@@ -82,8 +82,8 @@ StepBody arrangeStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
   return {order.takeVector(), operands.takeVector(), SmallVector<Value>(results)};
 }
 
-OutlinedStep outlineStep(ArrayRef<Operation*> ops, const StepBody& body) {
-  OutlinedStep step;
+StepFunction stepFunction(ArrayRef<Operation*> ops, const StepBody& body) {
+  StepFunction step;
   step.operands = body.operands;
   step.results = body.results;
   MLIRContext* context = body.results.front().getContext();

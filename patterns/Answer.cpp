@@ -1,8 +1,8 @@
-#include "patterns/Outline.h"
+#include "patterns/Answer.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
-#include "patterns/Names.h"
-#include "patterns/Rope.h"
+#include "patterns/matching/Names.h"
+#include "patterns/fusions/Rope.h"
 #include <nlohmann/json.hpp>
 
 using namespace mlir;
@@ -18,7 +18,7 @@ static Type symbolic(Type type) {
   return ir::tensorType(dimensions, cast<RankedTensorType>(type).getElementType());
 }
 
-std::string outline(const Region& region) {
+std::string textOf(const NamedRegion& region) {
   MLIRContext* context = region.op->getContext();
   auto unknown = UnknownLoc::get(context);
   OwningOpRef<ModuleOp> graph = ir::createGraph(*context);
@@ -26,7 +26,7 @@ std::string outline(const Region& region) {
 
   OpBuilder builder = OpBuilder::atBlockEnd(graph->getBody());
   auto function = func::FuncOp::create(
-      builder, unknown, region.pattern->name,
+      builder, unknown, region.pattern,
       builder.getFunctionType(types(region.op->getOperandTypes()), types(region.op->getResultTypes())));
   Block* body = builder.createBlock(&function.getBody());
   for (auto [role, type] : llvm::zip_equal(region.roles, function.getArgumentTypes()))
@@ -44,48 +44,48 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // What a report calls a norm: by what it is for.
-std::string patternOf(const Region& region, const std::vector<Cluster>& clusters) {
-  const bool isHead = isa<ir::RmsNormOp>(region.op) && isQueryOrKey(region.op->getResult(0), clusters);
-  return isHead ? "qk_norm" : region.pattern->name.str();
+std::string patternOf(const NamedRegion& region, const std::vector<Selection>& selections) {
+  const bool isHead = isa<ir::RmsNormOp>(region.op) && isQueryOrKey(region.op->getResult(0), selections);
+  return isHead ? "qk_norm" : region.pattern.str();
 }
 
-Json clusterAnswer(const Cluster& cluster, const RaiseResult& raised) {
+Json selectionAnswer(const Selection& selection, const RaiseResult& raised) {
   std::vector<std::string> replaced, operands, results;
   auto add = [&](const std::string& name) {
     if (!llvm::is_contained(replaced, name))
       replaced.push_back(name);
   };
-  for (Operation* op : cluster.ops) {
-    for (const Region& region : raised.regions)
+  for (Operation* op : selection.ops) {
+    for (const NamedRegion& region : raised.regions)
       if (region.op == op)
         llvm::for_each(region.replaced, add);
     if (hasName(op))
       add(nameOf(op));
   }
-  for (Value operand : cluster.operands)
+  for (Value operand : selection.operands)
     operands.push_back(nameOf(operand));
-  for (Value result : cluster.results)
+  for (Value result : selection.results)
     results.push_back(nameOf(result));
   Json counts = Json::object();
-  for (const auto& [name, count] : cluster.counts)
+  for (const auto& [name, count] : selection.counts)
     if (count > 0)
       counts[name] = count;
-  return Json{{"pattern", cluster.pattern}, {"text", outline(cluster)}, {"operands", operands},
-              {"results", results},         {"replaced", replaced},     {"counts", counts}};
+  return Json{{"pattern", selection.pattern}, {"text", textOf(selection)}, {"operands", operands},
+              {"results", results},           {"replaced", replaced},      {"counts", counts}};
 }
 
 } // namespace
 
-std::string matchAnswer(const RaiseResult& raised, const std::vector<Cluster>& clusters) {
+std::string matchAnswer(const RaiseResult& raised, const std::vector<Selection>& selections) {
   std::vector<std::pair<Operation*, Json>> regions; // by where they end
-  for (const Cluster& cluster : clusters)
-    regions.emplace_back(cluster.results.back().getDefiningOp(), clusterAnswer(cluster, raised));
-  for (const Region& region : raised.regions) {
-    if (llvm::any_of(clusters, [&](const Cluster& cluster) { return cluster.ops.contains(region.op); }))
+  for (const Selection& selection : selections)
+    regions.emplace_back(selection.results.back().getDefiningOp(), selectionAnswer(selection, raised));
+  for (const NamedRegion& region : raised.regions) {
+    if (llvm::any_of(selections, [&](const Selection& selection) { return selection.ops.contains(region.op); }))
       continue;
-    const std::string pattern = patternOf(region, clusters);
+    const std::string pattern = patternOf(region, selections);
     regions.emplace_back(region.op, Json{{"pattern", pattern},
-                                         {"text", outline(region)},
+                                         {"text", textOf(region)},
                                          {"operands", region.operands},
                                          {"results", region.results},
                                          {"replaced", region.replaced},
@@ -97,8 +97,7 @@ std::string matchAnswer(const RaiseResult& raised, const std::vector<Cluster>& c
   for (auto& [end, region] : regions)
     answer["regions"].push_back(std::move(region));
   for (const NearMiss& miss : raised.nearMisses)
-    answer["near_misses"].push_back(
-        Json{{"pattern", miss.pattern}, {"at", miss.at}, {"condition", miss.condition}});
+    answer["near_misses"].push_back(Json{{"pattern", miss.pattern}, {"at", miss.at}, {"condition", miss.condition}});
   // A name may hold any byte: MLIR's strings have escapes.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

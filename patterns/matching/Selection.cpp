@@ -1,9 +1,9 @@
-#include "patterns/Cluster.h"
+#include "patterns/matching/Selection.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Names.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -41,42 +41,23 @@ bool NodeValues::isNodes(Value value) const {
   return node.empty() || op->getNumResults() > 1 || last.lookup(node) == op;
 }
 
-// Whether one place in the block has every operand before it and every reader of a result behind it.
-static bool hasPlace(const Cluster& cluster) {
-  Operation* last = nullptr;
-  for (Value operand : cluster.operands)
-    if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
-      last = op;
-  if (!last)
-    return true;
-  for (Value result : cluster.results)
-    for (Operation* user : result.getUsers())
-      if (!cluster.ops.contains(user) && (user == last || user->isBeforeInBlock(last)))
-        return false;
-  for (Value operand : cluster.operands)
-    for (Operation* user : operand.getUsers())
-      if (writes(user, operand) && (user == last || user->isBeforeInBlock(last)))
-        return false;
-  return true;
-}
-
-std::string complete(Cluster& cluster, const NodeValues& nodes) {
-  for (size_t i = 0; i < cluster.ops.size(); ++i)
-    for (Value operand : cluster.ops[i]->getOperands())
+std::string complete(Selection& selection, const NodeValues& nodes) {
+  for (size_t i = 0; i < selection.ops.size(); ++i)
+    for (Value operand : selection.ops[i]->getOperands())
       if (Operation* op = operand.getDefiningOp(); op && (isa<ir::ConstantOp>(op) || !nodes.isNodes(operand)))
-        cluster.ops.insert(op);
-  llvm::SmallVector<Operation*> order = inBlockOrder(cluster.ops);
-  cluster.ops.clear();
-  cluster.ops.insert(order.begin(), order.end());
+        selection.ops.insert(op);
+  llvm::SmallVector<Operation*> order = inBlockOrder(selection.ops);
+  selection.ops.clear();
+  selection.ops.insert(order.begin(), order.end());
 
   llvm::SmallSetVector<Value, 8> operands;
   llvm::SmallPtrSet<Operation*, 16> entries; // of operands alone
-  cluster.results.clear();
+  selection.results.clear();
   for (Operation* op : order) {
     bool fromOperands = true;
     for (Value operand : op->getOperands()) {
       Operation* source = operand.getDefiningOp();
-      if (!source || !cluster.ops.contains(source))
+      if (!source || !selection.ops.contains(source))
         operands.insert(operand);
       else
         fromOperands &= entries.contains(source);
@@ -90,20 +71,20 @@ std::string complete(Cluster& cluster, const NodeValues& nodes) {
       for (Operation* user : value.getUsers()) {
         if (writes(user, value))
           return writtenText(value, user);
-        isRead |= !cluster.ops.contains(user);
+        isRead |= !selection.ops.contains(user);
       }
       if (isRead && !nodes.isNodes(value))
         return fmt::format("`{}` is read outside, and is a step of its node only", nameOf(value));
       if (isRead)
-        cluster.results.push_back(value);
+        selection.results.push_back(value);
     }
   }
-  cluster.operands.assign(operands.begin(), operands.end());
-  for (Value operand : cluster.operands)
+  selection.operands.assign(operands.begin(), operands.end());
+  for (Value operand : selection.operands)
     if (!isa<RankedTensorType>(operand.getType()))
       return fmt::format("operand `{}` is no tensor of a type that kernels have", nameOf(operand));
   llvm::DenseSet<StringAttr> sizes; // a launch learns them from what it is given
-  for (Value operand : cluster.operands)
+  for (Value operand : selection.operands)
     for (const ir::Dimension& dimension : ir::dimensions(cast<RankedTensorType>(operand.getType())))
       if (dimension.symbol)
         sizes.insert(dimension.symbol);
@@ -114,21 +95,24 @@ std::string complete(Cluster& cluster, const NodeValues& nodes) {
           if (dimension.symbol && !sizes.contains(dimension.symbol))
             return fmt::format("`{}` has the size {}, which none of its operands has", nameOf(value),
                                dimension.symbol.str());
-  if (cluster.results.empty())
+  if (selection.results.empty())
     return "nothing reads it";
-  if (cluster.operands.empty())
+  if (selection.operands.empty())
     return "it reads nothing";
-  return hasPlace(cluster) ? "" : "one of its results is read before the last of its operands exists";
+  auto isMember = [&](Operation* op) { return selection.ops.contains(op); };
+  return obstacle(selection.operands, selection.results, isMember)
+             ? "one of its results is read before the last of its operands exists"
+             : "";
 }
 
 namespace {
 
-// Which dimensions of a cluster's values are one and the same, and which of those are rows: any number will do. An
+// Which dimensions of a selection's values are one and the same, and which of those are rows: any number will do. An
 // operation depends on the size of a last dimension, and of what reshapes, slices and concats change.
 class RowNames {
 public:
-  explicit RowNames(const Cluster& cluster) {
-    for (Operation* op : cluster.ops) {
+  explicit RowNames(const Selection& selection) {
+    for (Operation* op : selection.ops) {
       for (Value value : op->getResults())
         keepLast(value);
       for (Value operand : op->getOperands()) {
@@ -227,29 +211,29 @@ private:
 
 } // namespace
 
-std::string outline(const Cluster& cluster) {
-  MLIRContext* context = cluster.ops.front()->getContext();
+std::string textOf(const Selection& selection) {
+  MLIRContext* context = selection.ops.front()->getContext();
   auto unknown = UnknownLoc::get(context);
   OwningOpRef<ModuleOp> graph = ir::createGraph(*context);
-  RowNames named(cluster);
+  RowNames named(selection);
   OpBuilder builder = OpBuilder::atBlockEnd(graph->getBody());
   llvm::SmallVector<Type> inputs, outputs;
-  for (Value operand : cluster.operands)
+  for (Value operand : selection.operands)
     inputs.push_back(named(operand));
-  for (Value result : cluster.results)
+  for (Value result : selection.results)
     outputs.push_back(named(result));
-  auto function = func::FuncOp::create(builder, unknown, cluster.pattern, builder.getFunctionType(inputs, outputs));
+  auto function = func::FuncOp::create(builder, unknown, selection.pattern, builder.getFunctionType(inputs, outputs));
   Block* body = builder.createBlock(&function.getBody());
   IRMapping mapping;
-  for (auto [index, operand] : llvm::enumerate(cluster.operands))
+  for (auto [index, operand] : llvm::enumerate(selection.operands))
     mapping.map(operand, body->addArgument(inputs[index], NameLoc::get(builder.getStringAttr("a" + Twine(index)))));
-  for (Operation* op : cluster.ops) {
+  for (Operation* op : selection.ops) {
     Operation* copy = builder.clone(*op, mapping);
     for (auto [result, original] : llvm::zip_equal(copy->getResults(), op->getResults()))
       result.setType(named(original));
   }
   llvm::SmallVector<Value> results;
-  for (Value result : cluster.results)
+  for (Value result : selection.results)
     results.push_back(mapping.lookup(result));
   func::ReturnOp::create(builder, unknown, results);
   return ir::printGraph(*graph, /*withLocations=*/false);

@@ -5,19 +5,15 @@
 // joined, neighbours stacked, sines of a whole or of half a row. Queries and keys that turn by the same tables are one
 // region, with the norms of their heads where those stand right before.
 #pragma once
-#include "patterns/Cluster.h"
-#include "patterns/Raise.h"
+#include "patterns/matching/Selection.h"
 
 namespace cermet {
-
-// In block order, complete. Near misses are added to `misses`.
-std::vector<Cluster> findRopes(mlir::func::FuncOp function, const NodeValues& nodes, std::vector<NearMiss>& misses);
 
 // Whether the operation is the last of a rope.
 bool endsRope(mlir::Operation* op);
 
 // Whether the value is query or key of an attention: by way of views alone it goes into a rope or a call of scaled dot
 // product attention.
-bool isQueryOrKey(mlir::Value value, const std::vector<Cluster>& ropes);
+bool isQueryOrKey(mlir::Value value, const std::vector<Selection>& ropes);
 
 } // namespace cermet

@@ -9,9 +9,9 @@
 // An activation that is written out, x * sigmoid(x) or gelu with its erf or tanh, rounds at each of its steps and is
 // not the operation that rounds once: it stays as it is.
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
-#include "patterns/Pattern.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Names.h"
+#include "patterns/matching/Finder.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -150,12 +150,12 @@ static Attempt match(Operation* anchor) {
   return match;
 }
 
-Pattern glu() {
+Finder glu() {
   static const llvm::StringRef anchors[] = {SiluOp::getOperationName(),     GeluOp::getOperationName(),
                                             GeluTanhOp::getOperationName(), SigmoidOp::getOperationName(),
                                             ErfOp::getOperationName(),      TanhOp::getOperationName()};
   static const llvm::StringRef operands[] = {"gate", "up"}, results[] = {"y"};
-  return {"glu", anchors, operands, results, match};
+  return {"glu", anchors, NamedAnswer{operands, results, match}};
 }
 
 } // namespace cermet

@@ -14,10 +14,10 @@
 //
 // What divides by a square root rounds otherwise than what multiplies by rsqrt, and stays as it is.
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/MeanSquare.h"
-#include "patterns/Names.h"
-#include "patterns/Pattern.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/fusions/MeanSquare.h"
+#include "patterns/matching/Names.h"
+#include "patterns/matching/Finder.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -300,11 +300,11 @@ Attempt match(Operation* anchor) {
 
 } // namespace
 
-Pattern rmsNorm() {
+Finder rmsNorm() {
   static const llvm::StringRef anchors[] = {RsqrtOp::getOperationName(), PowOp::getOperationName(),
                                             SqrtOp::getOperationName()};
   static const llvm::StringRef operands[] = {"x", "weight"}, results[] = {"y"};
-  return {"rms_norm", anchors, operands, results, match};
+  return {"rms_norm", anchors, NamedAnswer{operands, results, match}};
 }
 
 } // namespace cermet

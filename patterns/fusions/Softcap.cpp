@@ -4,8 +4,8 @@
 //
 // in x's type throughout; the product in either order, reshapes anywhere but at its ends.
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Pattern.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Finder.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -49,10 +49,10 @@ static Attempt match(Operation* anchor) {
   return {};
 }
 
-Pattern softcap() {
+Finder softcap() {
   static const llvm::StringRef anchors[] = {TanhOp::getOperationName()};
   static const llvm::StringRef operands[] = {"x"}, results[] = {"y"};
-  return {"softcap", anchors, operands, results, match};
+  return {"softcap", anchors, NamedAnswer{operands, results, match}};
 }
 
 } // namespace cermet

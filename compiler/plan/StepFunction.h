@@ -8,7 +8,7 @@
 
 namespace cermet {
 
-struct OutlinedStep {
+struct StepFunction {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   llvm::SmallVector<mlir::Value> operands; // values of the graph, by the function's arguments
   llvm::SmallVector<mlir::Value> results;  // and by its results
@@ -28,7 +28,7 @@ StepBody arrangeStep(llvm::ArrayRef<mlir::Operation*> ops, llvm::ArrayRef<mlir::
                      llvm::function_ref<bool(mlir::Operation*)> isRepeated);
 
 // The same as a function; `ops` name it.
-OutlinedStep outlineStep(llvm::ArrayRef<mlir::Operation*> ops, const StepBody& body);
+StepFunction stepFunction(llvm::ArrayRef<mlir::Operation*> ops, const StepBody& body);
 
 // What the operations of a fused one are called in a kernel's name: their location holds the fused operation's name.
 mlir::Location partOf(llvm::StringRef name, mlir::Location location);

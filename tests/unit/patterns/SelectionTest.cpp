@@ -1,5 +1,6 @@
-// Regions that are clusters of operations: rotary embeddings and losses, found by what they compute.
+// Regions that are selections of operations: rotary embeddings and losses, found by what they compute.
 #include "patterns/Match.h"
+#include "patterns/Registry.h"
 #include "ir/text/Text.h"
 #include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ json answer(const std::string& arguments, const std::string& results, const std:
   std::string error;
   auto module = ir::parseGraph(text, context, error);
   EXPECT_TRUE(module) << error << "\n" << text;
-  return module ? json::parse(match(ir::graphFunction(*module))) : json();
+  return module ? json::parse(match(ir::graphFunction(*module), fusions())) : json();
 }
 
 // x * cos + (-second half, first half) * sin, of `x` of type !T, its nodes with a suffix.

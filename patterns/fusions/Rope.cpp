@@ -1,8 +1,9 @@
-#include "patterns/Rope.h"
+#include "patterns/fusions/Rope.h"
 #include "ir/dialect/Ops.h"
 #include "ir/transforms/RowViews.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Finder.h"
+#include "patterns/matching/Names.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -54,10 +55,10 @@ llvm::SmallSetVector<Operation*, 32> around(ConcatOp concat) {
 }
 
 // The rotation of x that a concat is part of.
-class Search {
+class RotationSearch {
 public:
   // The first `rows` dimensions of x are rows: what is left of it is a head, in one dimension or in pairs.
-  Search(Value x, size_t rows, ConcatOp concat) : x(x), concat(concat), rows(rows) {
+  RotationSearch(Value x, size_t rows, ConcatOp concat) : x(x), concat(concat), rows(rows) {
     const auto near = around(concat);
     cone.insert(x);
     llvm::SmallVector<Value> pending{x};
@@ -265,27 +266,27 @@ Operation* normBefore(Value value, llvm::SetVector<Operation*>& path) {
   return nullptr;
 }
 
-Cluster clusterOf(const Rotation& rotation) {
-  Cluster cluster{"rope", {{"rope", 1}}, rotation.ops, {}, {}};
+Selection selectionOf(const Rotation& rotation) {
+  Selection selection{"rope", {{"rope", 1}}, rotation.ops, {}, {}};
   // A cast that only this reads is part of it.
   if (auto cast = rotation.x.getDefiningOp<CastOp>())
     if (llvm::all_of(cast->getUsers(), [&](Operation* user) { return rotation.ops.contains(user); }))
-      cluster.ops.insert(cast);
+      selection.ops.insert(cast);
   // Pairs are a view of what a frontend has.
   if (auto split = rotation.x.getDefiningOp<ReshapeOp>();
       split && typeOf(rotation.x).getRank() > typeOf(rotation.result).getRank())
-    cluster.ops.insert(split);
-  return cluster;
+    selection.ops.insert(split);
+  return selection;
 }
 
 // With the norm before it, if the whole can be replaced.
-bool addNorm(Cluster& cluster, Value x, const NodeValues& nodes) {
-  if (auto cast = x.getDefiningOp<CastOp>(); cast && cluster.ops.contains(cast))
+bool addNorm(Selection& selection, Value x, const NodeValues& nodes) {
+  if (auto cast = x.getDefiningOp<CastOp>(); cast && selection.ops.contains(cast))
     x = cast.getOperand();
   llvm::SetVector<Operation*> path;
   if (!normBefore(x, path))
     return false;
-  Cluster whole = cluster;
+  Selection whole = selection;
   whole.ops.insert(path.begin(), path.end());
   for (Operation* op : path)
     if (!llvm::all_of(op->getUsers(), [&](Operation* user) { return whole.ops.contains(user); }))
@@ -294,7 +295,7 @@ bool addNorm(Cluster& cluster, Value x, const NodeValues& nodes) {
   whole.counts["qk_norm_rope"] += 1;
   if (!complete(whole, nodes).empty())
     return false;
-  cluster = std::move(whole);
+  selection = std::move(whole);
   return true;
 }
 
@@ -308,7 +309,7 @@ std::optional<Rotation> rotationOf(ConcatOp concat) {
   std::optional<Rotation> best;
   std::pair<bool, int64_t> bestRank;
   auto consider = [&](Value source, size_t rows) {
-    std::optional<Rotation> found = Search(source, rows, concat).run();
+    std::optional<Rotation> found = RotationSearch(source, rows, concat).run();
     if (!found)
       return;
     const int64_t columns = typeOf(found->result).getShape().back();
@@ -346,61 +347,66 @@ bool endsRope(Operation* op) {
   return false;
 }
 
-std::vector<Cluster> findRopes(func::FuncOp function, const NodeValues& nodes, std::vector<NearMiss>& misses) {
+static std::vector<Selection> find(const Search& search) {
   std::vector<Rotation> rotations;
   llvm::DenseSet<Operation*> taken;
-  for (ConcatOp concat : function.getOps<ConcatOp>()) {
+  for (Operation* concat : search.anchors) {
     if (taken.contains(concat))
       continue;
-    if (std::optional<Rotation> found = rotationOf(concat)) {
+    if (std::optional<Rotation> found = rotationOf(cast<ConcatOp>(concat))) {
       taken.insert(found->ops.begin(), found->ops.end());
       rotations.push_back(std::move(*found));
     }
   }
 
-  std::vector<Cluster> clusters;
+  std::vector<Selection> selections;
   std::vector<bool> done(rotations.size());
   for (size_t i = 0; i < rotations.size(); ++i) {
     if (done[i])
       continue;
-    Cluster cluster = clusterOf(rotations[i]);
-    std::string reason = complete(cluster, nodes);
+    Selection selection = selectionOf(rotations[i]);
+    std::string reason = complete(selection, search.nodes);
     if (reason.empty())
-      for (Value result : cluster.results)
+      for (Value result : selection.results)
         if (result != rotations[i].result)
           reason = fmt::format("inner value `{}` is read elsewhere", nameOf(result));
     if (!reason.empty()) {
       Operation* last = rotations[i].result.getDefiningOp();
-      misses.push_back({"rope", nameOf(last), reason, last->getLoc()});
+      search.nearMisses.push_back({"rope", nameOf(last), reason, last->getLoc()});
       continue;
     }
-    addNorm(cluster, rotations[i].x, nodes);
+    addNorm(selection, rotations[i].x, search.nodes);
     size_t together = 1;
     for (size_t k = i + 1; k < std::min(rotations.size(), i + 1 + kMostBetween) && together < kMostTogether; ++k) {
       if (done[k] || !sameTables(rotations[i], rotations[k]))
         continue;
-      Cluster other = clusterOf(rotations[k]);
-      if (!complete(other, nodes).empty() || other.results.size() != 1)
+      Selection other = selectionOf(rotations[k]);
+      if (!complete(other, search.nodes).empty() || other.results.size() != 1)
         continue;
-      addNorm(other, rotations[k].x, nodes);
-      Cluster both = cluster;
+      addNorm(other, rotations[k].x, search.nodes);
+      Selection both = selection;
       both.ops.insert(other.ops.begin(), other.ops.end());
       both.counts["qk_norm_rope"] += other.counts["qk_norm_rope"];
       both.pattern = both.counts["qk_norm_rope"] ? "qk_norm_rope" : "rope";
-      if (!complete(both, nodes).empty())
+      if (!complete(both, search.nodes).empty())
         continue;
-      cluster = std::move(both);
+      selection = std::move(both);
       done[k] = true;
       ++together;
     }
-    clusters.push_back(std::move(cluster));
+    selections.push_back(std::move(selection));
   }
-  return clusters;
+  return selections;
 }
 
-bool isQueryOrKey(Value value, const std::vector<Cluster>& ropes) {
+Finder rope() {
+  static const llvm::StringRef anchors[] = {ConcatOp::getOperationName()};
+  return {"rope", anchors, find};
+}
+
+bool isQueryOrKey(Value value, const std::vector<Selection>& ropes) {
   for (Operation* user : value.getUsers()) {
-    if (llvm::any_of(ropes, [&](const Cluster& rope) { return rope.ops.contains(user); }))
+    if (llvm::any_of(ropes, [&](const Selection& rope) { return rope.ops.contains(user); }))
       return true;
     auto call = dyn_cast<OpaqueOp>(user);
     if (call && call.getTarget().contains("scaled_dot_product_attention"))

@@ -1,9 +1,9 @@
-#include "patterns/Raise.h"
+#include "patterns/matching/Raise.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
-#include "patterns/Legality.h"
-#include "patterns/Names.h"
-#include "patterns/Registry.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Legality.h"
+#include "patterns/matching/Names.h"
 #include <algorithm>
 
 using namespace mlir;
@@ -19,15 +19,16 @@ public:
       order[&op] = index++;
   }
 
-  RaiseResult run() {
-    for (const Pattern& pattern : patterns())
-      apply(pattern);
+  RaiseResult run(llvm::ArrayRef<Finder> finders) {
+    for (const Finder& finder : finders)
+      if (auto* answer = std::get_if<NamedAnswer>(&finder.answer))
+        apply(finder, *answer);
     return finish();
   }
 
 private:
   struct Place {
-    Region region;
+    NamedRegion region;
     int64_t order; // of the first result
   };
   struct PlacedMiss {
@@ -38,26 +39,22 @@ private:
 
   static Operation* rootOf(const Rewrite& rewrite) { return rewrite.results.front().getDefiningOp(); }
 
-  void apply(const Pattern& pattern) {
-    llvm::SmallVector<Operation*> anchors;
-    for (Operation& op : block)
-      if (llvm::is_contained(pattern.anchors, op.getName().getStringRef()))
-        anchors.push_back(&op);
-    for (Operation* anchor : anchors) {
+  void apply(const Finder& finder, const NamedAnswer& answer) {
+    for (Operation* anchor : finder.anchorsIn(function)) {
       if (dead.contains(anchor))
         continue;
-      Attempt attempt = pattern.match(anchor);
+      Attempt attempt = answer.match(anchor);
       if (auto* match = std::get_if<Match>(&attempt)) {
         llvm::sort(match->rewrites,
                    [](const Rewrite& a, const Rewrite& b) { return rootOf(a)->isBeforeInBlock(rootOf(b)); });
-        if (auto condition = violation(pattern, *match)) {
+        if (auto condition = violation(answer, *match)) {
           if (!isPartOfNode(*match))
-            miss(pattern, rootOf(match->rewrites.front()), *condition);
+            miss(finder, rootOf(match->rewrites.front()), *condition);
         } else
           for (const Rewrite& rewrite : match->rewrites)
-            apply(pattern, rewrite);
+            apply(finder, answer, rewrite);
       } else if (auto* found = std::get_if<Miss>(&attempt)) {
-        miss(pattern, found->root, found->condition);
+        miss(finder, found->root, found->condition);
       }
     }
     // Operations that went are erased late, so that no new one takes the address of an anchor that is still to come.
@@ -77,25 +74,25 @@ private:
   }
 
   // Once: anchors of one sequence miss it for the same reason.
-  void miss(const Pattern& pattern, Operation* root, std::string condition) {
+  void miss(const Finder& finder, Operation* root, std::string condition) {
     if (llvm::any_of(misses, [&](const PlacedMiss& known) {
-          return known.root == root && known.miss.pattern == pattern.name && known.miss.condition == condition;
+          return known.root == root && known.miss.pattern == finder.name && known.miss.condition == condition;
         }))
       return;
     misses.push_back(
-        {{pattern.name.str(), nameOf(root), std::move(condition), root->getLoc()}, root, order.lookup(root)});
+        {{finder.name.str(), nameOf(root), std::move(condition), root->getLoc()}, root, order.lookup(root)});
   }
 
-  void apply(const Pattern& pattern, const Rewrite& rewrite) {
+  void apply(const Finder& finder, const NamedAnswer& answer, const Rewrite& rewrite) {
     OpBuilder builder(function.getContext());
-    Operation* last = lastOperand(rewrite);
+    Operation* last = lastMaker(rewrite.operands);
     // Behind its last operand, and behind what was put there before, so that sites keep their order.
     auto place = last ? std::next(last->getIterator()) : block.begin();
     while (made.contains(&*place) && made.lookup(&*place) == last)
       ++place;
     builder.setInsertionPoint(&block, place);
 
-    llvm::StringRef operation = rewrite.operation.empty() ? pattern.name : rewrite.operation;
+    llvm::StringRef operation = rewrite.operation.empty() ? finder.name : rewrite.operation;
     OperationState state(locationOf(rewrite.results), ("cermet." + operation).str());
     state.addOperands(rewrite.operands);
     state.addAttributes(rewrite.attributes);
@@ -104,7 +101,7 @@ private:
     Operation* op = builder.create(state);
     made[op] = last;
 
-    Place found{{&pattern, pattern.roles(rewrite), op, {}, {}, {}}, order.lookup(rootOf(rewrite))};
+    Place found{{finder.name, answer.roles(rewrite), op, {}, {}, {}}, order.lookup(rootOf(rewrite))};
     for (Value operand : rewrite.operands)
       found.region.operands.push_back(nameOf(operand));
     for (Value result : op->getResults())
@@ -177,11 +174,19 @@ private:
 
 } // namespace
 
-RaiseResult raise(func::FuncOp function) {
+llvm::SmallVector<Operation*> Finder::anchorsIn(func::FuncOp function) const {
+  llvm::SmallVector<Operation*> result;
+  for (Operation& op : function.getBody().front())
+    if (llvm::is_contained(anchors, op.getName().getStringRef()))
+      result.push_back(&op);
+  return result;
+}
+
+RaiseResult raise(func::FuncOp function, llvm::ArrayRef<Finder> finders) {
   // Folding does not always converge in one go, and where it stops the function is still what it was.
   (void)applyPatternsGreedily(function, FrozenRewritePatternSet(),
                               GreedyRewriteConfig().setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled));
-  return Raising(function).run();
+  return Raising(function).run(finders);
 }
 
 } // namespace cermet

@@ -1,4 +1,4 @@
-#include "patterns/Names.h"
+#include "patterns/matching/Names.h"
 #include "ir/text/Text.h"
 #include "mlir/IR/Location.h"
 

@@ -1,7 +1,13 @@
-#include "patterns/CrossEntropy.h"
+// cross_entropy, a loss over classes: everything from the logits of each row to one number.
+//
+//   m = max(x);  d = x - m;  l = log(sum(exp(d)));  log-probability of the label: (d - l)[label]
+//
+// What stands around that core belongs to it where nothing else reads it: casts, softcaps and scales of the logits,
+// ignored labels, label smoothing, a squared log-sum, the sum or mean over rows, and arithmetic on the loss itself.
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Finder.h"
+#include "patterns/matching/Names.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -60,9 +66,9 @@ bool isSmall(Operation* op) {
 class Growth {
 public:
   Growth(const LogSum& core, const NodeValues& nodes) : columns(core.columns), nodes(nodes) {
-    cluster.pattern = "cross_entropy";
-    cluster.counts["cross_entropy"] = 1;
-    cluster.ops.insert(core.ops.begin(), core.ops.end());
+    selection.pattern = "cross_entropy";
+    selection.counts["cross_entropy"] = 1;
+    selection.ops.insert(core.ops.begin(), core.ops.end());
   }
 
   // Everything up to one number; "" or why it is none that can be replaced.
@@ -72,16 +78,16 @@ public:
     if (reason.empty())
       return reason;
     // Without what follows the loss: that may need what comes too late.
-    llvm::SetVector<Operation*> all = std::move(cluster.ops);
-    cluster.ops.clear();
+    llvm::SetVector<Operation*> all = std::move(selection.ops);
+    selection.ops.clear();
     for (Operation* op : all)
       if (!afterLoss.contains(op))
-        cluster.ops.insert(op);
+        selection.ops.insert(op);
     return afterLoss.empty() ? reason : judge();
   }
 
   bool picksLabels() const {
-    return llvm::any_of(cluster.ops, [&](Operation* op) {
+    return llvm::any_of(selection.ops, [&](Operation* op) {
       auto compare = dyn_cast<CompareOp>(op);
       if (auto pick = dyn_cast<PickOp>(op))
         return isWide(pick.getOperand());
@@ -90,7 +96,7 @@ public:
     });
   }
 
-  Cluster cluster;
+  Selection selection;
 
 private:
   bool isWide(Value value) const {
@@ -108,13 +114,13 @@ private:
     return iota && iota.getDim() + 1 == uint64_t(typeOf(iota).getRank());
   }
 
-  bool isInside(Operation* op) const { return op && cluster.ops.contains(op); }
+  bool isInside(Operation* op) const { return op && selection.ops.contains(op); }
 
   void grow() {
-    for (bool more = true; more && cluster.ops.size() < kMostOperations;) {
+    for (bool more = true; more && selection.ops.size() < kMostOperations;) {
       more = false;
-      for (size_t i = 0; i < cluster.ops.size(); ++i) {
-        Operation* op = cluster.ops[i];
+      for (size_t i = 0; i < selection.ops.size(); ++i) {
+        Operation* op = selection.ops[i];
         for (Value operand : op->getOperands())
           more |= addBefore(operand.getDefiningOp());
         for (Value result : op->getResults())
@@ -124,12 +130,12 @@ private:
     }
   }
 
-  // What only the cluster reads.
+  // What only the selection reads.
   bool addBefore(Operation* op) {
     if (!op || isInside(op) || !isSmall(op) ||
         !llvm::all_of(op->getUsers(), [&](Operation* user) { return isInside(user); }) || changesSizes(op))
       return false;
-    return cluster.ops.insert(op);
+    return selection.ops.insert(op);
   }
 
   // A product of symbolic sizes is one that only a frontend knows.
@@ -151,27 +157,28 @@ private:
         return false;
       afterLoss.insert(user);
     }
-    return cluster.ops.insert(user);
+    return selection.ops.insert(user);
   }
 
-  // Of a node that the cluster has begun: all of it, or nothing.
+  // Of a node that the selection has begun: all of it, or nothing.
   bool isPartOfNode(Operation* op) const {
-    return hasName(op) && llvm::any_of(cluster.ops, [&](Operation* other) {
+    return hasName(op) && llvm::any_of(selection.ops, [&](Operation* other) {
              return hasName(other) && !afterLoss.contains(other) && nameOf(other) == nameOf(op);
            });
   }
 
   std::string judge() {
-    if (std::string reason = complete(cluster, nodes); !reason.empty())
+    if (std::string reason = complete(selection, nodes); !reason.empty())
       return reason;
-    for (Value result : cluster.results)
+    for (Value result : selection.results)
       if (isWide(result))
         return fmt::format("`{}`, of the logits' shape, is read outside", nameOf(result));
     // The loss stands first: the float number.
-    auto loss = llvm::find_if(
-        cluster.results, [](Value value) { return isNumber(value) && isa<FloatType>(typeOf(value).getElementType()); });
-    if (loss != cluster.results.end())
-      std::rotate(cluster.results.begin(), loss, loss + 1);
+    auto loss = llvm::find_if(selection.results, [](Value value) {
+      return isNumber(value) && isa<FloatType>(typeOf(value).getElementType());
+    });
+    if (loss != selection.results.end())
+      std::rotate(selection.results.begin(), loss, loss + 1);
     return "";
   }
 
@@ -182,25 +189,31 @@ private:
 
 } // namespace
 
-std::vector<Cluster> findCrossEntropies(func::FuncOp function, const NodeValues& nodes, std::vector<NearMiss>& misses) {
-  std::vector<Cluster> clusters;
+// Each selection has the loss as its first result.
+static std::vector<Selection> find(const Search& search) {
+  std::vector<Selection> selections;
   llvm::DenseSet<Operation*> taken;
-  for (LogOp log : function.getOps<LogOp>()) {
-    std::optional<LogSum> core = taken.contains(log) ? std::nullopt : logSumAt(log);
+  for (Operation* log : search.anchors) {
+    std::optional<LogSum> core = taken.contains(log) ? std::nullopt : logSumAt(cast<LogOp>(log));
     if (!core)
       continue;
-    Growth growth(*core, nodes);
+    Growth growth(*core, search.nodes);
     const std::string reason = growth.run();
     if (!growth.picksLabels())
       continue;
     if (!reason.empty()) {
-      misses.push_back({"cross_entropy", nameOf(log.getOperation()), reason, log->getLoc()});
+      search.nearMisses.push_back({"cross_entropy", nameOf(log), reason, log->getLoc()});
       continue;
     }
-    taken.insert(growth.cluster.ops.begin(), growth.cluster.ops.end());
-    clusters.push_back(std::move(growth.cluster));
+    taken.insert(growth.selection.ops.begin(), growth.selection.ops.end());
+    selections.push_back(std::move(growth.selection));
   }
-  return clusters;
+  return selections;
+}
+
+Finder crossEntropy() {
+  static const llvm::StringRef anchors[] = {LogOp::getOperationName()};
+  return {"cross_entropy", anchors, find};
 }
 
 } // namespace cermet

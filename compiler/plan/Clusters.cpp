@@ -1,4 +1,4 @@
-#include "compiler/plan/Regions.h"
+#include "compiler/plan/Clusters.h"
 #include "compiler/plan/Grouping.h"
 #include "compiler/plan/Lower.h"
 #include "compiler/plan/StoredValues.h"
@@ -6,8 +6,9 @@
 #include "ir/transforms/Reshapes.h"
 #include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
-#include "patterns/Names.h"
-#include "patterns/Rope.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Names.h"
+#include "patterns/fusions/Rope.h"
 #include <set>
 
 using namespace mlir;
@@ -37,14 +38,14 @@ bool isFused(Operation* op) {
 // operation is of the original.
 class SmallCopy {
 public:
-  SmallCopy(func::FuncOp function, const std::vector<Cluster>& taken)
+  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken)
       : module(ir::createGraph(*function.getContext())) {
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     IRMapping mapping;
     copy = cast<func::FuncOp>(builder.clone(*function, mapping));
     for (Operation& op : function.getBody().front())
       originals[mapping.lookup(&op)] = &op;
-    for (const Cluster& cluster : taken)
+    for (const Selection& cluster : taken)
       close(cluster, mapping);
     for (ir::DecomposableOpInterface op : llvm::to_vector(copy.getOps<ir::DecomposableOpInterface>()))
       decompose(op);
@@ -65,19 +66,14 @@ public:
   }
 
 private:
-  void close(const Cluster& cluster, const IRMapping& mapping) {
+  void close(const Selection& cluster, const IRMapping& mapping) {
     llvm::SmallVector<Value> operands, results;
     for (Value operand : cluster.operands)
       operands.push_back(mapping.lookup(operand));
     for (Value result : cluster.results)
       results.push_back(mapping.lookup(result));
-    // Behind its last operand: a region has a place there.
-    Operation* last = nullptr;
-    for (Value operand : operands)
-      if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
-        last = op;
     OpBuilder builder(copy.getContext());
-    if (last)
+    if (Operation* last = lastMaker(operands)) // a region has a place behind it
       builder.setInsertionPointAfter(last);
     else
       builder.setInsertionPointToStart(&copy.getBody().front());
@@ -125,7 +121,7 @@ private:
 };
 
 // What a cluster is called, and what it counts as: by the fused operations in it.
-void name(Cluster& cluster, const std::vector<Cluster>& taken) {
+void name(Selection& cluster, const std::vector<Selection>& taken) {
   llvm::SmallVector<StringRef> fused;
   for (Operation* op : cluster.ops)
     if (isFused(op)) {
@@ -152,7 +148,7 @@ bool endsNode(Operation* op, Operation* user) {
 
 // Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind
 // them.
-void close(Cluster& cluster, const NodeValues& nodes) {
+void close(Selection& cluster, const NodeValues& nodes) {
   for (size_t i = 0; i < cluster.ops.size(); ++i)
     for (Value result : cluster.ops[i]->getResults())
       for (Operation* user : llvm::to_vector(result.getUsers())) {
@@ -175,7 +171,7 @@ struct Apart {
   double bytes;
 };
 
-Apart apart(const Cluster& cluster) {
+Apart apart(const Selection& cluster) {
   std::map<std::string, std::pair<std::set<void*>, std::set<void*>>> nodes; // values that each reads and makes
   double before = 0;
   for (Operation* op : cluster.ops) {
@@ -204,7 +200,7 @@ Apart apart(const Cluster& cluster) {
 }
 
 // Whether one kernel moves enough less.
-bool gains(const Cluster& cluster) {
+bool gains(const Selection& cluster) {
   const Apart before = apart(cluster);
   double after = 0;
   for (Value value : cluster.operands)
@@ -217,7 +213,7 @@ bool gains(const Cluster& cluster) {
 }
 
 // Why what has a reduction and something beside it is left alone, where it could have gained.
-void miss(const Cluster& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
+void miss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
   const Apart before = apart(cluster);
   const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
     return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp>(op) && isReal(op->getOperand(0));
@@ -230,17 +226,15 @@ void miss(const Cluster& cluster, const std::string& reason, std::vector<NearMis
   misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
 }
 
-} // namespace
-
-std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Cluster>& taken, const NodeValues& nodes,
-                                  std::vector<NearMiss>& misses) {
-  SmallCopy copy(function, taken);
-  std::vector<Cluster> clusters;
+// One that would gain and cannot be replaced is a near miss.
+std::vector<Selection> find(const Search& search) {
+  SmallCopy copy(search.function, search.taken);
+  std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
     if (!group.isKernel || group.lowered.appendsColumn)
       continue;
-    Cluster cluster;
+    Selection cluster;
     bool isWhole = true;
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
@@ -260,10 +254,10 @@ std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Clust
       for (Value operand : cluster.ops[i]->getOperands())
         if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
           cluster.ops.insert(op);
-    close(cluster, nodes);
-    name(cluster, taken);
-    if (std::string reason = complete(cluster, nodes); !reason.empty())
-      miss(cluster, reason, misses);
+    close(cluster, search.nodes);
+    name(cluster, search.taken);
+    if (std::string reason = complete(cluster, search.nodes); !reason.empty())
+      miss(cluster, reason, search.nearMisses);
     else if (gains(cluster) && !llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); })) {
       for (Operation* op : cluster.ops)
         if (!isRepeated(op) && !isView(op))
@@ -272,6 +266,12 @@ std::vector<Cluster> findClusters(func::FuncOp function, const std::vector<Clust
     }
   }
   return clusters;
+}
+
+} // namespace
+
+Finder clusters() {
+  return {"cluster", {}, find};
 }
 
 } // namespace cermet

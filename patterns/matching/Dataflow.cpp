@@ -1,8 +1,8 @@
-#include "patterns/Dataflow.h"
+#include "patterns/matching/Dataflow.h"
 #include "ir/dialect/Rounding.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/IR/TypeUtilities.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Names.h"
 #include "llvm/Support/raw_ostream.h"
 #include <fmt/format.h>
 
@@ -141,6 +141,31 @@ bool writes(Operation* op, Value value) {
 
 std::string writtenText(Value value, Operation* write) {
   return fmt::format("inner value `{}` is written in place by `{}`", nameOf(value), nameOf(write));
+}
+
+Operation* lastMaker(ValueRange values) {
+  Operation* last = nullptr;
+  for (Value value : values)
+    if (Operation* op = value.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
+      last = op;
+  return last;
+}
+
+std::optional<Obstacle> obstacle(ValueRange operands, ValueRange results,
+                                 llvm::function_ref<bool(Operation*)> isReplaced) {
+  Operation* last = lastMaker(operands);
+  if (!last)
+    return {};
+  auto isTooEarly = [&](Operation* user) { return user == last || user->isBeforeInBlock(last); };
+  for (Value result : results)
+    for (Operation* user : result.getUsers())
+      if (!isReplaced(user) && isTooEarly(user))
+        return Obstacle{result, user, false};
+  for (Value operand : operands)
+    for (Operation* user : operand.getUsers())
+      if (writes(user, operand) && isTooEarly(user))
+        return Obstacle{operand, user, true};
+  return {};
 }
 
 } // namespace cermet

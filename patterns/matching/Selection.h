@@ -4,14 +4,13 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SetVector.h"
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 namespace cermet {
 
-struct Cluster {
-  std::string pattern;               // "rope"
+struct Selection {
+  std::string pattern;               // what reports call it: "rope"
   std::map<std::string, int> counts; // of what it holds, by the names that reports use
   llvm::SetVector<mlir::Operation*> ops;
 
@@ -29,13 +28,13 @@ private:
   llvm::DenseMap<mlir::StringAttr, mlir::Operation*> last;
 };
 
-// Adds what belongs to the cluster's nodes and the constants that it reads, and fills operands and results. What else it
-// reads is an operand; what others read is a result, unless it is a view, cast or broadcast of operands, which stays
+// Adds what belongs to the selection's nodes and the constants that it reads, and fills operands and results. What else
+// it reads is an operand; what others read is a result, unless it is a view, cast or broadcast of operands, which stays
 // where it is for them. Answers why it cannot be replaced, or "".
-std::string complete(Cluster& cluster, const NodeValues& nodes);
+std::string complete(Selection& selection, const NodeValues& nodes);
 
-// The text of one function named after the pattern. Row dimensions are symbols where no operation depends on them;
-// locations and names of the graph are left out, so that equal clusters have equal text.
-std::string outline(const Cluster& cluster);
+// The text of one function named after the selection's pattern. Row dimensions are symbols where no operation depends
+// on them; locations and names of the graph are left out, so that equal selections have equal text.
+std::string textOf(const Selection& selection);
 
 } // namespace cermet

@@ -1,8 +1,8 @@
-#include "patterns/Legality.h"
+#include "patterns/matching/Legality.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Names.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -10,14 +10,6 @@ using namespace mlir;
 namespace cermet {
 
 using Violation = std::optional<std::string>;
-
-Operation* lastOperand(const Rewrite& rewrite) {
-  Operation* last = nullptr;
-  for (Value operand : rewrite.operands)
-    if (Operation* op = operand.getDefiningOp(); op && (!last || last->isBeforeInBlock(op)))
-      last = op;
-  return last;
-}
 
 // The operations that disappear: inner ones and those whose results are replaced.
 static llvm::SmallPtrSet<Operation*, 16> replaced(const Match& match) {
@@ -56,8 +48,8 @@ static Violation readElsewhere(const Match& match, const llvm::SmallPtrSetImpl<O
   return {};
 }
 
-static Violation unsupported(const Pattern& pattern, const Rewrite& rewrite) {
-  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands)) {
+static Violation unsupported(const NamedAnswer& answer, const Rewrite& rewrite) {
+  for (auto [role, value] : llvm::zip_equal(answer.roles(rewrite), rewrite.operands)) {
     auto type = cast<RankedTensorType>(value.getType());
     if (type.getElementType().isF64())
       return "dtype f64 is not supported";
@@ -83,13 +75,13 @@ static Violation unsupported(const Pattern& pattern, const Rewrite& rewrite) {
 
 // A frontend's node may import as several operations of one name, such as a product that casts an operand up first. A
 // value inside of a replaced node cannot be handed over.
-static Violation unnamed(const Pattern& pattern, const Rewrite& rewrite,
+static Violation unnamed(const NamedAnswer& answer, const Rewrite& rewrite,
                          const llvm::SmallPtrSetImpl<Operation*>& replaced) {
   llvm::SmallVector<std::string> names;
   for (Operation* op : replaced)
     if (hasName(op))
       names.push_back(nameOf(op));
-  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands)) {
+  for (auto [role, value] : llvm::zip_equal(answer.roles(rewrite), rewrite.operands)) {
     Operation* op = value.getDefiningOp();
     if (op && hasName(op) && !replaced.contains(op) && llvm::is_contained(names, nameOf(op)))
       return fmt::format("{} is {} `{}` itself makes, expected a value of the graph", role,
@@ -101,40 +93,37 @@ static Violation unnamed(const Pattern& pattern, const Rewrite& rewrite,
   return {};
 }
 
-static Violation misplaced(const Pattern& pattern, const Rewrite& rewrite,
+static Violation misplaced(const NamedAnswer& answer, const Rewrite& rewrite,
                            const llvm::SmallPtrSetImpl<Operation*>& replaced) {
-  Operation* last = lastOperand(rewrite);
-  if (!last)
+  auto found = obstacle(rewrite.operands, rewrite.results, [&](Operation* op) { return replaced.contains(op); });
+  if (!found)
     return {};
-  llvm::StringRef lastRole;
-  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands))
-    if (value.getDefiningOp() == last)
-      lastRole = role;
-  for (auto [role, value] : llvm::zip_equal(pattern.results, rewrite.results))
-    for (Operation* user : value.getUsers())
-      if (!replaced.contains(user) && (user == last || user->isBeforeInBlock(last)))
-        return fmt::format("the {} `{}` is used before the {} `{}` exists", role, nameOf(value), lastRole,
-                           nameOf(last));
-  for (auto [role, value] : llvm::zip_equal(pattern.roles(rewrite), rewrite.operands))
-    for (Operation* user : value.getUsers())
-      if (writes(user, value) && (user == last || user->isBeforeInBlock(last)))
-        return fmt::format("{} `{}` is written in place by `{}` before the {} `{}` exists", role, nameOf(value),
-                           nameOf(user), lastRole, nameOf(last));
-  return {};
+  Operation* last = lastMaker(rewrite.operands);
+  llvm::StringRef lastRole, role;
+  for (auto [each, value] : llvm::zip_equal(answer.roles(rewrite), rewrite.operands)) {
+    lastRole = value.getDefiningOp() == last ? each : lastRole;
+    role = found->isWrite && value == found->value && role.empty() ? each : role;
+  }
+  if (found->isWrite)
+    return fmt::format("{} `{}` is written in place by `{}` before the {} `{}` exists", role, nameOf(found->value),
+                       nameOf(found->user), lastRole, nameOf(last));
+  role = answer.results[llvm::find(rewrite.results, found->value) - rewrite.results.begin()];
+  return fmt::format("the {} `{}` is used before the {} `{}` exists", role, nameOf(found->value), lastRole,
+                     nameOf(last));
 }
 
-Violation violation(const Pattern& pattern, const Match& match) {
+Violation violation(const NamedAnswer& answer, const Match& match) {
   auto gone = replaced(match);
   if (auto text = written(match))
     return text;
   if (auto text = readElsewhere(match, gone))
     return text;
   for (const Rewrite& rewrite : match.rewrites) {
-    if (auto text = unsupported(pattern, rewrite))
+    if (auto text = unsupported(answer, rewrite))
       return text;
-    if (auto text = unnamed(pattern, rewrite, gone))
+    if (auto text = unnamed(answer, rewrite, gone))
       return text;
-    if (auto text = misplaced(pattern, rewrite, gone))
+    if (auto text = misplaced(answer, rewrite, gone))
       return text;
   }
   return {};

@@ -4,12 +4,12 @@
 //   result = rms_norm(sum, weight)
 //
 // The sum is the second result, whoever else reads it. x and residual keep their own types where one was cast up to
-// meet the other (autocast). A rope's last addition is no residual stream, and a bias is no residual: an operand that is
-// broadcast keeps the sum out of the norm. A norm of the sum in other rows ends with the reshape back to the sum's.
+// meet the other (autocast). A rope's last addition is no residual stream, and a bias is no residual: an operand that
+// is broadcast keeps the sum out of the norm. A norm of the sum in other rows ends with the reshape back to the sum's.
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Pattern.h"
-#include "patterns/Rope.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Finder.h"
+#include "patterns/fusions/Rope.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -53,10 +53,10 @@ static Attempt match(Operation* anchor) {
   return match;
 }
 
-Pattern addRmsNorm() {
+Finder addRmsNorm() {
   static const llvm::StringRef anchors[] = {RmsNormOp::getOperationName()};
   static const llvm::StringRef operands[] = {"x", "residual", "weight"}, results[] = {"y", "sum"};
-  return {"add_rms_norm", anchors, operands, results, match};
+  return {"add_rms_norm", anchors, NamedAnswer{operands, results, match}};
 }
 
 } // namespace cermet

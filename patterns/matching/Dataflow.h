@@ -2,6 +2,7 @@
 #pragma once
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include <optional>
 #include <string>
 
@@ -43,5 +44,21 @@ mlir::Value versionedFrom(mlir::Value value);
 bool writes(mlir::Operation* op, mlir::Value value);
 // "inner value `to_3` is written in place by `add__1`".
 std::string writtenText(mlir::Value value, mlir::Operation* write);
+
+// The last of a block's operations that makes one of the values; null where every one is an argument. One operation
+// that takes the values stands right behind it.
+mlir::Operation* lastMaker(mlir::ValueRange values);
+
+// A user, at most as late as the last operand's maker, that reads a result or writes an operand.
+struct Obstacle {
+  mlir::Value value; // a result or an operand
+  mlir::Operation* user;
+  bool isWrite;
+};
+
+// The first obstacle, results first, that keeps one operation from making `results` of `operands` in place of the
+// operations that `isReplaced`; nothing where there is a place for it.
+std::optional<Obstacle> obstacle(mlir::ValueRange operands, mlir::ValueRange results,
+                                 llvm::function_ref<bool(mlir::Operation*)> isReplaced);
 
 } // namespace cermet

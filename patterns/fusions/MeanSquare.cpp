@@ -1,7 +1,7 @@
-#include "patterns/MeanSquare.h"
+#include "patterns/fusions/MeanSquare.h"
 #include "ir/dialect/Ops.h"
-#include "patterns/Dataflow.h"
-#include "patterns/Names.h"
+#include "patterns/matching/Dataflow.h"
+#include "patterns/matching/Names.h"
 #include <cmath>
 #include <fmt/format.h>
 

@@ -26,7 +26,7 @@ GroupingWork workOf(const std::string& text) {
   return work;
 }
 
-TEST(Clusters, WorkGrowsAsTheGraphDoes) {
+TEST(Grouping, WorkGrowsAsTheGraphDoes) {
   for (const LargeGraph& graph : kLargeGraphs) {
     SCOPED_TRACE(graph.name);
     const GroupingWork small = workOf(graph.text(2000)), large = workOf(graph.text(8000));
