@@ -22,22 +22,24 @@ import environment
 from kernels import DeviceTimer, as_tuple, measure_copy
 from models import MODELS
 
-from cermet.fusing import matches, unfused
-from cermet.ops import regions
+from cermet import pipeline
+from cermet.fusing import unfused
+from cermet.graph.decision import Region
 from cermet.graph.nodes import example
+from cermet.ops import regions
 
 VOCABULARY = 32000  # losses are measured elsewhere
 NAMES = ("Llama-3-8B", "Qwen3-8B", "Phi-3-mini", "Gemma-2-2B")
 
 
-def trace(name: str, batch: int, tokens: int) -> list[tuple[matches.Region, unfused.Unfused]]:
+def trace(name: str, batch: int, tokens: int) -> list[tuple[Region, unfused.Unfused]]:
     """The model's different regions but for losses, each with what it replaces."""
     model = MODELS[name].build(num_hidden_layers=2, vocab_size=VOCABULARY)
     text = torch.randint(VOCABULARY, (batch, tokens), device="cuda")
-    found: dict[tuple, tuple[matches.Region, unfused.Unfused]] = {}
+    found: dict[tuple, tuple[Region, unfused.Unfused]] = {}
 
     def keep(module, _):
-        for region in matches.decide(module).regions:
+        for region in pipeline.run(module, until="rest").parts[0].decision.regions:
             if region.pattern != "cross_entropy":
                 found.setdefault((region.key, region.wanted), (region, unfused.extract(module, region)))
         return module.forward
@@ -72,7 +74,7 @@ def distance(mine: torch.Tensor, other: torch.Tensor) -> float:
     return (mine.double() - other.double()).norm().item() / size if size else mine.double().norm().item()
 
 
-def measure(timer: DeviceTimer, region: matches.Region, plain: unfused.Unfused) -> dict:
+def measure(timer: DeviceTimer, region: Region, plain: unfused.Unfused) -> dict:
     tensors = [like(example(node)) for node in region.operands]
     wanted = region.wanted or [False] * len(tensors)
     leaves = [tensor.requires_grad_(flag) for tensor, flag in zip(tensors, wanted)]

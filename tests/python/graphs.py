@@ -10,6 +10,9 @@ import torch.fx as fx
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
+from cermet import pipeline
+from cermet.graph.decision import Decision
+
 
 def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> fx.GraphModule:
     """The graph that Dynamo hands to a backend. Raises where the function breaks into several."""
@@ -43,6 +46,11 @@ def traced(
     torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)(*args)
     assert len(found) == 1
     return found[0]
+
+
+def decided(module: fx.GraphModule, **settings: Any) -> Decision:
+    """What is decided about a graph that has no bodies; nothing is replaced."""
+    return pipeline.run(module, pipeline.Settings(**settings), until="rest").parts[0].decision
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import graphs
-from cermet import backend
+from cermet import pipeline
 from cermet.loss.logits import Returned
 
 ROWS, HIDDEN, VOCABULARY = 12, 32, 96
@@ -45,5 +45,5 @@ def targets(function, *args, remainder="aot") -> list[str]:
     """The cermet ops of the rewritten graph."""
     module = graphs.trace(function, *args)
     how = Returned.EAGER if remainder == "eager" else Returned.EDGE
-    backend.rewrite(module, strict=True, functional=remainder != "eager", returned=how)
+    pipeline.run(module, pipeline.Settings(functional=remainder != "eager", returned=how))
     return [str(node.target).split(".")[1] for node in module.graph.nodes if "cermet_v1" in str(node.target)]

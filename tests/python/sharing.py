@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import cermet
 import truth
-from cermet import backend
+from cermet import pipeline
 from steps import exact, step
 from tiny_models import tiny, words
 
@@ -121,14 +121,14 @@ def _exact(case: Case, texts: list[torch.Tensor]) -> dict[str, torch.Tensor]:
 @contextlib.contextmanager
 def _recorded_plan() -> Iterator[list[list[tuple[str, int, tuple[int, ...]]]]]:
     plan = []
-    rewrite = backend.rewrite
+    run = pipeline.run
 
     def recorded(*arguments: Any, **named: Any) -> Any:
-        done = rewrite(*arguments, **named)
+        done = run(*arguments, **named)
         plan.append([(region.pattern, region.key, region.keys()) for region in done.regions])
         return done
 
-    with unittest.mock.patch.object(backend, "rewrite", recorded):
+    with unittest.mock.patch.object(pipeline, "run", recorded):
         yield plan
 
 

@@ -13,7 +13,7 @@ import torch
 
 import cermet
 import graphs
-from cermet.fusing import matches
+from cermet import pipeline
 from tiny_models import tiny, words
 
 
@@ -48,11 +48,10 @@ def test_remainders_give_the_same_numbers_and_run_our_kernels(remainder):
 
 
 def test_what_a_step_runs_is_prepared_when_the_graph_is_compiled():
-    from cermet import backend
     from cermet.ops import regions
 
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
-    backend.rewrite(module, strict=True)
+    pipeline.run(module)
     before = cermet.counters()
     known = len(regions._registry.executables)
     y, total = module(*[value.requires_grad_() for value in block_inputs()])[:2]
@@ -64,7 +63,7 @@ def test_what_a_step_runs_is_prepared_when_the_graph_is_compiled():
 
 
 def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
-    from cermet import backend, environment
+    from cermet import environment
     from cermet.ops import preparation, regions
 
     asked = []
@@ -72,7 +71,7 @@ def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
     monkeypatch.setattr(preparation, "prepare", lambda keys: asked.append(list(keys)))
     monkeypatch.setattr(regions, "_registry", regions._Registry())
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
-    backend.rewrite(module, strict=True)
+    pipeline.run(module)
     assert len(asked[0]) == 4 and asked[1:] == [asked[0]]  # two regions, forward and backward; then each graph's own
     assert environment.compile_threads() == 3
 
@@ -242,7 +241,7 @@ def test_a_symbolic_eps_is_guarded():
 
 def test_symbolic_columns_are_declined_with_a_reason():
     module = graphs.trace(graphs.glu, *torch.randn(2, 4, 32), dynamic=True)
-    decision = matches.decide(module)
+    decision = graphs.decided(module)
     assert decision.regions == []
     (miss,) = decision.near_misses
     assert re.fullmatch(r"the last dimension of gate is the symbol \w+, expected a number", miss.condition)

@@ -19,7 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 import cermet
 import graphs
 import truth
-from cermet import backend, enabling
+from cermet import enabling, failures
 from cermet.fusing import matches
 from steps import Errors, exact, step
 from tiny_models import LAYERS, redraw, tiny, words
@@ -172,8 +172,8 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
         raise RuntimeError("planted")
 
     cermet.enable()
-    monkeypatch.setattr(matches, "decide", broken)
-    monkeypatch.setattr(backend, "_warned", False)
+    monkeypatch.setattr(matches, "check", broken)
+    monkeypatch.setattr(failures, "_warned", False)
     monkeypatch.setenv("CERMET_STRICT", "0")
     before = cermet.counters()["fallbacks"]
     assert regions_of() == 0

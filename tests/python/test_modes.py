@@ -12,7 +12,7 @@ import torch
 
 import cermet
 import graphs
-from cermet import backend
+from cermet import pipeline
 from tiny_models import LAYERS, NAMED, tiny, words
 
 LENGTHS = (16, 24, 9, 33, 2, 48, 17, 31)
@@ -160,7 +160,7 @@ def test_a_compiled_model_is_copied_and_pickled(copied, in_place):
 def test_a_rewritten_model_is_exported():
     model, text = tiny("Gemma2").eval(), words()
     module, arguments = graphs.traced(lambda t: model(input_ids=t).logits, text)
-    regions = backend.rewrite(module, strict=True).regions
+    regions = pipeline.run(module).regions
     assert len(regions) >= NAMED["Gemma2"].norms_of()
     program = torch.export.export(module, tuple(arguments))
     ours = [node for node in program.graph.nodes if "cermet_v1" in str(node.target)]

@@ -11,7 +11,6 @@ they do for `backend="cermet"`.
 
 from __future__ import annotations
 
-import functools
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -23,13 +22,13 @@ import torch.fx as fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 
-from . import backend, environment, locks, options
-from .attention import variants
+from . import environment, locks, options, pipeline
 from .errors import Error
+from .failures import failing
 from .ops.build import build
+from .pipeline import Settings
 from .remainder import inductor_calls
 from .report import output
-from .report.explanation import Explanation
 
 SLOT = "pre_grad_custom_pass"
 TIMING = "pre_grad_pass_timing"  # torch >= 2.12; before, the pass always came first
@@ -72,17 +71,18 @@ def _listed(slot: Any) -> tuple[Any, ...]:
 
 def _rewrite(module: fx.GraphModule) -> None:
     # What AOTInductor makes runs in processes that have no regions; what the backend made is done.
-    if V.aot_compilation or backend.rewritten(module):
+    if V.aot_compilation or pipeline.compiled(module):
         return
-    found, where = Explanation(graphs=1), environment.report()
-    settings = options.parse(None, {"remainder": "inductor"})
-    variants.prove(module, functools.partial(backend.failed, settings.strict, found), found.take_masks)
-    done = backend.rewrite(module, settings.strict, found=found if where else None, settings=settings)
+    where, given = environment.report(), options.parse(None, {"remainder": "inductor"})
+    environment.log()
+    describe = output.describe if where else None
+    record = pipeline.run(module, Settings(failing=failing(given.strict), options=given, describe=describe))
+    pipeline.tally(record)
     inductor_calls.lower_in_inductor()
-    if done.regions:
+    if record.regions:
         module.cermet_build = build()  # torch's caches hash a graph module's attributes
     if where:
-        output.report(found, where)
+        output.report(record.explanation(), where)
 
 
 class Enabled:

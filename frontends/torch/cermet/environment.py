@@ -3,9 +3,12 @@ understood raises cermet.Error."""
 
 from __future__ import annotations
 
+import logging
 import os
 
 from .errors import Error
+
+_LEVELS = {"off": logging.CRITICAL + 1, "warn": logging.WARNING, "info": logging.INFO}
 
 
 def strict() -> bool:
@@ -36,6 +39,22 @@ def report() -> str:
     if not value.endswith(".html"):
         raise Error(f"CERMET_EXPLAIN is {value!r}, expected 0, 1 or a path that ends in .html")
     return value
+
+
+def log() -> None:
+    """CERMET_LOG, whose messages of libcermet's it names too: sets what the logger "cermet" tells, on stderr where the
+    program has no handler of its own; without the variable it is the program's own."""
+    value = os.environ.get("CERMET_LOG", "")
+    if not value:
+        return
+    if value not in _LEVELS:
+        raise Error(f"CERMET_LOG is {value!r}, expected off, warn or info")
+    logger = logging.getLogger("cermet")
+    logger.setLevel(_LEVELS[value])
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("cermet: %(message)s"))
+        logger.addHandler(handler)
 
 
 def nvrtc() -> str:

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch.fx as fx
 
-from .attention import masks
-from .fusing import matches
-from .graph import nodes
+from . import pipeline
+from .graph.edit import copy_of
 from .loss.logits import Returned
 from .options import Options
-from .remainder import choice, content
+from .pipeline import Masks, Settings
 from .report import apart
 from .report.breaks import GraphBreaks
 from .report.explanation import Explanation
+from .report.findings import Findings
 
 
 def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
@@ -38,20 +38,28 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         cermet.Error: the compiler refused a graph.
     """
     found = Explanation()
+    settings = Settings(
+        failing=_failing,
+        options=Options("auto", False, {}),
+        returned=Returned.EDGE,
+        masks=Masks.EITHER,
+        describe=Findings.of,
+        launched=False,
+    )
 
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        found.graphs += 1
-        found.take_masks(masks.find(module))
-        remainder = content.Remainder()
-        for part in nodes.modules(module):
-            decision = matches.decide(part, returned=Returned.EDGE if part is module else Returned.DECLINED)
-            found.add(decision)
-            found.failures += [f"{type(error).__name__}: {error}" for error in decision.failures]
-            remainder.add(content.of(decision))
-        found.remainders.append(str(choice.choose(Options("auto", False, {}), remainder)))
+        record = pipeline.run(copy_of(module), settings, until="release")
+        found.merge(record.explanation())
+        found.remainders.append(str(record.choice))
         return module.forward
 
     breaks = GraphBreaks()
     apart.run(model, capture, *args, **kwargs)
     found.graph_breaks = breaks.new()
     return found
+
+
+def _failing(error: Exception, what: str) -> None:
+    """A match that a failure of ours is over is told of like others that are left alone."""
+    if what != "a match":
+        raise error

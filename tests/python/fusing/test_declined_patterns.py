@@ -13,7 +13,6 @@ import torch.nn.functional as F
 
 import cermet
 import graphs
-from cermet.fusing.matches import decide
 from declining import declined
 
 
@@ -155,7 +154,7 @@ def test_a_tensor_subclass_as_any_argument(name):
             TwoTensor(value.clone(), value.clone()) if index == place else value
             for index, value in enumerate(arguments)
         ]
-        decision = decide(graphs.trace(function, *wrapped))
+        decision = graphs.decided(graphs.trace(function, *wrapped))
         assert decision.regions == []
         torch._dynamo.reset()
         ours = graphs.compiled(function)(*wrapped)

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 
 import cermet
 import graphs
-from cermet import backend
+from cermet import failures
+from cermet.fusing import replacement
 from declining import declined
 
 X = (4, 6, 32)
@@ -225,13 +226,13 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
     def broken(*_):
         raise ValueError("a defect")
 
-    monkeypatch.setattr(backend.replacement, "_insert", broken)
+    monkeypatch.setattr(replacement, "_insert", broken)
     x, weight = x_and_weight()
     with pytest.raises(Exception, match="a defect"):
         graphs.compiled(graphs.rms_norm)(x, weight)
     torch._dynamo.reset()
     before = cermet.counters()["fallbacks"]
-    monkeypatch.setattr(backend, "_warned", False)
+    monkeypatch.setattr(failures, "_warned", False)
     call = torch.compile(graphs.rms_norm, backend="cermet", options={"strict": False, "remainder": "eager"})
     torch.testing.assert_close(call(x, weight), graphs.rms_norm(x, weight), rtol=0, atol=0)
     assert cermet.counters()["fallbacks"] == before + 1

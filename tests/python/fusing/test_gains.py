@@ -11,8 +11,8 @@ import torch
 
 import cermet
 import graphs
-from cermet import backend
-from cermet.fusing import gains, matches, timing
+from cermet import pipeline
+from cermet.fusing import gains, timing
 from cermet.ops import library
 from cermet.fusing.gains import Measured
 from cermet.options import Options
@@ -29,7 +29,7 @@ def norm(rows=6, columns=48, grad=False):
 
 
 def rewritten(module, remainder="inductor", autotune=False):
-    return backend.rewrite(module, strict=True, settings=Options(remainder, True, {}, autotune))
+    return pipeline.run(module, pipeline.Settings(options=Options(remainder, True, {}, autotune)))
 
 
 ENTRY = Measured("rms_norm", False, (32, 64), 1000, 12.0, 10.0)
@@ -98,7 +98,7 @@ def test_both_sides_compute_the_region_on_tensors_like_its_own(monkeypatch):
     module = graphs.trace(loss, logits, torch.randint(40, (12,)))
     results = []
     monkeypatch.setattr(timing, "_time", lambda run, device: results.append(run()) or 1.0)
-    (region,) = matches.decide(module).regions
+    (region,) = graphs.decided(module).regions
     assert timing.times(module, region) == timing.Times(1.0, 1.0)
     ours, unfused = results
     torch.testing.assert_close(ours[0], unfused[0], rtol=1e-2, atol=1e-4)
@@ -130,12 +130,12 @@ os.environ.update({environment!r})
 os.chdir({start!r})
 os.umask(0o002)
 import torch, graphs
-from cermet import backend
+from cermet import pipeline
 from cermet.fusing import timing
 from cermet.ops import library
 from cermet.options import Options
 module = graphs.trace(graphs.rms_norm, torch.randn(6, 48), torch.randn(48))
-backend.rewrite(module, strict=True, settings=Options("aot", True, {{}}, True))
+pipeline.run(module, pipeline.Settings(options=Options("aot", True, {{}}, True)))
 place = library.context().cache_directory()
 kept = sorted(str(p) for p in pathlib.Path({root!r}).rglob("*") if p.is_file())
 print("PLACE", place)

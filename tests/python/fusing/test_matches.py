@@ -16,7 +16,7 @@ import torch
 
 import cermet
 import graphs
-from cermet import backend
+from cermet import pipeline
 from cermet.ops import library
 from cermet.importing.importer import import_graph
 from tiny_models import FAMILIES, LAYERS, MODES, NAMED, OTHERS, sites, tiny, words
@@ -97,7 +97,7 @@ def test_rewritten_nodes_carry_what_tracing_leaves_and_where_they_came_from():
     module = graphs.trace(
         lambda x, w: graphs.rms_norm(x, w) * 2.0, torch.randn(4, 8), torch.randn(8, requires_grad=True)
     )
-    (region,) = backend.rewrite(module, strict=True).regions
+    (region,) = pipeline.run(module).regions
     (node,) = [node for node in module.graph.nodes if "cermet_v1" in str(node.target)]
     value = node.meta["example_value"]
     assert value.shape == (4, 8) and value.requires_grad

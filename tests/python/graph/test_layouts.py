@@ -10,7 +10,6 @@ import torch
 
 import cermet
 import graphs
-from cermet.fusing import matches
 from cermet.graph import layouts
 from cermet.ops import library, regions
 from cermet.importing.importer import import_graph
@@ -216,7 +215,7 @@ def test_a_last_dimension_that_is_not_innermost_is_declined():
 
     gate, up = torch.randn(2, 2, 6, COLUMNS)
     module = graphs.trace(function, gate, up)
-    decision = matches.decide(module)
+    decision = graphs.decided(module)
     assert decision.regions == [] and any("has strides" in miss.condition for miss in decision.near_misses)
     torch.testing.assert_close(graphs.compiled(function)(gate, up), function(gate, up), rtol=0, atol=0)
 
@@ -242,7 +241,7 @@ def test_a_copy_of_a_result_is_written_by_the_region(copy, remainder, device):
     x = torch.randn(2, 5, 4, COLUMNS, device=device, requires_grad=True)
     weight = torch.randn(COLUMNS, device=device, requires_grad=True)
     module = graphs.trace(function, x, weight)
-    (region,) = matches.decide(module).regions
+    (region,) = graphs.decided(module).regions
     assert region.results[0].target in ("contiguous", "clone", torch.cat)
     ours, eager = graphs.compiled(function, remainder)(x, weight), function(x, weight)
     assert ours.stride() == eager.stride()
@@ -279,7 +278,7 @@ def test_a_copy_that_the_kernels_cannot_write_stays():
         return graphs.rms_norm(x, weight).clone(memory_format=torch.channels_last)
 
     x, weight = torch.randn(2, 5, 4, COLUMNS), torch.randn(COLUMNS)
-    (region,) = matches.decide(graphs.trace(function, x, weight)).regions
+    (region,) = graphs.decided(graphs.trace(function, x, weight)).regions
     assert region.results[0].target != "clone"
     ours, eager = graphs.compiled(function, "aot")(x, weight), function(x, weight)
     assert ours.stride() == eager.stride()
@@ -293,6 +292,6 @@ def test_a_copy_in_another_mode_stays():
             return y.clone()
 
     x, weight = torch.randn(2, 5, 4, COLUMNS, requires_grad=True), torch.randn(COLUMNS)
-    (region,) = matches.decide(graphs.trace(function, x, weight)).regions
+    (region,) = graphs.decided(graphs.trace(function, x, weight)).regions
     assert region.results[0].target != "clone"
     close(graphs.compiled(function, "aot")(x, weight), function(x, weight))

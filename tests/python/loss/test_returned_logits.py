@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 
 import graphs
-from cermet import backend
-from cermet.fusing import matches
+from cermet import pipeline
 from cermet.loss import edges
 from cermet.loss.logits import Returned
 from heads import ROWS, VOCABULARY, close, inputs, loss_of, returned, targets
@@ -81,7 +80,7 @@ def test_what_no_edge_can_carry_is_left_together(function):
     arguments = inputs()
     module = graphs.trace(function, *arguments)
     before = [node.name for node in module.graph.nodes]
-    decision = matches.decide(module, returned=Returned.EDGE)
+    decision = graphs.decided(module, returned=Returned.EDGE)
     assert [node.name for node in module.graph.nodes] == before
     assert all(region.head is None for region in decision.regions)
     results = []
@@ -93,7 +92,7 @@ def test_what_no_edge_can_carry_is_left_together(function):
 
 def test_without_a_callable_to_wrap_returned_logits_are_declined():
     module = graphs.trace(returned, *inputs())
-    (region,) = [found for found in matches.decide(module).regions if found.pattern == "cross_entropy"]
+    (region,) = [found for found in graphs.decided(module).regions if found.pattern == "cross_entropy"]
     assert region.head is None
 
 
@@ -166,7 +165,7 @@ def test_unused_returned_logits_get_no_zeros_even_while_tracing(function):
 
     hidden, weight, labels = inputs(rows=200)
     module = graphs.trace(function, hidden, weight, labels)
-    done = backend.rewrite(module, strict=True, returned=Returned.EDGE)
+    done = pipeline.run(module, pipeline.Settings(returned=Returned.EDGE))
     backwards = []
 
     def keep(graph, _):

@@ -314,6 +314,8 @@ def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
 
     On an exception the graph and its bodies are as they were.
     """
+    if not masks:
+        return
     for size in {str(size): size for mask in masks for size in mask.proof.limits}.values():
         if not size >= 0:  # a guard: another size compiles again
             raise Error(f"{size} is below zero, expected what the proof of a causal mask assumed")

@@ -6,8 +6,9 @@ inside waits for the device.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,91 +17,37 @@ import torch.fx as fx
 from ..counting import count
 from ..graph.decision import NearMiss
 from ..graph.edit import copy_of
-from . import grouped, masks
+from . import masks
 
 _log = logging.getLogger("cermet")
 
 
-def compile(
-    module: fx.GraphModule,
-    compiled: Callable[[fx.GraphModule], Callable[..., Any]],
-    failed: Callable[[Exception], None],
-    said: Callable[[masks.Found], None],
-) -> Callable[..., Any]:
-    """Makes a graph's causal masks so and compiles what there is then to compile.
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A graph of its own that runs in another's place where that one's inputs at `places` are one everywhere."""
 
-    `compiled` compiles one graph, `failed` is told what goes wrong here (the graph is then as it was), `said` what was
-    found.
-    """
-    other = None
-    try:
-        found = masks.find(module)
-        if found.given:
-            other = copy_of(module)
-        masks.apply(module, [mask for mask in found.masks if not mask.given])
-    except Exception as error:
-        failed(error)
-        return compiled(module)
-
-    def compiled_with_groups(part: fx.GraphModule) -> Callable[..., Any]:
-        _group(part, failed)
-        return compiled(part)
-
-    places = [index for index, node in enumerate(_inputs(module)) if node in found.given]
-    said(found)
-    _log_near_misses(found)
-    padded = compiled_with_groups(module)
-    if other is None:
-        count("causal_masks", len(found.masks))
-        return padded
-    try:
-        masks.apply(other, masks.find(other).masks)
-        unpadded = compiled_with_groups(other)
-    except Exception as error:
-        failed(error)
-        return padded
-    count("causal_masks", len(found.masks))
-    return _choosing(padded, unpadded, places)
+    module: fx.GraphModule
+    places: tuple[int, ...]
 
 
-def prove(
-    module: fx.GraphModule, failed: Callable[[Exception], None], said: Callable[[masks.Found], None]
-) -> None:
-    """Makes a graph's masks causal where they are so for every call, for one that has no second variant."""
-    try:
-        found = masks.find(module)
-        always = [mask for mask in found.masks if not mask.given]
-        masks.apply(module, always)
-    except Exception as error:
-        failed(error)
-        return
-    kept = [NearMiss("causal_mask", mask.attention.name, f"causal{mask.where()}, for which a pass has no second graph")
-            for mask in found.masks if mask.given]  # fmt: skip
-    proved = masks.Found(always, [*found.near_misses, *kept])
-    said(proved)
-    _log_near_misses(proved)
-    count("causal_masks", len(always))
-    _group(module, failed)
+def of(module: fx.GraphModule, given: Collection[fx.Node]) -> Variant:
+    """The variant for `given` inputs of a graph that has not been changed yet."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return Variant(copy_of(module), tuple(index for index, node in enumerate(inputs) if node in given))
 
 
-def _group(module: fx.GraphModule, failed: Callable[[Exception], None]) -> None:
-    try:
-        count("grouped_attentions", grouped.apply(module))
-    except Exception as error:
-        failed(error)
+def alone(found: masks.Found) -> masks.Found:
+    """What was found, for a graph that can have no variant."""
+    always = [mask for mask in found.masks if not mask.given]
+    kept = [
+        NearMiss("causal_mask", mask.attention.name, f"causal{mask.where()}, for which a pass has no second graph")
+        for mask in found.masks
+        if mask.given
+    ]
+    return masks.Found(always, [*found.near_misses, *kept])
 
 
-def _log_near_misses(found: masks.Found) -> None:
-    count("near_misses", len(found.near_misses))
-    for near_miss in found.near_misses:
-        _log.info("near miss: %s", near_miss)
-
-
-def _inputs(module: fx.GraphModule) -> list[fx.Node]:
-    return [node for node in module.graph.nodes if node.op == "placeholder"]
-
-
-def _choosing(
+def choosing(
     padded: Callable[..., Any], unpadded: Callable[..., Any], places: Sequence[int]
 ) -> Callable[..., Any]:
     """Runs `unpadded` where the inputs at these places are one everywhere, else `padded`.

@@ -1,9 +1,8 @@
-"""Which sequences of an FX graph become region ops, or why one does not.
+"""Which matches of an FX graph become region ops, or why one does not.
 
-`decide` imports a graph, asks libcermet for matches and checks each against what a value graph cannot see, namely the
-order of writes, devices, strides and modes. It changes nothing but what a graph returns after its logits (tails.py) and
-adds the views of complex numbers that regions read (complexes.py); `replacement.apply` changes the graph. A replaced
-value keeps its shape, dtype and strides exactly; otherwise the match is declined and reported as a near miss.
+Each is checked against what a value graph cannot see, namely the order of writes, devices, strides and modes. Nothing
+is changed here: `replacement.apply` does that. A replaced value keeps its shape, dtype and strides exactly; otherwise
+the match is declined and reported as a near miss.
 """
 
 from __future__ import annotations
@@ -16,58 +15,27 @@ import torch.fx as fx
 
 from .. import environment
 from ..graph import layouts, memory
-from ..graph.decision import Decision, Declined, NearMiss, Region
+from ..graph.decision import Decision, Declined, NearMiss, Region, Tail
 from ..graph.effects import transform_edge
 from ..graph.layouts import written
 from ..graph.nodes import example, source_line, target_name
-from ..importing import complexes
-from ..importing.importer import Imported, import_graph
+from ..importing.importer import Imported
 from ..importing.translations.operators import REDUCTIONS, spelling
-from ..loss import logits, tails
+from ..loss import logits
 from ..loss.logits import Returned
-from ..ops import library, regions
+from ..ops import regions
 
 # Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
 _COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
 
 
-def decide(
-    module: fx.GraphModule, functional: bool = True, returned: Returned = Returned.DECLINED
-) -> Decision:
-    """Matches of one graph (not of its bodies), checked. Raises cermet.Error where the compiler does. With
-    Returned.EDGE, logits that are returned after what follows their layer are computed twice then (tails.py).
+def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any], functional: bool = True) -> Decision:
+    """What becomes of libcermet's answer to the text of a graph (not of its bodies): regions, and near misses.
 
     `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
     graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
-    (its cast to float32), where a region keeps the value itself. `returned` says what becomes of logits that the graph
-    returns beside their loss.
+    (its cast to float32), where a region keeps the value itself. A failure over one match leaves it alone.
     """
-    if returned is not Returned.EDGE:
-        return _decide(module, functional, returned, {})
-    apart = tails.separate(module, logits.linear_operands)
-    try:
-        decision = _decide(module, functional, returned, apart)
-    except Exception:
-        tails.restore(module, apart.values())
-        raise
-    used = {region.head.linear for region in decision.regions if region.head is not None}
-    unused = [tail for linear, tail in apart.items() if linear not in used]
-    if not unused:
-        return decision
-    tails.restore(module, unused)
-    return _decide(module, functional, returned, {linear: apart[linear] for linear in apart if linear in used})
-
-
-def _decide(
-    module: fx.GraphModule, functional: bool, returned: Returned, apart: Mapping[fx.Node, tails.Tail]
-) -> Decision:
-    views = complexes.add_views(module)
-    try:
-        imported = import_graph(module)
-        answer = library.context().match(imported.text)
-    except Exception:
-        complexes.drop_views(module, views, ())
-        raise
     by_name = {node.name: node for node in module.graph.nodes}
     near_misses = [
         NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))
@@ -78,23 +46,31 @@ def _decide(
         for name, reason in imported.refusals.items()
         if spelling(by_name[name]) in REDUCTIONS
     ]
-    found, failures = [], []
+    decision = Decision(module, [], near_misses, imported.states, imported.computing, [])
     for item in answer["regions"]:
-        at, reason = item["results"][0], ""
+        at = item["results"][0]
         try:
-            region = _check_with_copies(imported, by_name, item, functional)
-            if not environment.check():
-                region.head = logits.find(imported, region, region.dying(), returned, apart)
-            found.append(region)
+            decision.regions.append(_check_with_copies(imported, by_name, item, functional))
         except Declined as why:
-            reason = str(why)
+            near_misses.append(NearMiss(item["pattern"], at, str(why), _source(by_name, at)))
         except Exception as error:
-            failures.append(error)
-            reason = f"Cermet failed: {type(error).__name__}: {error}"
-        if reason:
-            near_misses.append(NearMiss(item["pattern"], at, reason, _source(by_name, at)))
-    complexes.drop_views(module, views, {operand for region in found for operand in region.operands})
-    return Decision(module, found, near_misses, imported.states, imported.computing, failures)
+            decision.leave(item["pattern"], at, _source(by_name, at), error)
+    return decision
+
+
+def take_heads(
+    decision: Decision, imported: Imported, returned: Returned, apart: Mapping[fx.Node, Tail]
+) -> None:
+    """Lets losses take over their linear layers (logits.py), but for those that are to be checked. `returned`: what
+    becomes of logits that the graph returns; `apart`: what it returns of them that was made apart (tails.py)."""
+    if environment.check():
+        return
+    for region in list(decision.regions):
+        try:
+            region.head = logits.find(imported, region, region.dying(), returned, apart)
+        except Exception as error:
+            decision.regions.remove(region)
+            decision.leave(region.pattern, region.results[0].name, region.source, error)
 
 
 def _source(by_name: dict[str, fx.Node], name: str) -> str:

@@ -81,6 +81,8 @@ def _place(
 
 def apply(decision: Decision) -> Replaced:
     """Rewrites the decision's graph."""
+    if not decision.regions:
+        return Replaced([], [], [])
     with rewriting([decision.module]):
         return _apply(decision)
 

@@ -101,3 +101,9 @@ class Decision:
     states: dict[fx.Node, tuple[Any, ...]]  # the grad mode and autocast of every node, once it has run
     computing: frozenset[str]  # names of nodes that compute for each element, or reduce
     failures: list[Exception]  # of ours, each over one match that is left alone
+
+    def leave(self, pattern: str, at: str, source: str, error: Exception) -> None:
+        """Notes a failure over one match."""
+        self.failures.append(error)
+        reason = f"Cermet failed: {type(error).__name__}: {error}"
+        self.near_misses.append(NearMiss(pattern, at, reason, source))

@@ -69,13 +69,16 @@ class Findings:
         """Equal places and how many there are, in the order of the graph."""
         return list(collections.Counter(self.places).items())
 
-    def add(self, decision: Decision) -> None:
-        """Takes in what is decided about a graph that is not rewritten yet. Raises cermet.Error."""
-        self.places += [_place(region) for region in decision.regions]
-        self.near_misses += decision.near_misses
-        self.foreign.update(content.foreign(decision.module))
+    @classmethod
+    def of(cls, decision: Decision) -> Findings:
+        """What is decided about a graph that is not rewritten yet. Raises cermet.Error."""
         replaced = {node for region in decision.regions for node in region.replaced}
-        self.left = content.merged([*self.left, *content.fusible(decision, replaced)])
+        return cls(
+            places=[_place(region) for region in decision.regions],
+            near_misses=list(decision.near_misses),
+            foreign=content.foreign(decision.module),
+            left=content.fusible(decision, replaced),
+        )
 
     def take_masks(self, found: masks.Found) -> None:
         """Takes in what is known about the masks of a graph and its bodies."""

@@ -9,6 +9,7 @@ from .. import locks
 from ..graph.decision import Decision
 from .breaks import GraphBreaks
 from .explanation import Explanation
+from .findings import Findings
 
 _log = logging.getLogger("cermet")
 _lock = locks.lock()
@@ -16,14 +17,13 @@ _pages: dict[str, int] = {}  # path -> pages written
 _breaks: GraphBreaks | None = None
 
 
-def describe(decision: Decision) -> Explanation:
-    """What is decided about a graph, before it is rewritten."""
-    found = Explanation()
+def describe(decision: Decision) -> Findings:
+    """What is decided about a graph, before it is rewritten; what goes wrong is a warning."""
     try:
-        found.add(decision)
+        return Findings.of(decision)
     except Exception as error:
         _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)
-    return found
+        return Findings()
 
 
 def report(found: Explanation, where: str) -> None:
