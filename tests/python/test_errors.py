@@ -56,6 +56,7 @@ def test_true_and_false_are_no_other_value(option, value):
     [
         ("CERMET_STRICT", "False", "0 or 1"),
         ("CERMET_CHECK", "no", "0 or 1"),
+        ("CERMET_LOG", "loud", "off, warn or info"),
         ("CERMET_EXPLAIN", "yes", "0, 1 or a path that ends in .html"),
         ("CERMET_COMPILE_THREADS", "many", "a number from 1 to 1024"),
     ],

@@ -15,9 +15,7 @@ import torch.fx as fx
 
 from . import environment, pipeline
 from .attention import variants
-from .failures import failing
 from .loss import edges
-from .loss.logits import Returned
 from .options import parse
 from .pipeline import Masks, Record, Settings
 from .remainder import choice
@@ -48,16 +46,7 @@ def compile(
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
     given, where = parse(mode, options), environment.report()
-    environment.log()
-    eager = given.remainder == "eager"
-    settings = Settings(
-        failing=failing(given.strict),
-        options=given,
-        functional=not eager,
-        returned=Returned.EAGER if eager else Returned.EDGE,
-        masks=Masks.EITHER,
-        describe=output.describe if where else None,
-    )
+    settings = Settings.of(given, describe=output.describe if where else None)
     record, run, said = _compiled(gm, example_inputs, settings)
     if record.variant is not None and "causal" in record.have:
         try:

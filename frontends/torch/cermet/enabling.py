@@ -24,9 +24,9 @@ from torch._inductor.virtualized import V
 
 from . import environment, locks, options, pipeline
 from .errors import Error
-from .failures import failing
+from .loss.logits import Returned
 from .ops.build import build
-from .pipeline import Settings
+from .pipeline import Masks, Settings
 from .remainder import inductor_calls
 from .report import output
 
@@ -74,9 +74,10 @@ def _rewrite(module: fx.GraphModule) -> None:
     if V.aot_compilation or pipeline.compiled(module):
         return
     where, given = environment.report(), options.parse(None, {"remainder": "inductor"})
-    environment.log()
-    describe = output.describe if where else None
-    record = pipeline.run(module, Settings(failing=failing(given.strict), options=given, describe=describe))
+    settings = Settings.of(
+        given, returned=Returned.DECLINED, masks=Masks.ALONE, describe=output.describe if where else None
+    )
+    record = pipeline.run(module, settings)
     pipeline.tally(record)
     inductor_calls.lower_in_inductor()
     if record.regions:

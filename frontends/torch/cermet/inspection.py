@@ -7,11 +7,10 @@ from typing import Any
 
 import torch.fx as fx
 
-from . import pipeline
+from . import environment, pipeline
 from .graph.edit import copy_of
-from .loss.logits import Returned
 from .options import Options
-from .pipeline import Masks, Settings
+from .pipeline import Settings
 from .report import apart
 from .report.breaks import GraphBreaks
 from .report.explanation import Explanation
@@ -37,25 +36,24 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     Raises:
         cermet.Error: the compiler refused a graph.
     """
-    found = Explanation()
-    settings = Settings(
-        failing=_failing,
-        options=Options("auto", False, {}),
-        returned=Returned.EDGE,
-        masks=Masks.EITHER,
-        describe=Findings.of,
-        launched=False,
-    )
+    environment.log()
+    found, breaks = Explanation(), GraphBreaks()
 
     def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        record = pipeline.run(copy_of(module), settings, until="release")
-        found.merge(record.explanation())
-        found.remainders.append(str(record.choice))
+        found.merge(explained(module, Options("auto", False, {})))
         return module.forward
 
-    breaks = GraphBreaks()
     apart.run(model, capture, *args, **kwargs)
     found.graph_breaks = breaks.new()
+    return found
+
+
+def explained(module: fx.GraphModule, options: Options) -> Explanation:
+    """What the backend would do with a graph, which stays as it is."""
+    settings = Settings.of(options, failing=_failing, describe=Findings.of, launched=False)
+    record = pipeline.run(copy_of(module), settings, until="release")
+    found = record.explanation()
+    found.remainders.append(str(record.choice))
     return found
 
 

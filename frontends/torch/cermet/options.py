@@ -36,7 +36,8 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     """The settings. Raises cermet.Error where a key or a value is none of those that are known."""
     given = dict(options or {})
     strict = _truth("strict", given.pop("strict", environment.strict()))
-    environment.check(), environment.compile_threads()  # a variable that cannot be understood is an error, strict or not
+    # A variable that cannot be understood is an error, strict or not.
+    environment.check(), environment.compile_threads(), environment.log()
     remainder = given.pop("remainder", "auto")
     if remainder not in REMAINDERS:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")

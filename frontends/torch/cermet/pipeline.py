@@ -12,6 +12,7 @@ import enum
 import logging
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -67,6 +68,18 @@ class Settings:
     masks: Masks = Masks.ALONE
     describe: Callable[[Decision], Findings] | None = None
     launched: bool = True
+
+    @classmethod
+    def of(cls, options: Options, **others: Any) -> Settings:
+        """For a graph whose callable is the door's own, with a remainder by `options`."""
+        eager = options.remainder == "eager"
+        chosen = {
+            "failing": failing(options.strict),
+            "functional": not eager,
+            "returned": Returned.EAGER if eager else Returned.EDGE,
+            "masks": Masks.EITHER,
+        }
+        return cls(options=options, **(chosen | others))
 
 
 @dataclasses.dataclass
@@ -308,7 +321,7 @@ PASSES = (
     _pass("heads", _take_heads, needs="checked", promises="regions", each=True),
     _pass("rest", _measure_rest, needs="regions", each=True),
     # Of each: whether that gains over who would run it otherwise.
-    _pass("choice", _choose),
+    _pass("choice", _choose, alone=False),
     _pass("gains", _drop_losses, needs="regions", each=True),
     # What the regions launch, and putting them into the graphs.
     _pass("compile", _compile_all),
