@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from cermet import pipeline
 from cermet.graph.decision import Decision
+from cermet.record import Settings
 
 
 def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> fx.GraphModule:
@@ -50,7 +51,7 @@ def traced(
 
 def decided(module: fx.GraphModule, **settings: Any) -> Decision:
     """What is decided about a graph that has no bodies; nothing is replaced."""
-    return pipeline.run(module, pipeline.Settings(**settings), until="rest").parts[0].decision
+    return pipeline.run(module, Settings(**settings), until="rest").parts[0].decision
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:

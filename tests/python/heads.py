@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import graphs
 from cermet import pipeline
 from cermet.loss.logits import Returned
+from cermet.record import Settings
 
 ROWS, HIDDEN, VOCABULARY = 12, 32, 96
 
@@ -45,5 +46,5 @@ def targets(function, *args, remainder="aot") -> list[str]:
     """The cermet ops of the rewritten graph."""
     module = graphs.trace(function, *args)
     how = Returned.EAGER if remainder == "eager" else Returned.EDGE
-    pipeline.run(module, pipeline.Settings(functional=remainder != "eager", returned=how))
+    pipeline.run(module, Settings(functional=remainder != "eager", returned=how))
     return [str(node.target).split(".")[1] for node in module.graph.nodes if "cermet_v1" in str(node.target)]

@@ -18,6 +18,7 @@ from cermet.graph.edit import copy_of
 from cermet.ops import preparation
 from cermet.remainder import choice
 from cermet.report import output
+from cermet.record import Settings
 from tiny_models import FAMILIES, MODES
 
 
@@ -141,7 +142,7 @@ def test_a_pass_that_fails_takes_along_what_builds_on_it(monkeypatch):
     module = graphs.trace(lambda q, k, v, x, w: (masked(q, k, v), graphs.rms_norm(x, w)), *heads(),
                           torch.randn(4, 32), torch.randn(32))  # fmt: skip
     kept = []
-    record = pipeline.run(module, pipeline.Settings(failing=lambda error, what: kept.append((str(error), what))))
+    record = pipeline.run(module, Settings(failing=lambda error, what: kept.append((str(error), what))))
     assert kept == [("broken on purpose", "a graph")] and record.failures == ["RuntimeError: broken on purpose"]
     assert record.regions == [] and len(record.masks.masks) == 1 and "causal" in record.have
 

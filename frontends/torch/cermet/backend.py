@@ -17,7 +17,7 @@ from . import environment, pipeline
 from .attention import variants
 from .loss import edges
 from .options import parse
-from .pipeline import Masks, Record, Settings
+from .record import Masks, Record, Settings
 from .remainder import choice
 from .report import output
 

@@ -26,7 +26,7 @@ from . import environment, locks, options, pipeline
 from .errors import Error
 from .loss.logits import Returned
 from .ops.build import build
-from .pipeline import Masks, Settings
+from .record import Masks, Settings
 from .remainder import inductor_calls
 from .report import output
 

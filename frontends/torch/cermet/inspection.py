@@ -10,7 +10,7 @@ import torch.fx as fx
 from . import environment, pipeline
 from .graph.edit import copy_of
 from .options import Options
-from .pipeline import Settings
+from .record import Settings
 from .report import apart
 from .report.breaks import GraphBreaks
 from .report.explanation import Explanation

@@ -1,5 +1,5 @@
-"""Passes over a record, in order. What a pass is: a name, what it needs of those before it and what it promises to those
-behind it, and whether it may fail alone.
+"""Passes over a record, in order. A pass is a name, what it needs of those before it, what it promises to those behind
+it, and whether it may fail alone.
 
 A pass runs for the whole record or for each of its parts; neighbours that run for each take one part after another. It
 runs where everything that it needs was promised, so that one that fails takes along only those that build on it.

@@ -1,18 +1,15 @@
 """The order of the work on a graph, from what Dynamo traced to what somebody else runs: PASSES, over one Record.
 
-Every door runs them: `backend` and `enabling` to compile the graph, `inspection` on a copy that nobody runs, to say what
-they would do. They differ in their Settings, and in what they do with the record.
+Every door runs them: `backend` and `enabling` to compile the graph, `inspection` on a copy that nobody runs, to say
+what they would do. They differ in their Settings, and in what they do with the record.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import enum
 import logging
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.fx as fx
@@ -20,186 +17,21 @@ import torch.fx as fx
 from . import passes
 from .attention import grouped, masks, packed, variants
 from .counting import count
-from .failures import Failing, failing
 from .fusing import gains, matches, replacement
-from .graph import nodes
-from .graph.decision import Decision, NearMiss, Region, Tail
 from .importing import complexes
-from .importing.importer import Imported, import_graph
+from .importing.importer import import_graph
 from .loss import logits, tails
-from .loss.edges import Edge
 from .loss.logits import Returned
 from .ops import library, preparation
-from .options import Options
 from .passes import Pass
-from .remainder import choice, content
-from .remainder.choice import Choice
-from .remainder.content import Remainder
-from .report.explanation import Explanation
-from .report.findings import Findings
+from .record import Masks, Part, Record, Settings
+from .remainder import content
 
 _log = logging.getLogger("cermet")
 # What was compiled, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
 _compiled: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
-
-class Masks(enum.Enum):
-    """What becomes of masks that are causal given that some inputs are one everywhere."""
-
-    ALONE = "alone"  # a near miss: there is only one graph
-    EITHER = "either"  # they stay, and a variant of the graph is made for such inputs
-    GIVEN = "given"  # causal: this is that variant
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What a door wants.
-
-    `options`: whose choice of a remainder decides which regions gain; without, every region is made. `functional`: what
-    remains runs through AOTAutograd (matches.check). `returned`: what becomes of logits that the graph returns; with
-    Returned.EDGE the caller attaches the record's edges (edges.attach). `describe`: what is to be told of each graph.
-    `launched`: the regions will run, so their kernels are made ready.
-    """
-
-    failing: Failing = failing(strict=True)
-    options: Options | None = None
-    functional: bool = True
-    returned: Returned = Returned.DECLINED
-    masks: Masks = Masks.ALONE
-    describe: Callable[[Decision], Findings] | None = None
-    launched: bool = True
-
-    @classmethod
-    def of(cls, options: Options, **others: Any) -> Settings:
-        """For a graph whose callable is the door's own, with a remainder by `options`."""
-        eager = options.remainder == "eager"
-        chosen = {
-            "failing": failing(options.strict),
-            "functional": not eager,
-            "returned": Returned.EAGER if eager else Returned.EDGE,
-            "masks": Masks.EITHER,
-        }
-        return cls(options=options, **(chosen | others))
-
-
-@dataclasses.dataclass
-class Part:
-    """One graph of a record, the traced one or a body in it, and what is known of it so far."""
-
-    record: Record = dataclasses.field(repr=False)
-    module: fx.GraphModule
-    have: set[str] = dataclasses.field(default_factory=set)
-    tails: dict[fx.Node, Tail] = dataclasses.field(default_factory=dict)  # by the linear layer that they follow
-    views: list[fx.Node] = dataclasses.field(default_factory=list)  # of complex numbers, as real ones
-    imported: Imported | None = None
-    answer: dict[str, list] = dataclasses.field(default_factory=dict)  # libcermet's, to the graph's text
-    decision: Decision | None = None
-    left: Remainder = dataclasses.field(default_factory=Remainder)
-    findings: Findings = dataclasses.field(default_factory=Findings)
-    replaced: replacement.Replaced | None = None
-
-    @property
-    def returned(self) -> Returned:
-        return self.record.settings.returned if self.module is self.record.module else Returned.DECLINED
-
-    def failed(self, error: Exception) -> None:
-        """It stays as it is from here on, without what was added for regions."""
-        self.left.unknown = True
-        if "regions" not in self.have:
-            complexes.drop_views(self.module, self.views, ())
-            tails.restore(self.module, self.tails.values())
-            self.views, self.tails = [], {}
-        self.record.failed(error)
-
-
-class Record:
-    """A graph with its bodies on its way through the passes."""
-
-    def __init__(self, module: fx.GraphModule, settings: Settings) -> None:
-        self.module = module
-        self.settings = settings
-        self.have: set[str] = set()
-        self.parts = [Part(self, part) for part in nodes.modules(module)]
-        self.masks = masks.Found([], [])
-        self.variant: variants.Variant | None = None
-        self.grouped = self.released = 0
-        self.inductor = False  # it would run what regions do not
-        self.failures: list[str] = []
-
-    def failed(self, error: Exception, what: str = "a graph") -> None:
-        """Does what the door does about a failure, and keeps it. May raise."""
-        self.settings.failing(error, what)
-        self.failures.append(f"{type(error).__name__}: {error}")
-
-    @property
-    def _replaced(self) -> Iterator[Part]:
-        return (part for part in self.parts if part.replaced is not None)
-
-    @property
-    def regions(self) -> list[Region]:
-        """Those that are in the graph and its bodies."""
-        return [region for part in self._replaced for region in part.replaced.regions]
-
-    @property
-    def near_misses(self) -> list[NearMiss]:
-        return [
-            miss for part in self._replaced for miss in [*part.decision.near_misses, *part.replaced.near_misses]
-        ]
-
-    @property
-    def edges(self) -> list[Edge]:
-        """What the caller attaches outside of the graph."""
-        return [edge for part in self._replaced for edge in part.replaced.edges]
-
-    @property
-    def choice(self) -> Choice:
-        """Who should run what is left, by what is known of it so far."""
-        left = Remainder()
-        for part in self.parts:
-            left.add(part.left)
-        return choice.choose(self.settings.options, left)
-
-    def explanation(self) -> Explanation:
-        """What was told of the graph."""
-        found = Explanation(graphs=1, failures=list(self.failures))
-        if "causal" in self.have:
-            found.take_masks(self.masks)
-        for part in self._replaced:
-            found.merge(part.findings)
-            found.decline(part.replaced.near_misses)
-        return found
-
-
-def run(module: fx.GraphModule, settings: Settings | None = None, until: str = "") -> Record:
-    """Takes a graph at the Dynamo level through the passes, in place, up to the one that is called `until`."""
-    record = Record(module, settings or Settings())
-    if record.settings.launched:
-        _compiled.add(module)
-    passes.run(PASSES, record, until)
-    return record
-
-
-def compiled(module: fx.GraphModule) -> bool:
-    """Whether a graph has been through the passes to be run."""
-    return module in _compiled
-
-
-def tally(record: Record) -> None:
-    """Adds what was done to the process's counters, and logs what nearly was."""
-    variant = record.settings.masks is Masks.GIVEN  # its graph's own masks are counted with that graph
-    near_misses = [*([] if variant else record.masks.near_misses), *record.near_misses]
-    count("graphs")
-    count("regions", len(record.regions))
-    count("near_misses", len(near_misses))
-    count("released", record.released)
-    count("grouped_attentions", record.grouped)
-    if "causal" in record.have:
-        count("causal_masks", sum(bool(mask.given) == variant for mask in record.masks.masks))
-    for near_miss in near_misses:
-        _log.info("near miss: %s", near_miss)
-
-
-# --- The passes, each in the words of its room -----------------------------------------------------------------------
+# --- What each pass calls --------------------------------------------------------------------------------------------
 
 
 def _find_masks(record: Record) -> None:
@@ -330,3 +162,35 @@ PASSES = (
     _pass("replace", _replace, needs="kernels", each=True),
     _pass("release", _release),
 )
+
+
+# --- Running them ----------------------------------------------------------------------------------------------------
+
+
+def run(module: fx.GraphModule, settings: Settings | None = None, until: str = "") -> Record:
+    """Takes a graph at the Dynamo level through the passes, in place, up to the one that is called `until`."""
+    record = Record(module, settings or Settings())
+    if record.settings.launched:
+        _compiled.add(module)
+    passes.run(PASSES, record, until)
+    return record
+
+
+def compiled(module: fx.GraphModule) -> bool:
+    """Whether a graph has been through the passes to be run."""
+    return module in _compiled
+
+
+def tally(record: Record) -> None:
+    """Adds what was done to the process's counters, and logs what nearly was."""
+    variant = record.settings.masks is Masks.GIVEN  # its graph's own masks are counted with that graph
+    near_misses = [*([] if variant else record.masks.near_misses), *record.near_misses]
+    count("graphs")
+    count("regions", len(record.regions))
+    count("near_misses", len(near_misses))
+    count("released", record.released)
+    count("grouped_attentions", record.grouped)
+    if "causal" in record.have:
+        count("causal_masks", sum(bool(mask.given) == variant for mask in record.masks.masks))
+    for near_miss in near_misses:
+        _log.info("near miss: %s", near_miss)

@@ -166,7 +166,8 @@ class Builder:
 
     def gather(self, source: Value, index: Value, type: TensorType, name: str) -> Value:
         value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = ", "gather", f"{source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}", name)
+        types = f"{source.type}, {index.type} to {type}"
+        self._line(f"{value.ssa} = ", "gather", f"{source.ssa}, {index.ssa} : {types}", name)
         return value
 
     def pick(self, rows: Value, index: Value, name: str) -> Value:
@@ -178,7 +179,8 @@ class Builder:
     def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
         value = Value(self._fresh(), type)
         attribute = " {transpose_rhs}" if transpose_rhs else ""
-        self._line(f"{value.ssa} = ", "matmul", f"{lhs.ssa}, {rhs.ssa}{attribute} : {lhs.type}, {rhs.type} to {type}", name)
+        types = f"{lhs.type}, {rhs.type} to {type}"
+        self._line(f"{value.ssa} = ", "matmul", f"{lhs.ssa}, {rhs.ssa}{attribute} : {types}", name)
         return value
 
     def opaque(

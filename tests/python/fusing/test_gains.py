@@ -16,6 +16,7 @@ from cermet.fusing import gains, timing
 from cermet.ops import library
 from cermet.fusing.gains import Measured
 from cermet.options import Options
+from cermet.record import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def norm(rows=6, columns=48, grad=False):
 
 
 def rewritten(module, remainder="inductor", autotune=False):
-    return pipeline.run(module, pipeline.Settings(options=Options(remainder, True, {}, autotune)))
+    return pipeline.run(module, Settings(options=Options(remainder, True, {}, autotune)))
 
 
 ENTRY = Measured("rms_norm", False, (32, 64), 1000, 12.0, 10.0)
@@ -130,12 +131,13 @@ os.environ.update({environment!r})
 os.chdir({start!r})
 os.umask(0o002)
 import torch, graphs
+from cermet.record import Settings
 from cermet import pipeline
 from cermet.fusing import timing
 from cermet.ops import library
 from cermet.options import Options
 module = graphs.trace(graphs.rms_norm, torch.randn(6, 48), torch.randn(48))
-pipeline.run(module, pipeline.Settings(options=Options("aot", True, {{}}, True)))
+pipeline.run(module, Settings(options=Options("aot", True, {{}}, True)))
 place = library.context().cache_directory()
 kept = sorted(str(p) for p in pathlib.Path({root!r}).rglob("*") if p.is_file())
 print("PLACE", place)

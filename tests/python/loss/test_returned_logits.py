@@ -11,6 +11,7 @@ import graphs
 from cermet import pipeline
 from cermet.loss import edges
 from cermet.loss.logits import Returned
+from cermet.record import Settings
 from heads import ROWS, VOCABULARY, close, inputs, loss_of, returned, targets
 from truth import relative
 
@@ -165,7 +166,7 @@ def test_unused_returned_logits_get_no_zeros_even_while_tracing(function):
 
     hidden, weight, labels = inputs(rows=200)
     module = graphs.trace(function, hidden, weight, labels)
-    done = pipeline.run(module, pipeline.Settings(returned=Returned.EDGE))
+    done = pipeline.run(module, Settings(returned=Returned.EDGE))
     backwards = []
 
     def keep(graph, _):

@@ -23,7 +23,8 @@ def prepare(keys: Iterable[tuple[int, torch.device]]) -> None:
     pending = [place for place in places if not regions.prepared(*place)]
     if not pending:
         return
-    with concurrent.futures.ThreadPoolExecutor(min(len(pending), environment.compile_threads()), "cermet-prepare") as pool:
+    threads = min(len(pending), environment.compile_threads())
+    with concurrent.futures.ThreadPoolExecutor(threads, "cermet-prepare") as pool:
         kernels = list(pool.map(lambda place: _kernels(*place), pending))
         with _Progress(sum(kernels)) as progress:
             done = [pool.submit(regions.prepare, *place) for place in pending]

@@ -1,5 +1,5 @@
-"""What Cermet replaces in some graphs, where it came from, what it nearly matched and what it left: the record that tables
-and pages are made of."""
+"""What Cermet replaces in some graphs, where that came from, what it nearly matched and what it left: what tables and
+pages are made of."""
 
 from __future__ import annotations
 

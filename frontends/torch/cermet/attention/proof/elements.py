@@ -1,4 +1,4 @@
-"""What a tensor of integers, truths or masks holds at symbolic coordinates: forms, formulas, constants and forks between such."""
+"""What a tensor of integers, truths or masks holds at symbolic coordinates: forms, formulas, constants, and forks."""
 
 from __future__ import annotations
 
