@@ -229,6 +229,7 @@ void miss(const Selection& cluster, const std::string& reason, std::vector<NearM
 // One that would gain and cannot be replaced is a near miss.
 std::vector<Selection> find(const Search& search) {
   SmallCopy copy(search.function, search.taken);
+  const bool maySumRows = search.function->getParentOp()->hasAttr(ir::kNoGradient);
   std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
@@ -239,7 +240,7 @@ std::vector<Selection> find(const Search& search) {
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
       Operation* original = copy.originalOf(op);
-      isWhole &= original != nullptr && !isa<ir::GatherOp, ir::SumRowsOp>(op);
+      isWhole &= original != nullptr && !isa<ir::GatherOp>(op) && (maySumRows || !isa<ir::SumRowsOp>(op));
       if (original)
         cluster.ops.insert(original);
     }

@@ -10,6 +10,9 @@
 
 namespace cermet::ir {
 
+// A module's attribute, of unit type: nobody will differentiate the graph.
+inline constexpr llvm::StringLiteral kNoGradient = "cermet.no_gradient";
+
 // Loads the dialects of a graph and switches the context's threads off. Call once for each context.
 void registerDialects(mlir::MLIRContext& context);
 

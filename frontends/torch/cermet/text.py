@@ -90,7 +90,9 @@ _MOVING = _FOREIGN | set("constant iota broadcast reshape transpose slice concat
 class Builder:
     """One function of a graph text, in order. Values are never checked here: the library's verifiers do that."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, differentiable: bool = True) -> None:
+        """`differentiable`: somebody may want a gradient of it."""
+        self._attributes = "cermet.version = 1 : i64" + ("" if differentiable else ", cermet.no_gradient")
         self._name = re.sub(r"\W", "_", name) or "graph"
         self._arguments: list[str] = []
         self._body: list[str] = []
@@ -233,7 +235,7 @@ class Builder:
         last = f"    return {values} : {types}" if self._results else "    return"
         signature = f"({', '.join(self._arguments)})" + (f" -> ({types})" if self._results else "")
         lines = [
-            "module attributes {cermet.version = 1 : i64} {",
+            f"module attributes {{{self._attributes}}} {{",
             f"  func.func @{self._name}{signature} {{",
             *self._body,
             last,

@@ -125,6 +125,38 @@ def _check(function: Callable[..., Any], level: str, dtype: torch.dtype, exact: 
     assert opaque == empty and not run.imported.refusals, f"{run.imported.refusals}\n{run.imported.text}"
 
 
+_aten = torch.ops.aten
+# ATen's own calls for gradients, from a cotangent and what the forward had.
+BACKWARD: dict[str, Callable[..., Any]] = {
+    "sigmoid": lambda g, x: _aten.sigmoid_backward(g, x.sigmoid()),
+    "tanh": lambda g, x: _aten.tanh_backward(g, x.tanh()),
+    "silu": lambda g, x: _aten.silu_backward(g, x),
+    "gelu": lambda g, x: _aten.gelu_backward(g, x),
+    "gelu of tanh": lambda g, x: _aten.gelu_backward(g, x, approximate="tanh"),
+    "relu": lambda g, x: _aten.threshold_backward(g, x.relu(), 0),
+    "threshold": lambda g, x: _aten.threshold_backward(g, x, 0.25),
+    "softmax": lambda g, x: _aten._softmax_backward_data(g, x.softmax(-1), -1, x.dtype),
+    "log_softmax": lambda g, x: _aten._log_softmax_backward_data(g, x.log_softmax(-1), 2, x.dtype),
+    "dropout": lambda g, x: _aten.native_dropout_backward(g, x > 0, 1.25),
+    "a bias": lambda g, x: (_aten.sum.dim_IntList(g, [0], True), _aten.sum.dim_IntList(x, [0, 1])),
+    "statistics": lambda g, x: _aten.native_layer_norm(x, [6], g[0, 0], x[0, 0], 1e-5),
+    "layer_norm": lambda g, x: _norm_backward(g, x, x[0, 0], g[1, 1], [True, True, True]),
+    "layer_norm without weights": lambda g, x: _norm_backward(g, x, None, None, [True, False, False])[0],
+    "layer_norm's parameters": lambda g, x: _norm_backward(g, x, x[0, 0], g[1, 1], [False, True, True])[1:],
+}
+
+
+def _norm_backward(g: torch.Tensor, x: torch.Tensor, weight: Any, bias: Any, wanted: list[bool]) -> Any:
+    _, mean, deviation = _aten.native_layer_norm(x, [6], weight, bias, 1e-5)
+    return _aten.native_layer_norm_backward(g, x, [6], mean, deviation, weight, bias, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("name", BACKWARD)
+def test_calls_for_gradients(name, dtype):
+    _check(BACKWARD[name], "aten", dtype, exact=False)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_kernels_compute_the_same(dtype):
     """The texts that become kernels and views alone, compiled for the CPU."""

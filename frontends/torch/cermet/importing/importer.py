@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..graph.effects import PURE, WRITE, effect_of, transform_edge
 from ..graph.memory import HIDDEN, memories
-from ..graph.nodes import attribute, example, target_name, tensor_nodes
+from ..graph.nodes import after_autograd, attribute, example, target_name, tensor_nodes
 from ..text import ELEMENT_TYPES, Builder, Dim, TensorType, Value
 from .translations.call import Call, Refused
 from .translations.operators import spelling, translation, translation_of_several
@@ -91,7 +91,7 @@ def strides_if_not_contiguous(value: torch.Tensor) -> list[int] | None:
 class _Importer:
     def __init__(self, module: fx.GraphModule) -> None:
         self.module = module
-        self.builder = Builder("graph")
+        self.builder = Builder("graph", differentiable=not after_autograd(module.graph))
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
         self.memory: dict[fx.Node, frozenset[Any]] = {}

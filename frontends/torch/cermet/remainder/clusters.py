@@ -14,7 +14,8 @@ import torch.fx as fx
 from .. import environment
 from ..counting import count
 from ..fusing import matches, replacement
-from ..ops import preparation
+from ..importing.importer import import_graph
+from ..ops import library, preparation
 
 _log = logging.getLogger("cermet")
 
@@ -27,10 +28,10 @@ def fuse(module: fx.GraphModule, strict: bool) -> list[int]:
     if environment.check():
         return []
     try:
-        decision = matches.decide(module)
-        for error in decision.failures:
-            if strict:
-                raise error
+        imported = import_graph(module)
+        decision = matches.check(module, imported, library.context().match(imported.text))
+        if strict and decision.failures:
+            raise decision.failures[0]
         preparation.prepare((key, region.device) for region in decision.regions for key in region.keys())
         done = replacement.apply(decision)
     except Exception as error:

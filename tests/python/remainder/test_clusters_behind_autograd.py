@@ -1,0 +1,151 @@
+"""The second stage: what an ATen graph computes for each element and row is the engine's, across regions' borders."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
+
+import cermet
+from cermet.remainder import direct
+
+ROWS, COLUMNS = 96, 320
+
+
+class Encoder(torch.nn.Module):
+    """A layer of an encoder whose norms come after the sums, without its attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(COLUMNS, 2 * COLUMNS)
+        self.down = torch.nn.Linear(2 * COLUMNS, COLUMNS)
+        self.norm = torch.nn.LayerNorm(COLUMNS)
+        self.out = torch.nn.LayerNorm(COLUMNS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x + torch.tanh(x))
+        return self.out(self.down(F.gelu(self.up(x))) + x)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.Graph]]:
+    """The graphs that ran, forward and backward."""
+    graphs: list[fx.Graph] = []
+
+    class Kept(direct.StraightLine):
+        def __init__(self, graph: fx.GraphModule, *arguments: object, **keywords: object) -> None:
+            graphs.append(graph.graph)
+            super().__init__(graph, *arguments, **keywords)
+
+    monkeypatch.setattr(direct, "StraightLine", Kept)
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        yield graphs
+
+
+def called(graph: fx.Graph) -> set[str]:
+    return {str(node.target) for node in graph.nodes if node.op == "call_function"}
+
+
+def step(function: Callable[..., torch.Tensor], model: torch.nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    x = x.detach().clone().requires_grad_()
+    y = function(x)
+    y.backward(torch.cos(y.detach() * 3))
+    return {"y": y.detach(), "x": x.grad} | {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def test_an_encoder_is_as_near_to_float64_as_eager(dtype, dynamic, ran):
+    before = cermet.counters()
+    model = Encoder().to(dtype)
+    call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
+    ours, theirs = {}, {}
+    for seed in range(EVERY_SEED):
+        torch.manual_seed(seed)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.2)
+        x = torch.randn(ROWS, COLUMNS).to(dtype)
+        wide = double(model)
+        with Float64():
+            truth = step(wide, wide, x.double())
+        for errors, function in ((ours, call), (theirs, model)):
+            for name, value in step(function, model, x).items():
+                errors.setdefault(name, []).append(relative(value, truth[name]))
+    assert_none_is_far_from_eager(ours, theirs, dtype)
+    after = cermet.counters()
+    assert after["clusters"] > before["clusters"] and after["fallbacks"] == before["fallbacks"]
+    assert len(ran) == 2, "one forward, one backward, for all seeds"
+    norms = {"aten.native_layer_norm.default", "aten.native_layer_norm_backward.default", "aten.add.Tensor"}
+    for graph in ran:
+        assert not called(graph) & norms, called(graph)
+
+
+def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, ran):
+    from cermet.remainder import clusters
+
+    def fails(_: fx.GraphModule) -> None:
+        raise RuntimeError("no import today")
+
+    monkeypatch.setattr(clusters, "import_graph", fails)
+    before = cermet.counters()
+    model, x = Encoder(), torch.randn(ROWS, COLUMNS)
+    expected = step(model, model, x)
+    for name, value in step(torch.compile(model, backend="cermet", options={"remainder": "aot"}), model, x).items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
+    after = cermet.counters()
+    assert after["clusters"] == before["clusters"] and after["fallbacks"] == before["fallbacks"] + 2
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="no import today"):
+        torch.compile(model, backend="cermet", options={"remainder": "aot", "strict": True})(x)
+
+
+def test_nothing_is_done_under_check(monkeypatch, ran):
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    before = cermet.counters()
+    model = Encoder()
+    step(torch.compile(model, backend="cermet", options={"remainder": "aot"}), model, torch.randn(ROWS, COLUMNS))
+    assert cermet.counters()["clusters"] == before["clusters"]
+
+
+PROCESS = """
+import json, sys
+sys.path[:0] = {path!r}
+import torch, cermet
+from test_clusters_behind_autograd import COLUMNS, ROWS, Encoder, step
+torch.manual_seed(3)
+model, x = Encoder(), torch.randn(ROWS, COLUMNS)
+call = torch.compile(model, backend="cermet", options={{"remainder": "aot"}})
+sums = {{name: value.double().sum().item() for name, value in step(call, model, x).items()}}
+hits = torch._dynamo.utils.counters["aot_autograd"]["autograd_cache_hit"]
+print("ANSWER" + json.dumps(dict(sums=sums, hits=hits, counters=cermet.counters())))
+"""
+
+
+def test_a_second_process_finds_the_clusters_in_torchs_cache(tmp_path):
+    here = os.path.dirname(os.path.abspath(__file__))
+    environment = os.environ | {
+        "CERMET_CACHE_DIR": str(tmp_path / "cermet"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }
+
+    def process() -> dict:
+        code = PROCESS.format(path=[here, os.path.dirname(here)])
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=560)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return json.loads(done.stdout.split("ANSWER")[1])
+
+    cold, warm = process(), process()
+    assert cold["counters"]["clusters"] > 0 and cold["hits"] == 0
+    assert warm["hits"] > 0 and warm["counters"]["clusters"] == 0, "made by the first process"
+    assert warm["counters"]["kernels_compiled"] == warm["counters"]["plans_compiled"] == 0
+    assert warm["counters"]["launches"] == cold["counters"]["launches"] > 0
+    assert warm["sums"] == cold["sums"]
