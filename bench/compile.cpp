@@ -90,8 +90,8 @@ int main(int argc, char** argv) {
   app.add_option("--out", out, "write the JSON here too");
   CLI11_PARSE(app, argc, argv);
   if (targets.empty())
-    for (int capability : kCudaTargets)
-      targets.push_back(fmt::format("sm_{}", capability));
+    for (const CudaTarget& target : kCudaTargets)
+      targets.push_back(target.name);
 
   Config config = need(Config::environment());
   config.cacheDirectory.clear();

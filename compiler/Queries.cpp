@@ -4,6 +4,7 @@
 #include "compiler/plan/Plan.h"
 #include "ir/gradient/Gradient.h"
 #include "ir/meaning/Interpreter.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Shape.h"
 #include "ir/text/Text.h"
 #include "patterns/Match.h"
@@ -36,29 +37,6 @@ struct ParsedGraph {
   }
 };
 
-cermet_dtype dtypeOf(Type type) {
-  type = getElementTypeOrSelf(type);
-  if (type.isF64())
-    return CERMET_F64;
-  if (type.isBF16())
-    return CERMET_BF16;
-  if (type.isF16())
-    return CERMET_F16;
-  if (isa<Float8E4M3FNType>(type))
-    return CERMET_F8E4M3;
-  if (isa<Float8E5M2Type>(type))
-    return CERMET_F8E5M2;
-  if (type.isInteger(1))
-    return CERMET_I1;
-  if (type.isInteger(8))
-    return type.isUnsignedInteger() ? CERMET_U8 : CERMET_I8;
-  if (type.isInteger(16))
-    return CERMET_I16;
-  if (type.isInteger(32))
-    return CERMET_I32;
-  return type.isInteger(64) ? CERMET_I64 : CERMET_F32;
-}
-
 std::string sizesText(llvm::ArrayRef<int64_t> sizes) {
   std::string result = "[";
   for (int64_t size : sizes)
@@ -71,9 +49,9 @@ std::string checkTensor(const cermet_tensor& tensor, Type type, const std::strin
   auto expected = llvm::dyn_cast<RankedTensorType>(type);
   if (!expected)
     return fmt::format("{} is no tensor; the interpreter runs graphs over tensors", name);
-  if (tensor.dtype != dtypeOf(expected))
+  if (const auto dtype = ir::elementTypeOf(expected); !dtype || tensor.dtype != *dtype)
     return fmt::format("{}: dtype is {}, expected {} (the graph's, as cermet_dtype)", name, tensor.dtype,
-                       static_cast<int>(dtypeOf(expected)));
+                       dtype ? static_cast<int>(*dtype) : -1);
   if (tensor.rank != expected.getRank())
     return fmt::format("{}: rank is {}, expected {}", name, tensor.rank, expected.getRank());
   if (tensor.rank > 0 && !tensor.sizes)

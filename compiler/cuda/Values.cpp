@@ -1,4 +1,5 @@
 #include "compiler/cuda/Values.h"
+#include "runtime/abi/Rounding.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,7 +18,7 @@ std::string literal(double value) {
 std::string constantText(const Instruction& instruction) {
   switch (classOf(instruction.type)) {
   case ValueClass::Real:
-    return literal(nearestReal(instruction.type, instruction.constant));
+    return literal(roundTo(codeOf(instruction.type), instruction.constant));
   case ValueClass::Bool:
     return instruction.constant != 0 ? "true" : "false";
   case ValueClass::Integer:
@@ -32,8 +33,7 @@ std::string constantText(const Instruction& instruction) {
 } // namespace
 
 const char* deviceType(DType type) {
-  constexpr const char* names[] = {"float", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "i1"};
-  return names[static_cast<int>(type)];
+  return type == DType::F32 ? "float" : name(type);
 }
 
 const char* valueType(DType type) {
@@ -101,7 +101,8 @@ std::string ProgramValues::use(int index) const {
     return fmt::format("row.v{}", index);
   if (lane < 0 || isVectorWide(instruction))
     return fmt::format("v{}", index);
-  return isPair(index) ? fmt::format("{}(v{})", lane == 0 ? "low" : "high", index) : fmt::format("v{}[{}]", index, lane);
+  return isPair(index) ? fmt::format("{}(v{})", lane == 0 ? "low" : "high", index)
+                       : fmt::format("v{}[{}]", index, lane);
 }
 
 std::string ProgramValues::fromMemory(DType type, const std::string& packed) {
@@ -131,7 +132,8 @@ std::string ProgramValues::conversion(DType from, DType to, const std::string& v
 bool ProgramValues::isVectorWide(const Instruction& comparison) const {
   if (comparison.opcode != Opcode::Less && comparison.opcode != Opcode::LessEqual)
     return false;
-  const Instruction* sides[] = {&program.instructions[comparison.inputs[0]], &program.instructions[comparison.inputs[1]]};
+  const Instruction* sides[] = {&program.instructions[comparison.inputs[0]],
+                                &program.instructions[comparison.inputs[1]]};
   const bool isLeft = sides[0]->opcode == Opcode::ColumnIndex;
   const Instruction &index = *sides[isLeft ? 0 : 1], &number = *sides[isLeft ? 1 : 0];
   if (index.opcode != Opcode::ColumnIndex || index.constant != 0 || index.type != DType::I64 ||
@@ -297,8 +299,7 @@ bool ProgramValues::isRoundedByStores(int index) const {
     return false;
   for (const Instruction& user : program.instructions)
     if (std::ranges::find(user.inputs, index) != std::end(user.inputs) &&
-        (user.opcode != Opcode::Store || user.space != Space::Element ||
-         user.type != program.instructions[index].type))
+        (user.opcode != Opcode::Store || user.space != Space::Element || user.type != program.instructions[index].type))
       return false;
   return true;
 }

@@ -18,7 +18,9 @@
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "runtime/abi/Targets.h"
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <llvm/IR/DiagnosticInfo.h>
 #include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/LLVMContext.h>
@@ -81,8 +83,7 @@ struct HostBuild {
 bool HostBuild::lower(std::string* text) {
   error.clear();
   if (!isHostTarget(spec.target)) {
-    error = fmt::format("target '{}' is no host target; expected host:x86-64-v2, host:x86-64-v3 or host:x86-64-v4",
-                        spec.target);
+    error = fmt::format("target '{}' is no host target; expected one of {}", spec.target, fmt::join(kHostTargets, " "));
     return false;
   }
   std::string level = spec.target.substr(spec.target.find(':') + 1);

@@ -1,5 +1,6 @@
 // The types of a row program: in memory, in registers, and from one to another.
 #include "compiler/host/Math.h"
+#include "runtime/abi/Rounding.h"
 #include <cmath>
 
 using namespace mlir;
@@ -11,7 +12,7 @@ Type HostMath::stored(DType dtype) {
   return dtype == DType::F32 ? Type(builder.getF32Type()) : Type(builder.getIntegerType(8 * byteSize(dtype)));
 }
 
-// A double modulo the type's range, as ir::roundTo has it.
+// A double modulo the type's range, as roundTo has it.
 static uint64_t wholeNumber(double value, DType dtype) {
   if (!std::isfinite(value))
     return 0;
@@ -23,7 +24,7 @@ static uint64_t wholeNumber(double value, DType dtype) {
 Value HostMath::number(DType dtype, double value) {
   switch (classOf(dtype)) {
   case ValueClass::Real:
-    return constant(builder.getF32Type(), static_cast<float>(nearestReal(dtype, value)));
+    return constant(builder.getF32Type(), static_cast<float>(roundTo(codeOf(dtype), value)));
   case ValueClass::Integer:
     return round(integer(builder.getI64Type(), wholeNumber(value, dtype)), dtype);
   case ValueClass::Bool:

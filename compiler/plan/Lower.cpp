@@ -1,7 +1,7 @@
 #include "compiler/plan/Lower.h"
 #include "compiler/plan/LowerOperations.h"
 #include "frontends/c/cermet.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -156,8 +156,8 @@ private:
       if (!liveValues.contains(value))
         return "";
       if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
-        return fmt::format("{} is {}; kernels take tensors of f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 u8 i1",
-                           described(value), text(value.getType()));
+        return fmt::format("{} is {}; kernels take tensors of {}", described(value), text(value.getType()),
+                           elementNames(/*inKernels=*/true));
       if (!readValues.contains(value))
         return "";
       ir::Dimensions shape = shapeOf(value);

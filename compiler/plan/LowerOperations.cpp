@@ -1,7 +1,7 @@
 #include "compiler/plan/LowerOperations.h"
 #include "compiler/plan/Lower.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
-#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -10,33 +10,8 @@ using mlir::Operation;
 namespace cermet {
 
 std::optional<DType> dtypeOf(mlir::Type type) {
-  type = mlir::getElementTypeOrSelf(type);
-  if (type.isF32())
-    return DType::F32;
-  if (type.isBF16())
-    return DType::BF16;
-  if (type.isF16())
-    return DType::F16;
-  if (llvm::isa<mlir::Float8E4M3FNType>(type))
-    return DType::F8E4M3;
-  if (llvm::isa<mlir::Float8E5M2Type>(type))
-    return DType::F8E5M2;
-  auto integer = llvm::dyn_cast<mlir::IntegerType>(type);
-  if (!integer)
-    return std::nullopt;
-  switch (integer.getWidth()) {
-  case 64:
-    return DType::I64;
-  case 32:
-    return DType::I32;
-  case 16:
-    return DType::I16;
-  case 8:
-    return integer.isUnsigned() ? DType::U8 : DType::I8;
-  case 1:
-    return DType::I1;
-  }
-  return std::nullopt;
+  const std::optional<cermet_dtype> dtype = ir::elementTypeOf(type);
+  return dtype && *dtype != CERMET_F64 ? std::optional(static_cast<DType>(*dtype)) : std::nullopt;
 }
 
 std::optional<Opcode> elementwise(Operation& op) {

@@ -16,7 +16,7 @@
 #include "ir/transforms/Transposes.h"
 #include "patterns/Registry.h"
 #include "patterns/matching/Raise.h"
-#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/Limits.h"
 #include "llvm/ADT/DenseMap.h"
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -45,7 +45,7 @@ Json attributeValue(mlir::Attribute attribute) {
   return printed;
 }
 
-// Those of one kernel that computes the whole function, by the same count as a group's.
+// The operations of a kernel that computes the whole function, by the same count as a group's.
 size_t operationsIn(mlir::func::FuncOp function) {
   return llvm::count_if(function.getBody().front().without_terminator(),
                         [](Operation& op) { return !isRepeated(&op); });

@@ -12,7 +12,7 @@ namespace cermet {
 struct Dump;
 
 // A text as a graph: CERMET_INVALID_GRAPH where it is none, CERMET_UNSUPPORTED where it has more operations than
-// runtime/abi/PlanLimits.h allows. Every question about a graph begins so.
+// runtime/abi/Limits.h allows. Every question about a graph begins so.
 cermet_status readGraph(llvm::StringRef text, mlir::MLIRContext& context, mlir::OwningOpRef<mlir::ModuleOp>& graph,
                         std::string& error);
 

@@ -1,7 +1,8 @@
 #include "compiler/plan/Values.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/Limits.h"
 #include <algorithm>
 #include <fmt/format.h>
 #include <numeric>
@@ -12,21 +13,6 @@ using namespace mlir;
 
 namespace cermet {
 namespace {
-
-std::optional<std::string> dtypeName(Type type) {
-  type = getElementTypeOrSelf(type);
-  if (type.isBF16())
-    return "bf16";
-  if (isa<Float8E4M3FNType>(type))
-    return "f8e4m3";
-  if (isa<Float8E5M2Type>(type))
-    return "f8e5m2";
-  if (auto real = dyn_cast<FloatType>(type); real && (type.isF16() || type.isF32() || type.isF64()))
-    return fmt::format("f{}", real.getWidth());
-  if (auto integer = dyn_cast<IntegerType>(type); integer && integer.getWidth() <= 64)
-    return fmt::format("{}{}", integer.isUnsigned() ? "u" : "i", integer.getWidth());
-  return std::nullopt;
-}
 
 PlanValues::Json dimensionsOf(Type type) {
   PlanValues::Json result = PlanValues::Json::array();
@@ -107,15 +93,14 @@ std::string PlanValues::error() const {
 }
 
 int PlanValues::add(Kind kind, const std::string& name, Type type) {
-  std::optional<std::string> dtype = dtypeName(type);
+  const std::optional<cermet_dtype> dtype = ir::elementTypeOf(type);
   if (!dtype && message.empty()) {
     std::string printed;
     llvm::raw_string_ostream(printed) << type;
-    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of f32 bf16 f16 f64 f8e4m3 f8e5m2 "
-                          "i64 i32 i16 i8 u8 i1",
-                          name, printed);
+    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of {}", name, printed,
+                          elementNames(/*inKernels=*/false));
   }
-  return add(kind, name, dtype.value_or(""), dimensionsOf(type));
+  return add(kind, name, dtype ? elementName(*dtype) : "", dimensionsOf(type));
 }
 
 int PlanValues::add(Kind kind, const std::string& name, const std::string& dtype, Json dims) {

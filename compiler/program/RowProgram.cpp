@@ -5,13 +5,12 @@
 #include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <set>
 
 namespace cermet {
 namespace {
 
-constexpr std::array kDTypes{"f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "i1"};
-constexpr std::array kOperandKinds{"tile", "row", "column", "scalar", "index", "gathered"};
 constexpr std::array kSpaces{"element", "row", "column", "uniform"};
 // What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
 enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, Picking, None };
@@ -83,6 +82,20 @@ bool usesOperand(Opcode op) {
 // Behind its values, where it is not 0.
 bool takesNumber(Opcode op) {
   return op == Opcode::ColumnIndex || op == Opcode::Pick;
+}
+
+bool findKind(std::string_view text, OperandKind& kind) {
+  const std::optional<OperandKind> found = operandKind(text);
+  kind = found.value_or(kind);
+  return found.has_value();
+}
+
+bool findDType(std::string_view text, DType& dtype) {
+  const std::optional<cermet_dtype> found = elementType(text);
+  if (!found || found == CERMET_F64)
+    return false;
+  dtype = static_cast<DType>(*found);
+  return true;
 }
 
 bool findOpcode(std::string_view text, Opcode& opcode) {
@@ -260,21 +273,11 @@ std::string check(const RowProgram& program) {
 
 } // namespace
 
-const char* name(DType type) {
-  return kDTypes.at(static_cast<size_t>(type));
-}
-const char* name(OperandKind kind) {
-  return kOperandKinds.at(static_cast<size_t>(kind));
-}
 const char* name(Space space) {
   return kSpaces.at(static_cast<size_t>(space));
 }
 const char* name(Opcode opcode) {
   return traits(opcode).name;
-}
-int byteSize(DType type) {
-  constexpr int sizes[] = {4, 2, 2, 1, 1, 8, 4, 2, 1, 1, 1};
-  return sizes[static_cast<int>(type)];
 }
 int inputCount(Opcode opcode) {
   return traits(opcode).inputs;
@@ -285,32 +288,6 @@ bool isIndex(const Instruction& instruction) {
 bool isReduction(Opcode opcode) {
   return opcode == Opcode::ReduceSum || opcode == Opcode::ReduceMax || opcode == Opcode::ReduceMin;
 }
-ValueClass classOf(DType type) {
-  if (type == DType::I1)
-    return ValueClass::Bool;
-  return type <= DType::F8E5M2 ? ValueClass::Real : ValueClass::Integer;
-}
-
-double nearestReal(DType type, double value) {
-  // Bits of precision, exponent of the smallest normal number, the largest number and what is larger than it.
-  struct Format {
-    int precision, lowest;
-    double largest, overflow;
-  };
-  constexpr Format formats[] = {{24, -126, 0x1.fffffep127, INFINITY},
-                                {8, -126, 0x1.fep127, INFINITY},
-                                {11, -14, 65504, INFINITY},
-                                {4, -6, 448, 448},
-                                {3, -14, 57344, INFINITY}};
-  const float single = static_cast<float>(value);
-  const auto [precision, lowest, largest, overflow] = formats[static_cast<int>(type)];
-  if (std::isnan(single) || single == 0)
-    return single;
-  const double unit = std::ldexp(1.0, std::max(std::isinf(single) ? 128 : std::ilogb(single), lowest) - precision + 1);
-  const double rounded = std::nearbyint(single / unit) * unit;
-  return std::copysign(std::fabs(rounded) > largest ? overflow : rounded, single);
-}
-
 int RowProgram::stages() const {
   int last = 0;
   for (const Instruction& op : instructions)
@@ -403,9 +380,10 @@ std::string parse(const std::string& text, RowProgram& program) {
     const size_t end = 4 + size_t(operand.isStrided);
     const bool isGathered = lines.word(end) == "rows", isMapped = lines.word(end) == "columns";
     if ((!isMapped && lines.count() != end + 2 * size_t(isGathered)) || !isIdentifier(operand.name) ||
-        !find(kOperandKinds, lines.word(2), operand.kind) || !find(kDTypes, lines.word(3), operand.dtype))
-      return failed("expected `in|out <name> tile|row|column|scalar|index|gathered <type> [strided] [rows <name>]` or "
-                    "`in <name> tile|column <type> columns ...`");
+        !findKind(lines.word(2), operand.kind) || !findDType(lines.word(3), operand.dtype))
+      return failed(fmt::format("expected `in|out <name> {} <type> [strided] [rows <name>]` or `in <name> tile|column "
+                                "<type> columns ...`",
+                                fmt::join(kOperandKinds, "|")));
     if (isMapped) {
       std::vector<std::string_view> words;
       for (size_t i = end + 1; i < lines.count(); ++i)
@@ -452,7 +430,7 @@ std::string parse(const std::string& text, RowProgram& program) {
     if (hasNumber && !lines.real(at++, op.constant))
       return failed("expected a number");
     int64_t stage = 0;
-    if (lines.count() != at + 4 || lines.word(at) != ":" || !find(kDTypes, lines.word(at + 1), op.type) ||
+    if (lines.count() != at + 4 || lines.word(at) != ":" || !findDType(lines.word(at + 1), op.type) ||
         !find(kSpaces, lines.word(at + 2), op.space) || !lines.integer(at + 3, stage) || stage > INT32_MAX)
       return failed("expected `: <type> <space> <stage>` at the end");
     op.stage = static_cast<int>(stage);

@@ -8,22 +8,32 @@
 // later stage, and every stage may read the same tile operands again.
 //
 // Values are of three classes, by their type: reals (f32, bf16, f16, f8e4m3, f8e5m2) are computed in f32 and rounded to
-// the type, as ir::roundTo does it; integers are computed in 64 bits and wrapped to the type; booleans are true or
-// false. A bool in memory is a byte, not 0 for true.
+// the type, as roundTo does it (runtime/abi/Rounding.h); integers are computed in 64 bits and wrapped to the type;
+// booleans are true or false. A bool in memory is a byte, not 0 for true.
 #pragma once
 #include "compiler/program/ColumnMap.h"
+#include "runtime/abi/ElementType.h"
+#include "runtime/abi/OperandKind.h"
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace cermet {
 
-enum class DType { F32, BF16, F16, F8E4M3, F8E5M2, I64, I32, I16, I8, U8, I1 };
-enum class ValueClass { Real, Integer, Bool };
-// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
-// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
-// has gives NaN, or 0 where the type is no real.
-enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };
+// The element types that kernels take (runtime/abi/ElementType.h): all but f64.
+enum class DType {
+  F32 = CERMET_F32,
+  BF16 = CERMET_BF16,
+  F16 = CERMET_F16,
+  F8E4M3 = CERMET_F8E4M3,
+  F8E5M2 = CERMET_F8E5M2,
+  I64 = CERMET_I64,
+  I32 = CERMET_I32,
+  I16 = CERMET_I16,
+  I8 = CERMET_I8,
+  U8 = CERMET_U8,
+  I1 = CERMET_I1
+};
 enum class Space { Element, Row, Column, Uniform };
 
 struct Operand {
@@ -107,16 +117,23 @@ struct RowProgram {
 // Whether a number that no column has is an error: a pick that gives NaN there.
 bool isIndex(const Instruction&);
 
-ValueClass classOf(DType);
+inline cermet_dtype codeOf(DType type) {
+  return static_cast<cermet_dtype>(type);
+}
+inline ValueClass classOf(DType type) {
+  return kElementTypes[codeOf(type)].valueClass;
+}
+inline int byteSize(DType type) {
+  return elementBytes(codeOf(type));
+}
+inline const char* name(DType type) {
+  return elementName(codeOf(type));
+}
 bool isReduction(Opcode);
 int inputCount(Opcode);
 
-const char* name(DType);
-const char* name(OperandKind);
 const char* name(Space);
 const char* name(Opcode);
-int byteSize(DType);
-double nearestReal(DType, double); // rounded to a type of reals, through f32
 
 // Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is
 // wrong.

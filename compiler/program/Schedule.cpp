@@ -1,5 +1,7 @@
 #include "compiler/program/Schedule.h"
-
+#include "compiler/program/Target.h"
+#include "runtime/abi/Limits.h"
+#include "runtime/abi/Targets.h"
 #include <algorithm>
 #include <numeric>
 
@@ -46,27 +48,13 @@ constexpr int kMostPersistentThreads = 512;
 constexpr double kMostIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMostFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMostWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
-constexpr int kMostHeadColumns = 512;   // of an attention head
 constexpr int kMostHeadThreads = 8, kMostHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;      // of a thread
 constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
 
-// What a multiprocessor has, by architecture: shared memory that blocks may use, less 1 KiB that the system keeps for
-// each of up to four; and how many threads and blocks it holds at once (CUDA C++ Programming Guide, Compute
-// Capabilities).
-struct Multiprocessor {
-  const char* target;
-  int sharedBytes, threads, blocks;
-};
-constexpr Multiprocessor kMultiprocessors[] = {{"sm_80", 160 * 1024, 2048, 32},  {"sm_86", 96 * 1024, 1536, 16},
-                                               {"sm_89", 96 * 1024, 1536, 24},   {"sm_90", 224 * 1024, 2048, 32},
-                                               {"sm_100", 224 * 1024, 2048, 32}, {"sm_120", 96 * 1024, 1536, 24}};
-
-const Multiprocessor& multiprocessorOf(const std::string& target) {
-  for (const Multiprocessor& entry : kMultiprocessors)
-    if (target == entry.target)
-      return entry;
-  return kMultiprocessors[1]; // the smallest
+const CudaTarget& multiprocessorOf(const std::string& target) {
+  const CudaTarget* known = cudaTarget(target);
+  return known ? *known : kCudaTargets[1]; // the smallest
 }
 
 // Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
@@ -147,7 +135,7 @@ int reductionBytes(const RowProgram& program, const Schedule& schedule) {
 }
 
 // A block a row, as much of it in shared memory as that holds. `isCopied`: whether asynchronous copies can move it.
-void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, const Multiprocessor& multiprocessor,
+void walkLongRow(const RowProgram& program, int64_t tileBytes, bool isCopied, const CudaTarget& multiprocessor,
                  Schedule& schedule) {
   const int64_t rowBytes = program.columns * tileBytes;
   schedule.stages = kRollingStages;
@@ -266,7 +254,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       }
     fitRow(program, schedule);
   }
-  if (mapped && program.columns <= kMostHeadColumns)
+  if (mapped && program.columns <= kMaxHeadColumns)
     fitHead(program, schedule);
   // Odd widths move one element at a time: spread them over more threads, and promise nothing about registers.
   if (schedule.vector * narrowest < 16) {
@@ -306,7 +294,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       shared = std::max(shared, int(program.columns) * int(sizeof(float)));
   }
   schedule.sharedBytes = shared;
-  const Multiprocessor& multiprocessor = multiprocessorOf(target);
+  const CudaTarget& multiprocessor = multiprocessorOf(target);
   schedule.residentBlocks = std::min(
       {schedule.residentBlocks, std::max(multiprocessor.threads / schedule.threads, 1), multiprocessor.blocks});
   return schedule;

@@ -3,6 +3,7 @@
 #include "BuildId.h"
 #include "frontends/c/Sized.h"
 #include "runtime/context/Context.h"
+#include "runtime/context/Facts.h"
 #include "runtime/launch/Executable.h"
 #include <cstdlib>
 #include <cstring>
@@ -273,6 +274,22 @@ cermet_status cermet_kernel_source(cermet_context* context, const char* spec, si
                    CERMET_MAX_TEXT);
     const Result<std::string> answer = context->context->compiler().kernelSource({spec, length});
     return answer.ok() ? giveString(*answer, source) : answer.status();
+  });
+}
+
+const char* cermet_facts(void) {
+  try {
+    return cermet::factsJson().c_str();
+  } catch (...) { // out of memory
+    return "";
+  }
+}
+
+cermet_status cermet_settings(char** json) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_IN("cermet_settings", json);
+    const Result<Config> config = Config::now();
+    return config.ok() ? giveString(settingsJson(*config), json) : config.status();
   });
 }
 

@@ -101,13 +101,20 @@ typedef struct cermet_counters {
 } cermet_counters;
 CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
 
+/* What this build knows, as JSON: `element_types` (a cermet_dtype's code, its names in plans, graph texts and array
+ * libraries, bytes, class), `cuda_targets`, `host_targets`, `operand_kinds` and `limits`. Never freed. */
+CERMET_API const char* cermet_facts(void);
+/* The settings of docs/environment.md as JSON, by variable, as the environment has them now or as they are without it.
+ * INVALID_ARGUMENT where a value cannot be understood. Release the answer with cermet_string_free. */
+CERMET_API cermet_status cermet_settings(char** json);
+
 /* The most bytes that a text may have; a larger length is refused before anything of the text is read. */
 #define CERMET_MAX_TEXT ((size_t)64 << 20)
 
 /*===--- Graph text to plan -------------------------------------------------------------------------------------------*/
 
-/* Targets: "sm_80" "sm_86" "sm_89" "sm_90" "sm_100" "sm_120", "host" (this machine's CPU), or "auto" (device 0 if
- * there is one, else host). */
+/* Targets: one of `cuda_targets` ("sm_90") or `host_targets`, "host" (this machine's CPU), or "auto" (device 0 if there
+ * is one, else host). */
 typedef struct cermet_plan cermet_plan;
 
 /* Matches, fuses and schedules the single function of a graph text (docs/ir.md); no kernel is compiled yet. */

@@ -88,8 +88,8 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
     if (target != "all")
       targets.push_back(target);
     else
-      for (int capability : kCudaTargets)
-        targets.push_back(fmt::format("sm_{}", capability));
+      for (const CudaTarget& each : kCudaTargets)
+        targets.push_back(each.name);
   }
   if (writesPlan && targets.size() != 1)
     return error(CERMET_INVALID_ARGUMENT, "{} targets given, expected one when the plan is written to '{}'",

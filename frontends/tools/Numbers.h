@@ -1,6 +1,6 @@
 // Tensors of any element type as float64, which is what the reference interpreter takes.
 #pragma once
-#include "frontends/c/cermet.h"
+#include "runtime/abi/ElementType.h"
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -106,7 +106,7 @@ inline void writeNumber(void* data, cermet_dtype dtype, int64_t index, double va
 }
 
 inline bool isFloat(cermet_dtype dtype) {
-  return dtype <= CERMET_F64 || isEightBitFloat(dtype);
+  return kElementTypes[dtype].valueClass == ValueClass::Real;
 }
 
 // The distance between 1 and the next number.

@@ -3,6 +3,7 @@
 #include "frontends/tools/Commands.h"
 #include "frontends/tools/Output.h"
 #include "frontends/tools/StandardStreams.h"
+#include "runtime/abi/Targets.h"
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -42,8 +43,12 @@ void addCommon(CLI::App& command, Common& common) {
   addText(command, "--dump", common.dumpDirectory, "Write every text that the compiler makes into this directory");
 }
 
-constexpr const char* kTargetHelp =
-    "sm_80 sm_86 sm_89 sm_90 sm_100 sm_120, host (this CPU), or auto (the first GPU, else this CPU)";
+const std::string kTargetHelp = [] {
+  std::string names;
+  for (const CudaTarget& target : kCudaTargets)
+    names += (names.empty() ? "" : " ") + std::string(target.name);
+  return names + ", host (this CPU), or auto (the first GPU, else this CPU)";
+}();
 
 } // namespace
 
@@ -60,7 +65,7 @@ int main(int count, char** arguments) {
   CompileOptions compile;
   CLI::App* command = app.add_subcommand("compile", "Compile a graph's plan and all its kernels, without a GPU");
   command->add_option("file", compile.file, "Graph text")->required();
-  command->add_option("-t,--target", compile.targets, std::string("One or more of ") + kTargetHelp + ", or all")
+  command->add_option("-t,--target", compile.targets, "One or more of " + kTargetHelp + ", or all")
       ->default_val(std::vector<std::string>{"auto"});
   addText(*command, "-o,--output", compile.output,
           "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
@@ -70,7 +75,7 @@ int main(int count, char** arguments) {
   RunOptions run;
   command = app.add_subcommand("run", "Run a graph on random inputs: time, bandwidth and, with --check, the error");
   command->add_option("file", run.file, "Graph text")->required();
-  command->add_option("-t,--target", run.target, std::string(kTargetHelp) + ", or cuda (the GPU of --device)")
+  command->add_option("-t,--target", run.target, kTargetHelp + ", or cuda (the GPU of --device)")
       ->capture_default_str();
   command->add_option("-s,--size", run.sizes, "Size of a symbolic dimension, as in r0=4096; 128 where not given");
   command->add_option("--device", run.device, "CUDA device")->capture_default_str();

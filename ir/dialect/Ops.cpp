@@ -1,6 +1,6 @@
 #include "ir/dialect/Ops.h"
 #include "ir/dialect/Formula.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"

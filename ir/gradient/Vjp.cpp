@@ -1,8 +1,8 @@
-// The vector-Jacobian product of every small operation that computes; the operations of shape are in ir/gradient/VjpShape.cpp.
-// Cotangents and all arithmetic are wide (f32, or f64 for f64); forward values are read as the traced program rounded
-// them.
+// The vector-Jacobian product of every small operation that computes; the operations of shape are in
+// ir/gradient/VjpShape.cpp. Cotangents and all arithmetic are wide (f32, or f64 for f64); forward values are read as
+// the traced program rounded them.
 #include "ir/dialect/Formula.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include <cmath>
 #include <optional>
 

@@ -2,7 +2,7 @@
 #include "ir/transforms/Decompose.h"
 #include "ir/text/ErrorText.h"
 #include "ir/dialect/Ops.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/text/Text.h"
 #include <cmath>
 

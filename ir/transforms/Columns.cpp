@@ -2,6 +2,7 @@
 #include "ir/dialect/Formula.h"
 #include "ir/dialect/Ops.h"
 #include "ir/transforms/RowViews.h"
+#include "runtime/abi/Limits.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 #include <numeric>
@@ -12,8 +13,7 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-constexpr int64_t kMostColumns = 512; // of a row of which every part is computed for every column
-constexpr int kMostSteps = 256;       // operations that one concat may become
+constexpr int kMostSteps = 256; // operations that one concat may become
 
 // For each column of the row: which element of a value's row it is, counted in memory order; kAny where nothing asks.
 using Map = SmallVector<int64_t>;
@@ -291,7 +291,7 @@ void readColumnsInPlace(func::FuncOp function, CanReadColumns canRead) {
   auto concats = llvm::to_vector(block.getOps<ConcatOp>());
   for (ConcatOp concat : llvm::reverse(concats)) {
     Value root = rootOf(concat);
-    if (!root || root.use_empty() || dimensions(typeOf(root)).back().size > kMostColumns)
+    if (!root || root.use_empty() || dimensions(typeOf(root)).back().size > kMaxHeadColumns)
       continue;
     Operation* before = root.getDefiningOp();
     OpBuilder builder(before->getContext());

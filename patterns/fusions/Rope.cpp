@@ -4,6 +4,7 @@
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Finder.h"
 #include "patterns/matching/Names.h"
+#include "runtime/abi/Limits.h"
 #include <fmt/format.h>
 
 using namespace mlir;
@@ -12,7 +13,6 @@ using namespace cermet::ir;
 namespace cermet {
 namespace {
 
-constexpr int64_t kMostColumns = 512; // of a head
 constexpr size_t kMostOperations = 64;
 constexpr size_t kMostTogether = 2; // queries and keys
 constexpr size_t kMostBetween = 16; // rotations between two that become one
@@ -126,7 +126,7 @@ private:
 
   std::optional<Rotation> rotationAt(Value value) {
     RankedTensorType type = typeOf(value);
-    if (type.getRank() != int64_t(rows) + 1 || type.isDynamicDim(rows) || type.getShape().back() > kMostColumns ||
+    if (type.getRank() != int64_t(rows) + 1 || type.isDynamicDim(rows) || type.getShape().back() > kMaxHeadColumns ||
         !isa<FloatType>(type.getElementType()))
       return std::nullopt;
     const int64_t columns = type.getShape().back();

@@ -1,5 +1,5 @@
 #include "patterns/matching/Dataflow.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "patterns/matching/Names.h"

@@ -14,8 +14,8 @@ std::string elementText(mlir::Type type);
 std::string shapeText(mlir::Value value); // "[r0, 4096]"
 std::string numberText(double number);    // the shortest text that reads back as it
 
-// Equal by construction: one value, or equal pure operations on equal values. A traced graph casts its input to f32 as
-// often as its author wrote so.
+// Values are equal by construction: one value, or equal pure operations on equal values. A traced graph casts its input
+// to f32 as often as its author wrote so.
 bool sameValue(mlir::Value a, mlir::Value b);
 
 // The number that `value` holds everywhere, where it is a constant, broadcast, reshaped or widened or not.
@@ -28,11 +28,11 @@ mlir::Value widenedFrom(mlir::Value value);
 bool keepsRows(mlir::Operation* op);
 // `value`, what it is a reshape of that keeps rows, what that is a reshape of, and so on.
 llvm::SmallVector<mlir::Value> reshapedFrom(mlir::Value value);
-// The one of them that has the shape of `like`; null if none has. A region's values are values of the graph, so that a
-// frontend can hand them over: a reshape amid a sequence is looked through, and one shape is found for its ends.
+// The value among them that has the shape of `like`; null if none has. A region's values are values of the graph, so
+// that a frontend can hand them over: a reshape amid a sequence is looked through, and one shape is found for its ends.
 mlir::Value inShapeOf(mlir::Value like, mlir::Value value);
 bool sameShape(mlir::Value a, mlir::Value b);
-// Equal by construction but for reshapes that keep rows, before or behind casts.
+// Values are equal by construction but for reshapes that keep rows, before or behind casts.
 bool sameRows(mlir::Value a, mlir::Value b);
 // The only reader of `value`, if it is a reshape that keeps rows.
 mlir::Operation* onlyReshape(mlir::Value value);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <thread>
 
@@ -11,9 +12,16 @@ constexpr int kMaxThreads = 1024, kMostDefaultThreads = 16;
 
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 struct Field : Setting {
   Status (*parse)(const Field& field, std::string_view value, Config& config);
+  Json (*tell)(const Config& config);
 };
+
+template <auto member> Json tell(const Config& config) {
+  return config.*member;
+}
 
 Status invalid(const Field& field, std::string_view value) {
   return error(CERMET_INVALID_ARGUMENT, "{} is '{}', expected {}", field.variable, value, field.values);
@@ -39,49 +47,60 @@ Status parseCheck(const Field& field, std::string_view value, Config& config) {
   return {};
 }
 
+constexpr std::string_view kLogLevels[] = {"off", "warn", "info"};
+
 Status parseLog(const Field& field, std::string_view value, Config& config) {
-  if (value == "off")
-    config.log = LogLevel::Off;
-  else if (value == "warn")
-    config.log = LogLevel::Warn;
-  else if (value == "info")
-    config.log = LogLevel::Info;
-  else
+  const auto* level = std::find(std::begin(kLogLevels), std::end(kLogLevels), value);
+  if (level == std::end(kLogLevels))
     return invalid(field, value);
+  config.log = static_cast<LogLevel>(level - kLogLevels);
   return {};
+}
+
+Json tellLog(const Config& config) {
+  return kLogLevels[static_cast<int>(config.log)];
 }
 
 const Field kFields[] = {
     {{"CERMET_CACHE_DIR", "a directory, or nothing to switch it off",
       "`$XDG_CACHE_HOME/cermet`, or `$HOME/.cache/cermet`; of these only an absolute path counts",
       "Where plans and kernels are kept between processes. It is made with mode 0700 if it is not there."},
-     parseText<&Config::cacheDirectory>},
+     parseText<&Config::cacheDirectory>,
+     tell<&Config::cacheDirectory>},
     {{"CERMET_NVRTC", "a path", "found by name",
       "The `libnvrtc.so.*` that compiles CUDA C++. It is opened on the first kernel that no cache holds."},
-     parseText<&Config::nvrtcLibrary>},
+     parseText<&Config::nvrtcLibrary>,
+     tell<&Config::nvrtcLibrary>},
     {{"CERMET_DUMP", "a directory", "no dump",
       "Where the compiler writes every text it makes, titled by kernel. Everything is then compiled, cached or not."},
-     parseText<&Config::dumpDirectory>},
+     parseText<&Config::dumpDirectory>,
+     tell<&Config::dumpDirectory>},
     {{"CERMET_COMPILER_LIBRARY", "a path", "`libcermet_compiler.so` beside `libcermet`",
       "The library that compiles what no cache holds."},
-     parseText<&Config::compilerLibrary>},
+     parseText<&Config::compilerLibrary>,
+     tell<&Config::compilerLibrary>},
     {{"CERMET_CUDA_LIBRARY", "a path or a name", "`libcuda.so.1`",
       "The CUDA driver library; a name that is not there leaves the host target only."},
-     parseText<&Config::cudaLibrary>},
+     parseText<&Config::cudaLibrary>,
+     tell<&Config::cudaLibrary>},
     {{"CERMET_THREADS", "a number from 1 to 1024", "one for each processor, at most 16",
       "Threads of a launch on the host target. The result does not depend on it."},
-     parseThreads<&Config::threads>},
+     parseThreads<&Config::threads>,
+     tell<&Config::threads>},
     {{"CERMET_COMPILE_THREADS", "a number from 1 to 1024", "one for each processor",
       "Kernels of a plan that are compiled at once."},
-     parseThreads<&Config::compileThreads>},
+     parseThreads<&Config::compileThreads>,
+     tell<&Config::compileThreads>},
     {{"CERMET_CHECK", "0 or 1", "0",
       "1: a CUDA launch also asks the driver whether each pointer and the stream are of the right device; the torch "
       "frontend compares every kernel's first launch with what it replaced, and looks at every loss's labels "
       "([explain.md](explain.md))."},
-     parseCheck},
+     parseCheck,
+     tell<&Config::check>},
     {{"CERMET_LOG", "off, warn or info", "warn",
       "What is written to stderr: nothing, each kind of warning once, or also every compile."},
-     parseLog},
+     parseLog,
+     tellLog},
 };
 
 int processors() {
@@ -116,8 +135,19 @@ Result<Config> Config::read(const Environment& variable) {
 }
 
 const Result<Config>& Config::environment() {
-  static const Result<Config> config = read([](const char* variable) { return std::getenv(variable); });
+  static const Result<Config> config = now();
   return config;
+}
+
+Result<Config> Config::now() {
+  return read([](const char* variable) { return std::getenv(variable); });
+}
+
+std::string settingsJson(const Config& config) {
+  Json result = Json::object();
+  for (const Field& field : kFields)
+    result[field.variable] = field.tell(config);
+  return result.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 const std::vector<Setting>& settings() {

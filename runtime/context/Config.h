@@ -24,7 +24,8 @@ struct Config {
   // `variable` returns the value of an environment variable or null. A value that cannot be understood is an error.
   using Environment = std::function<const char*(const char* variable)>;
   static Result<Config> read(const Environment& variable);
-  // The process's own environment, as it was at the first call.
+  static Result<Config> now(); // of the process's own environment
+  // The same as it was at the first call.
   static const Result<Config>& environment();
 };
 
@@ -37,6 +38,8 @@ struct Setting {
 
 // One for each field of Config that is read, in order.
 const std::vector<Setting>& settings();
+// A config's fields as JSON, by their variables.
+std::string settingsJson(const Config& config);
 // The Markdown table of docs/environment.md.
 std::string settingsTable();
 

@@ -186,8 +186,8 @@ std::string Context::targetsJson() {
     }
   }
   json names = json::array();
-  for (int capability : kCudaTargets)
-    names.push_back(fmt::format("sm_{}", capability));
+  for (const CudaTarget& target : kCudaTargets)
+    names.push_back(target.name);
   const Result<std::string> host = hostTarget();
   if (host.ok())
     names.push_back(*host);

@@ -1,11 +1,11 @@
 #include "runtime/device/Target.h"
+#include <algorithm>
 #include <charconv>
 #include <optional>
 
 namespace cermet {
 
 constexpr std::string_view kHostPrefix = "host:x86-64-v";
-constexpr int kLowestHostLevel = 2, kHighestHostLevel = 4;
 
 int hostLevel() {
   __builtin_cpu_init();
@@ -24,14 +24,14 @@ Result<std::string> hostTarget() {
 
 Result<std::string> deviceTarget(const Device& device) {
   const int capability = device.major * 10 + device.minor;
-  int best = 0;
-  for (int target : kCudaTargets)
-    if (target / 10 == device.major && target <= capability)
-      best = target;
-  if (best == 0)
+  const CudaTarget* best = nullptr;
+  for (const CudaTarget& target : kCudaTargets)
+    if (target.capability / 10 == device.major && target.capability <= capability)
+      best = &target;
+  if (!best)
     return error(CERMET_UNSUPPORTED, "{} has compute capability {}.{}; code can be made for 8.x, 9.x, 10.x and 12.x",
                  device.name, device.major, device.minor);
-  return fmt::format("sm_{}", best);
+  return std::string(best->name);
 }
 
 bool isHostTarget(std::string_view target) {
@@ -50,13 +50,13 @@ static std::optional<int> numberAfter(std::string_view target, std::string_view 
 }
 
 Status checkTarget(std::string_view target) {
-  if (auto level = numberAfter(target, kHostPrefix); level && *level >= kLowestHostLevel && *level <= kHighestHostLevel)
+  if (std::find(std::begin(kHostTargets), std::end(kHostTargets), target) != std::end(kHostTargets))
     return {};
   std::string known;
-  for (int capability : kCudaTargets) {
-    if (numberAfter(target, "sm_") == capability)
+  for (const CudaTarget& each : kCudaTargets) {
+    if (target == each.name)
       return {};
-    known += fmt::format("sm_{} ", capability);
+    known += fmt::format("{} ", each.name);
   }
   return error(CERMET_INVALID_ARGUMENT, "unknown target '{}', expected one of: {}host auto", target, known);
 }

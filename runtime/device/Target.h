@@ -1,6 +1,7 @@
 // Targets: "sm_90" and its like for CUDA, "host:x86-64-v3" and its like for CPUs, and what stands for one of them:
 // "host" (this machine's CPU) and "auto" (device 0 if there is one, else this CPU).
 #pragma once
+#include "runtime/abi/Targets.h"
 #include "runtime/device/Driver.h"
 #include "runtime/support/Status.h"
 #include <string>
@@ -8,9 +9,6 @@
 #include <vector>
 
 namespace cermet {
-
-// Compute capabilities that code is generated for, ascending, as major * 10 + minor.
-constexpr int kCudaTargets[] = {80, 86, 89, 90, 100, 120};
 
 // This CPU's level: 4, 3 or 2 (AVX-512, AVX2, SSE4.2), or 0 below that.
 int hostLevel();

@@ -222,7 +222,7 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
       argument.stride[position] = used ? stride[walking][position - unused] : 0;
       misaligned |= vectors ? uint64_t(argument.stride[position]) & below : 0;
     }
-    if (operand.kind == PlanOperandKind::Gathered) {
+    if (operand.kind == OperandKind::Gathered) {
       const View& source = frame.views[operand.value];
       argument.stride[kGatheredStride] = source.strides[0];
       argument.stride[kGatheredRows] = source.sizes[0];
@@ -320,7 +320,7 @@ Status Executable::launchHost(const PlanStep& step, const Kernel& kernel, bool v
 // What is summed over no rows is zero.
 Status Executable::zeroColumnOutputs(const PlanProgram& program, void* stream, const Frame& frame) const {
   for (const PlanOperand& operand : program.operands) {
-    if (!operand.output || operand.kind != PlanOperandKind::Column)
+    if (!operand.output || operand.kind != OperandKind::Column)
       continue;
     const View& view = frame.views[operand.value];
     const int64_t element = uses_[operand.value].denseBytes;

@@ -101,7 +101,7 @@ Status alignRows(const Plan& plan, const std::string& kernel, const PlanProgram&
 }
 
 bool hasRows(const PlanOperand& operand) {
-  return operand.kind == PlanOperandKind::Tile || operand.kind == PlanOperandKind::Row;
+  return operand.kind == OperandKind::Tile || operand.kind == OperandKind::Row;
 }
 
 // The row space is what the leading dimensions of all tiles and rows broadcast to.
@@ -123,7 +123,7 @@ Status deriveRowSpace(const Plan& plan, const std::string& kernel, PlanProgram& 
   for (PlanOperand& operand : program.operands) {
     if (hasRows(operand))
       CERMET_RETURN_IF_ERROR(alignRows(plan, kernel, program, operand));
-    if (operand.kind == PlanOperandKind::Index &&
+    if (operand.kind == OperandKind::Index &&
         std::find(operand.axis.begin() + program.rowRank, operand.axis.end(), 0) != operand.axis.end())
       return wrong("kernel '{}' has an index along a dimension beyond its {} of rows", kernel, program.rowRank);
   }
@@ -134,7 +134,7 @@ Status deriveRowSpace(const Plan& plan, const std::string& kernel, PlanProgram& 
 Status parseIndex(const json& item, const std::string& kernel, PlanProgram& program) {
   PlanOperand operand;
   operand.value = -1;
-  operand.kind = PlanOperandKind::Index;
+  operand.kind = OperandKind::Index;
   if (item.at("dtype") != "i64" || item.at("output").get<bool>() || item.value("strided", false))
     return wrong("kernel '{}' has an index operand that is no i64 input", kernel);
   operand.axis.fill(-1);
@@ -144,18 +144,17 @@ Status parseIndex(const json& item, const std::string& kernel, PlanProgram& prog
 }
 
 Status parseOperand(const json& item, const Plan& plan, const std::string& kernel, PlanProgram& program) {
-  if (item.at("kind") == "index")
+  if (item.at("kind") == name(OperandKind::Index))
     return parseIndex(item, kernel, program);
   PlanOperand operand;
   operand.value = static_cast<int>(integer(item, "value", 0, int64_t(plan.values.size()) - 1));
   operand.output = item.at("output").get<bool>();
   const PlanValue& value = plan.values[operand.value];
   const std::string kind = item.at("kind").get<std::string>();
-  constexpr std::string_view kinds[] = {"tile", "row", "column", "scalar", "gathered"}; // an index is above
-  const auto* found = std::find(std::begin(kinds), std::end(kinds), kind);
-  if (found == std::end(kinds))
+  const std::optional<OperandKind> found = operandKind(kind);
+  if (!found)
     return wrong("kernel '{}': operand '{}' has kind '{}'", kernel, value.name, kind);
-  operand.kind = static_cast<PlanOperandKind>(found - kinds);
+  operand.kind = *found;
   if (elementType(item.at("dtype").get<std::string>()) != value.dtype)
     return wrong("kernel '{}': operand '{}' is {}, the value {}", kernel, value.name, item.at("dtype").dump(),
                  elementName(value.dtype));
@@ -169,22 +168,21 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
   // A kernel may read another column than its own, of more or fewer.
   const int64_t columns =
       operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxDimension);
-  const bool fits = operand.kind == PlanOperandKind::Tile ? last == Dimension{columns, -1}
-                    : operand.kind == PlanOperandKind::Gathered
-                        ? value.rank == 2 && last == Dimension{program.columns, -1}
-                    : operand.kind == PlanOperandKind::Row    ? last == Dimension{1, -1}
-                    : operand.kind == PlanOperandKind::Column ? elements == columns && last.size == elements
-                                                              : elements == 1;
+  const bool fits = operand.kind == OperandKind::Tile       ? last == Dimension{columns, -1}
+                    : operand.kind == OperandKind::Gathered ? value.rank == 2 && last == Dimension{program.columns, -1}
+                    : operand.kind == OperandKind::Row      ? last == Dimension{1, -1}
+                    : operand.kind == OperandKind::Column   ? elements == columns && last.size == elements
+                                                            : elements == 1;
   if (!fits)
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", kernel,
                  program.columns, value.name, kind);
   operand.strided = item.value("strided", false);
-  if (operand.strided && (operand.kind == PlanOperandKind::Row || operand.kind == PlanOperandKind::Scalar))
+  if (operand.strided && (operand.kind == OperandKind::Row || operand.kind == OperandKind::Scalar))
     return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", kernel,
                  value.name, kind);
-  if (operand.kind == PlanOperandKind::Gathered && operand.output)
+  if (operand.kind == OperandKind::Gathered && operand.output)
     return wrong("kernel '{}': output '{}' is gathered, expected an input", kernel, value.name);
-  if (operand.kind == PlanOperandKind::Gathered)
+  if (operand.kind == OperandKind::Gathered)
     operand.rowsFrom = static_cast<int8_t>(integer(item, "rows", 0, kMaxOperands - 1));
   operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
   program.operands.push_back(operand);
@@ -198,13 +196,12 @@ bool isInteger(cermet_dtype dtype) {
 // What has the numbers of a gathered operand's rows may stand behind it.
 Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProgram& program) {
   for (const PlanOperand& operand : program.operands) {
-    if (operand.kind != PlanOperandKind::Gathered)
+    if (operand.kind != OperandKind::Gathered)
       continue;
     const std::string& name = plan.values[operand.value].name;
     const bool exists = operand.rowsFrom < static_cast<int>(program.operands.size());
     const PlanOperand& numbers = program.operands[exists ? operand.rowsFrom : 0];
-    if (!exists || numbers.kind != PlanOperandKind::Row || numbers.output ||
-        !isInteger(plan.values[numbers.value].dtype))
+    if (!exists || numbers.kind != OperandKind::Row || numbers.output || !isInteger(plan.values[numbers.value].dtype))
       return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a row input of integers", kernel,
                    name, operand.rowsFrom);
   }
@@ -215,9 +212,9 @@ Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProg
 void findLeading(PlanProgram& program) {
   int walking = 0, read = -1;
   for (const PlanOperand& operand : program.operands) {
-    if (operand.kind == PlanOperandKind::Tile && operand.output && program.leading < 0)
+    if (operand.kind == OperandKind::Tile && operand.output && program.leading < 0)
       program.leading = walking;
-    if (operand.kind == PlanOperandKind::Tile && !operand.output && read < 0)
+    if (operand.kind == OperandKind::Tile && !operand.output && read < 0)
       read = walking;
     walking += operand.walksRows();
   }

@@ -2,7 +2,8 @@
 // run without looking again: every index is in range, every dtype known, every operand's dimensions fit the row space
 // of its step, every view is one of its source where the sizes are known. Immutable afterwards.
 #pragma once
-#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/Limits.h"
+#include "runtime/abi/OperandKind.h"
 #include "runtime/abi/RowArguments.h"
 #include "runtime/support/Status.h"
 #include <array>
@@ -46,11 +47,9 @@ struct PlanView {
   std::array<int8_t, kMaxRank> permutation{}; // Transpose: the source's dimension that each dimension is
 };
 
-enum class PlanOperandKind { Tile, Row, Column, Scalar, Gathered, Index };
-
 struct PlanOperand {
   int value = 0; // -1: Index, which has none
-  PlanOperandKind kind = PlanOperandKind::Tile;
+  OperandKind kind = OperandKind::Tile;
   bool output = false;
   bool strided = false; // Tile, Column: the last dimension may have any stride
   int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
@@ -59,13 +58,10 @@ struct PlanOperand {
   // (repeats). An index has one dimension, of stride 1.
   std::array<int8_t, kMaxRank> axis{};
 
-  bool walksRows() const {
-    return kind == PlanOperandKind::Tile || kind == PlanOperandKind::Row || kind == PlanOperandKind::Index;
-  }
+  bool walksRows() const { return kind == OperandKind::Tile || kind == OperandKind::Row || kind == OperandKind::Index; }
   // Its columns are moved as vectors where they are aligned.
   bool movesVectors() const {
-    return !strided &&
-           (kind == PlanOperandKind::Tile || kind == PlanOperandKind::Column || kind == PlanOperandKind::Gathered);
+    return !strided && (kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered);
   }
 };
 

@@ -1,5 +1,5 @@
 // Operations of a random graph, with what is known of their results.
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/meaning/Interpreter.h"
 #include "tests/fuzz/Steps.h"
 

@@ -1,5 +1,5 @@
 #include "tests/fuzz/Check.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Shape.h"
 #include "ir/text/Text.h"
 #include "runtime/launch/Executable.h"

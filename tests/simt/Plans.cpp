@@ -199,11 +199,10 @@ private:
     for (size_t i = 0; i < step.programs.size(); ++i) {
       const PlanProgram& program = step.programs[i];
       const Schedule& schedule = spec.programs[i].schedule;
-      const int64_t groups =
-          schedule.skeleton == Skeleton::Flat
-              ? ceilDivide(arguments[i].rows * program.columns,
-                           int64_t(schedule.threads) * (isVector ? program.vector : 1))
-              : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
+      const int64_t groups = schedule.skeleton == Skeleton::Flat
+                                 ? ceilDivide(arguments[i].rows * program.columns,
+                                              int64_t(schedule.threads) * (isVector ? program.vector : 1))
+                                 : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
       arguments[i].partialRows = schedule.blocksPerSm ? std::min(groups, options.blocks) : groups;
       grid.x += arguments[i].partialRows;
       partials[i].assign(size_t(program.accumulators) * arguments[i].partialRows * program.columns, NAN);
@@ -275,7 +274,7 @@ private:
         }
         ++walking;
       }
-      if (operand.kind == PlanOperandKind::Gathered) {
+      if (operand.kind == OperandKind::Gathered) {
         argument.stride[kGatheredStride] = places[operand.value].strides[0];
         argument.stride[kGatheredRows] = places[operand.value].sizes[0];
         isAligned &= !operand.movesVectors() || argument.stride[kGatheredStride] % program.vector == 0;
@@ -292,7 +291,7 @@ private:
   // What is summed over no rows.
   void zeroColumns(const PlanProgram& program) {
     for (const PlanOperand& operand : program.operands)
-      if (operand.output && operand.kind == PlanOperandKind::Column) {
+      if (operand.output && operand.kind == OperandKind::Column) {
         const Place& place = places[operand.value];
         const int64_t bytes = elementBytes(plan.values[operand.value].dtype);
         for (int64_t column = 0; column < program.columns; ++column)

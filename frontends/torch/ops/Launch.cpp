@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
-#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <torch/csrc/stable/library.h>
@@ -18,14 +17,11 @@ void check(AOTITorchError status) {
   STABLE_TORCH_ERROR_CODE_CHECK(status);
 }
 
-// By cermet_dtype, as elementName() has their names.
+// By cermet_dtype.
 int32_t torchDtype(int32_t dtype) {
-  static const int32_t codes[] = {
-      aoti_torch_dtype_float32(), aoti_torch_dtype_bfloat16(),      aoti_torch_dtype_float16(),
-      aoti_torch_dtype_float64(), aoti_torch_dtype_int64(),         aoti_torch_dtype_int32(),
-      aoti_torch_dtype_int16(),   aoti_torch_dtype_int8(),          aoti_torch_dtype_uint8(),
-      aoti_torch_dtype_bool(),    aoti_torch_dtype_float8_e4m3fn(), aoti_torch_dtype_float8_e5m2()};
-  static_assert(std::size(codes) == kElementTypeCount);
+#define CODE(code, name, graph, array, bytes, kind) aoti_torch_dtype_##array(),
+  static const int32_t codes[] = {CERMET_ELEMENT_TYPES(CODE)};
+#undef CODE
   return codes[dtype];
 }
 

@@ -3,7 +3,7 @@
 #include "compiler/plan/Lower.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/gradient/Gradient.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/text/Text.h"
 #include "tests/unit/compiler/GraphTexts.h"

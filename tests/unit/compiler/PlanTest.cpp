@@ -2,7 +2,7 @@
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
 #include "compiler/program/KernelSpec.h"
-#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/Limits.h"
 #include "runtime/abi/RowArguments.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>

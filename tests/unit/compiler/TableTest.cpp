@@ -1,7 +1,7 @@
 // libcermet_compiler through its one export, as libcermet calls it.
 #include "BuildId.h"
 #include "runtime/abi/CompilerApi.h"
-#include "runtime/abi/PlanLimits.h"
+#include "runtime/abi/Limits.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cmath>
 #include <cstring>

@@ -1,6 +1,6 @@
 // Every gradient against central differences of the forward, both in float64 through the interpreter.
 #include "tests/unit/ir/GradientTest.h"
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include <cmath>
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 // The interpreter against numbers computed here: rounding against LLVM's own conversions, fused operations against
 // their formulas in plain C++, and its refusals.
-#include "ir/dialect/Rounding.h"
+#include "ir/dialect/ElementTypes.h"
 #include "mlir/IR/Builders.h"
 #include "tests/unit/ir/GraphTest.h"
 #include "llvm/ADT/APFloat.h"

@@ -1,4 +1,6 @@
 // cermet.h: arguments, handles, messages, and the whole way with the doubles.
+#include "runtime/abi/ElementType.h"
+#include "runtime/context/Config.h"
 #include "runtime/support/Status.h"
 #include "tests/unit/runtime/Plans.h"
 #include "tests/unit/runtime/TestDirectory.h"
@@ -94,6 +96,7 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   EXPECT_NULL_REFUSED(cermet_executable_set_external(nullptr, nullptr, nullptr), "executable");
   EXPECT_NULL_REFUSED(cermet_targets(nullptr, &json), "context");
   EXPECT_NULL_REFUSED(cermet_targets(context, nullptr), "json");
+  EXPECT_NULL_REFUSED(cermet_settings(nullptr), "json");
   EXPECT_STREQ(cermet_plan_json(nullptr), "");
   EXPECT_EQ(cermet_plan_input_count(nullptr), 0);
   EXPECT_EQ(cermet_plan_output_count(nullptr), 0);
@@ -285,6 +288,36 @@ TEST_F(CApi, NamesAndKeys) {
   EXPECT_NE(cermet_text_key("a", 1), cermet_text_key("b", 1));
   for (char letter = 'a'; letter <= 'z'; ++letter)
     EXPECT_GE(cermet_text_key(&letter, 1), 0);
+}
+
+TEST_F(CApi, FactsAreTheTables) {
+  const Json facts = Json::parse(cermet_facts());
+  ASSERT_EQ(facts["element_types"].size(), size_t(kElementTypeCount));
+  for (const Json& type : facts["element_types"]) {
+    EXPECT_EQ(elementType(type["name"].get<std::string>()), type["code"].get<int>());
+    EXPECT_EQ(elementBytes(type["code"].get<cermet_dtype>()), type["bytes"].get<int>());
+  }
+  for (const char* kind : {"cuda_targets", "host_targets", "operand_kinds"})
+    EXPECT_FALSE(facts[kind].empty()) << kind;
+  EXPECT_EQ(facts["limits"]["rank"], CERMET_MAX_RANK);
+}
+
+TEST_F(CApi, SettingsAreTheEnvironmentsNow) {
+  char* json = nullptr;
+  ASSERT_EQ(cermet_settings(&json), CERMET_OK) << cermet_error_message();
+  Json told = Json::parse(json);
+  cermet_string_free(json);
+  EXPECT_EQ(told["CERMET_THREADS"], 2);
+  EXPECT_EQ(told["CERMET_CHECK"], false);
+  EXPECT_EQ(told.size(), settings().size());
+  setenv("CERMET_CHECK", "1", 1);
+  ASSERT_EQ(cermet_settings(&json), CERMET_OK) << cermet_error_message();
+  EXPECT_EQ(Json::parse(json)["CERMET_CHECK"], true);
+  cermet_string_free(json);
+  setenv("CERMET_CHECK", "2", 1);
+  EXPECT_EQ(cermet_settings(&json), CERMET_INVALID_ARGUMENT);
+  EXPECT_STREQ(cermet_error_message(), "CERMET_CHECK is '2', expected 0 or 1");
+  unsetenv("CERMET_CHECK");
 }
 
 TEST(CompilerLibrary, WhatIsMissingOrForeignIsNamed) {

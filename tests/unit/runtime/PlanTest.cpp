@@ -49,8 +49,9 @@ TEST(Plan, WhatIsWrongWithProgramsSideBySideIsNamed) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
   expect(refused([](Json& programs) { programs.erase(1); }), "kernel 'beside' has 1 programs, expected 2 to 4");
-  expect(refused([](Json& programs) { programs = Json::array({programs[0], programs[0], programs[0], programs[0],
-                                                              programs[0]}); }),
+  expect(refused([](Json& programs) {
+           programs = Json::array({programs[0], programs[0], programs[0], programs[0], programs[0]});
+         }),
          "kernel 'beside' has 5 programs, expected 2 to 4");
   expect(refused([](Json& programs) { programs[1]["blocks_per_sm"] = 2; }),
          "kernel 'beside' has several programs, of which one is persistent or sums over rows as others do not");
@@ -145,7 +146,7 @@ TEST(Plan, ViewsIndicesAndStridesAreRead) {
   const std::vector<PlanOperand>& operands = plan->steps[0].programs[0].operands;
   EXPECT_EQ(operands[0].stepDim, -1);
   EXPECT_EQ(operands[1].stepDim, 0);
-  EXPECT_EQ(operands[3].kind, PlanOperandKind::Index);
+  EXPECT_EQ(operands[3].kind, OperandKind::Index);
   EXPECT_EQ(operands[3].axis[0], -1);
   EXPECT_EQ(operands[3].axis[1], 0);
 }
@@ -205,7 +206,7 @@ TEST(Plan, GatheredRowsAreRead) {
     const Result<Plan> plan = parsePlan(gatherPlan(index).dump());
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     const PlanProgram& program = plan->steps[0].programs[0];
-    EXPECT_EQ(program.operands[0].kind, PlanOperandKind::Gathered);
+    EXPECT_EQ(program.operands[0].kind, OperandKind::Gathered);
     EXPECT_EQ(program.operands[0].rowsFrom, 1);
     EXPECT_FALSE(program.operands[0].walksRows());
     EXPECT_TRUE(program.operands[0].movesVectors());

@@ -1,5 +1,5 @@
-// What a plan may hold: the compiler refuses a graph that needs more before anything is stored, and the runtime a plan
-// that has more. docs/plan-format.md has the table.
+// Limits that more than one room keeps. What a plan may hold: the compiler refuses a graph that needs more before
+// anything is stored, and the runtime a plan that has more. docs/plan-format.md has the table.
 #pragma once
 #include <cstdint>
 
@@ -9,5 +9,9 @@ constexpr int kMaxSymbols = 32;     // different symbolic dimensions of its inpu
 constexpr int kMaxValues = 1 << 20; // inputs, outputs, buffers and views, and those of one external step
 constexpr int64_t kMaxDimension = int64_t(1) << 60; // as docs/ir.md has it
 constexpr int kMaxGraphOperations = 100000; // of a graph: of which a plan, a match or a gradient is made, or that runs
+
+// Columns of an attention head: the most of a row that is looked at column by column, in search of rotations and of
+// reads in another order, and that has a schedule for such reads.
+constexpr int kMaxHeadColumns = 512;
 
 } // namespace cermet

@@ -1,0 +1,26 @@
+// What an operand of a kernel is, by its shape beside the kernel's rows and columns (docs/plan-format.md has the
+// table).
+#pragma once
+#include <iterator>
+#include <optional>
+#include <string_view>
+
+namespace cermet {
+
+// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
+// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
+// has gives NaN, or 0 where the type is no real.
+enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };
+constexpr const char* kOperandKinds[] = {"tile", "row", "column", "scalar", "index", "gathered"}; // in plans and specs
+
+constexpr const char* name(OperandKind kind) {
+  return kOperandKinds[static_cast<int>(kind)];
+}
+inline std::optional<OperandKind> operandKind(std::string_view name) {
+  for (int kind = 0; kind < int(std::size(kOperandKinds)); ++kind)
+    if (name == kOperandKinds[kind])
+      return static_cast<OperandKind>(kind);
+  return std::nullopt;
+}
+
+} // namespace cermet

@@ -1,0 +1,34 @@
+"""One place for each fact: no file of the C++ rooms holds a second table of what runtime/abi has."""
+
+import pathlib
+import re
+
+import pytest
+from test_includes import ROOT, sources
+
+# What a file would hold that had a table of its own: so many of these words.
+TABLES = {
+    "runtime/abi/ElementType.h": (r'"(b?f16|f32|f64|i64|i32|i16|u?i8|u8|i1|f8e4m3|f8e5m2)"', 4),
+    "runtime/abi/OperandKind.h": (r'"(tile|row|column|scalar|index|gathered)"', 4),
+    "runtime/abi/Targets.h": (r"\b(sm_(?:80|86|89|90|100|120))\b", 3),
+    "runtime/abi/Limits.h": (r"\b(k\w*HeadColumns) = \d", 1),
+    "runtime/context/Config.cpp": (r'"(CERMET_[A-Z_]+)"', 2),
+}
+
+
+def words(path: pathlib.Path, pattern: str) -> set[str]:
+    return set(re.findall(pattern, path.read_text()))
+
+
+@pytest.mark.parametrize("home", TABLES)
+def test_there_is_no_second_table(home):
+    pattern, least = TABLES[home]
+    elsewhere = [path.relative_to(ROOT).as_posix() for path in sources() if len(words(path, pattern)) >= least]
+    assert [name for name in elsewhere if name != home] == []
+
+
+def test_the_words_of_a_table_are_found(tmp_path):
+    copy = tmp_path / "Copy.h"
+    copy.write_text('constexpr const char* names[] = {"f32", "bf16", "f16", "i64"};\n')
+    pattern, least = TABLES["runtime/abi/ElementType.h"]
+    assert len(words(copy, pattern)) >= least
