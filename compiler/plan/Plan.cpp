@@ -2,6 +2,7 @@
 #include "compiler/plan/Grouping.h"
 #include "compiler/program/Dump.h"
 #include "compiler/plan/Lower.h"
+#include "compiler/plan/Placement.h"
 #include "compiler/plan/Steps.h"
 #include "compiler/plan/Values.h"
 #include "compiler/program/Schedule.h"
@@ -65,6 +66,7 @@ public:
     std::string error = values.error(); // while they are all there
     Json list = steps.take(target);
     plan["values"] = values.take(list);
+    tellPlacement(plan["values"], list);
     plan["steps"] = std::move(list);
     return error;
   }

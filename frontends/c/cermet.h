@@ -196,10 +196,10 @@ CERMET_API cermet_status cermet_workspace_size(const cermet_executable* executab
 
 /* Runs the plan on `stream` (a CUstream; ignored on host, where the call returns when the work is done). `tensors` are
  * the inputs then the outputs, in the plan's order. Rows may have any stride; the last dimension must have stride 1
- * where a kernel moves vectors along it. Zero rows is legal. Outputs must not overlap inputs. The workspace is 256-byte
- * aligned, on the same device, and may be reused by later work of the same stream. Where a graph gathers rows or picks
- * columns by a number that is none, floats are NaN; on the host the launch also fails with CERMET_OUT_OF_RANGE, and its
- * outputs hold what was computed until then. */
+ * where a kernel moves vectors along it. Zero rows is legal. Outputs must not overlap inputs, but an output may be one that
+ * the plan lets it take (`in_place`). The workspace is 256-byte aligned, on the same device, and may be reused by later
+ * work of the same stream. Where a graph gathers rows or picks columns by a number that is none, floats are NaN; on the
+ * host the launch also fails with CERMET_OUT_OF_RANGE, and its outputs hold what was computed until then. */
 CERMET_API cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
                                        int32_t count, void* workspace, size_t workspace_size);
 
