@@ -16,7 +16,7 @@ using namespace mlir;
 namespace cermet {
 namespace {
 
-constexpr double kMostMoved = 0.8;        // of the bytes that the operations one by one move
+constexpr double kMostMoved = 0.8;         // of the bytes that the operations one by one move
 constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
 constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
 
@@ -35,7 +35,10 @@ bool isFused(Operation* op) {
 }
 
 // A copy of the function in small operations, with regions that are taken as operations of their own, and what each
-// operation is of the original.
+// operation is of the original. It is the form that a plan is made of (normalize in Plan.cpp) less what leaves
+// operations of which no node of the frontend is the original: equal ones are not merged, transposes are not moved
+// through others, and concats do not become reads of columns. So a region ends at those; the plan of what is one text
+// crosses them.
 class SmallCopy {
 public:
   SmallCopy(func::FuncOp function, const std::vector<Selection>& taken)
@@ -84,7 +87,7 @@ private:
   }
 
   void decompose(ir::DecomposableOpInterface op) {
-    if (!llvm::all_of(op->getOperandTypes(), hasKernelType) || !llvm::all_of(op->getResultTypes(), hasKernelType))
+    if (!hasKernelTypes(op))
       return;
     Operation* original = originals.lookup(op);
     Operation* before = op->getPrevNode();

@@ -43,5 +43,6 @@ std::string lowerToRowProgram(const Computation& computation, const llvm::SmallB
 
 // Whether a kernel has values of this element type.
 bool hasKernelType(mlir::Type type);
+bool hasKernelTypes(mlir::Operation* op); // its operands and results
 
 } // namespace cermet

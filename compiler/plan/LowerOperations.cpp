@@ -60,6 +60,10 @@ std::optional<Opcode> reduction(Operation& op) {
   return std::nullopt;
 }
 
+bool hasKernelTypes(Operation* op) {
+  return llvm::all_of(op->getOperandTypes(), hasKernelType) && llvm::all_of(op->getResultTypes(), hasKernelType);
+}
+
 bool hasKernelType(mlir::Type type) {
   return dtypeOf(type).has_value();
 }

@@ -314,14 +314,12 @@ private:
   llvm::DenseMap<Value, int> denseCopies;             // of values that a reshape cannot be a view of
 };
 
-// Small operations in place of fused ones, which stay the name of what they become. One of a type that no kernel has
-// stays whole: somebody else runs it.
-void decompose(mlir::func::FuncOp function) {
-  auto isKernelOperation = [](Operation* op) {
-    return llvm::all_of(op->getOperandTypes(), hasKernelType) && llvm::all_of(op->getResultTypes(), hasKernelType);
-  };
+// The normal form that grouping takes: small operations in place of fused ones, which stay the name of what they
+// become, transposes at the ends, columns read in place. One of a type that no kernel has stays whole: somebody else
+// runs it.
+void normalize(mlir::func::FuncOp function) {
   function.walk([](ir::DecomposableOpInterface op) { op->setLoc(partOf(op->getName().stripDialect(), op->getLoc())); });
-  ir::decomposeFused(function, isKernelOperation);
+  ir::decomposeFused(function, hasKernelTypes);
   ir::simplify(function);
   ir::hoistTransposes(function);
   ir::readColumnsInPlace(function, [](Value stored, llvm::ArrayRef<int64_t> columns) {
@@ -371,7 +369,7 @@ cermet_status compileGraph(llvm::StringRef text, const std::string& target, cons
   ir::simplify(function);
   if (dump.enabled())
     dump.write(stem, "raised.mlir", ir::printGraph(*graph, true));
-  decompose(function);
+  normalize(function);
   if (dump.enabled())
     dump.write(stem, "small.mlir", ir::printGraph(*graph, true));
   Planner planner(function, target);
