@@ -8,7 +8,7 @@ namespace cermet {
 // What is expensive and read in two stages, while registers last: sums over rows have theirs already.
 bool ProgramText::keeps() const {
   const int perValue = spec.schedule.vectorsPerThread * spec.schedule.vector;
-  return perValue > 0 && perValue <= kMostKept && spec.schedule.stages != kRollingStages && !program.accumulates();
+  return perValue > 0 && perValue <= kMaxKept && spec.schedule.stages != kRollingStages && !program.accumulates();
 }
 
 void ProgramText::chooseKept() {
@@ -24,7 +24,7 @@ void ProgramText::chooseKept() {
       if (first[i] < 0) {
         first[i] = stage;
       } else if (std::find(keeping.kept.begin(), keeping.kept.end(), int(i)) == keeping.kept.end() &&
-                 (int(keeping.kept.size()) + 1) * perValue <= kMostKept) {
+                 (int(keeping.kept.size()) + 1) * perValue <= kMaxKept) {
         keeping.kept.push_back(int(i));
         keeping.stages.push_back(first[i]);
       }

@@ -16,7 +16,7 @@ using namespace mlir;
 namespace cermet {
 namespace {
 
-constexpr double kMostMoved = 0.8;         // of the bytes that the operations one by one move
+constexpr double kMaxMoved = 0.8;         // of the bytes that the operations one by one move
 constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
 constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
 
@@ -212,7 +212,7 @@ bool gains(const Selection& cluster) {
     after += bytesOf(value);
   // Masks and positions are small, or made once: integers have no bandwidth to win.
   return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - after >= kLeastSaved &&
-         after <= kMostMoved * before.bytes;
+         after <= kMaxMoved * before.bytes;
 }
 
 // Why what has a reduction and something beside it is left alone, where it could have gained.

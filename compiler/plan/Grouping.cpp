@@ -16,18 +16,18 @@ namespace cermet {
 namespace {
 
 // Of one row's inputs: longer ones are not kept on the chip, so a kernel reads them again in every stage.
-constexpr int64_t kMostRowBytes = 128 * 1024;
-constexpr size_t kMostRepeatedOperations = 8 * kMostOperations; // with what a kernel repeats
-constexpr size_t kMostAtOnce = 64;                              // operations that join a kernel together
-constexpr size_t kMostNeighbours = 32; // kernels behind one, of those that read its tensor, that may join it
-constexpr size_t kMostSteps = 16384;   // from one operation to a reader, before a path is taken for granted
+constexpr int64_t kMaxRowBytes = 128 * 1024;
+constexpr size_t kMaxRepeatedOperations = 8 * kMaxOperations; // with what a kernel repeats
+constexpr size_t kMaxAtOnce = 64;                             // operations that join a kernel together
+constexpr size_t kMaxNeighbours = 32; // kernels behind one, of those that read its tensor, that may join it
+constexpr size_t kMaxSteps = 16384;   // from one operation to a reader, before a path is taken for granted
 
 bool isOwnStep(Operation* op) {
   return isa<ir::ConcatOp, ir::MatmulOp, ir::OpaqueOp>(op);
 }
 
 bool isWalked(const RowProgram& program) {
-  return program.reduces() && program.rowBytes() > kMostRowBytes;
+  return program.reduces() && program.rowBytes() > kMaxRowBytes;
 }
 
 class Grouping {
@@ -103,7 +103,7 @@ private:
     if (ops.size() > 1 && results.size() > size_t(kMaxOperands))
       return "it has more results than a kernel has operands";
     StepBody body = arrangeStep(ops, results, [&](Operation* op) { return repeats(op); });
-    if (ops.size() > 1 && body.ops.size() > kMostRepeatedOperations)
+    if (ops.size() > 1 && body.ops.size() > kMaxRepeatedOperations)
       return "it repeats too many operations";
     work.lowered += body.ops.size();
     std::string reason = lowerToRowProgram(body.computation(), stridesOf(body), group.lowered);
@@ -171,7 +171,7 @@ private:
   bool placeRun(Operation* op) {
     Members producers;
     llvm::SmallSetVector<Operation*, 32> run;
-    for (Operation* next = op; next && next != block.getTerminator() && run.size() < kMostAtOnce;
+    for (Operation* next = op; next && next != block.getTerminator() && run.size() < kMaxAtOnce;
          next = next->getNextNode()) {
       if (repeats(next) || isView(next))
         continue;
@@ -191,7 +191,7 @@ private:
     if (run.size() < 2)
       return false;
     const size_t size = groups[producers.front()].ops.size();
-    size_t count = std::min(run.size(), kMostOperations - std::min(size, kMostOperations));
+    size_t count = std::min(run.size(), kMaxOperations - std::min(size, kMaxOperations));
     for (; count > 1; count /= 2)
       if (merge(producers, run.getArrayRef().take_front(count)))
         return true;
@@ -266,7 +266,7 @@ private:
         if (llvm::is_contained(groups[into].body.operands, operand))
           users.insert(llvm::lower_bound(users, into), into);
         const size_t at = llvm::lower_bound(users, into) - users.begin();
-        lookAgain(operand, at > kMostNeighbours ? at - kMostNeighbours : 0);
+        lookAgain(operand, at > kMaxNeighbours ? at - kMaxNeighbours : 0);
       }
       for (Value result : groups[into].body.results)
         if (readers.contains(result))
@@ -299,13 +299,13 @@ private:
     auto known = op ? groupOf.find(op) : groupOf.end();
     const int producer = known != groupOf.end() && groups[known->second].isKernel ? known->second : -1;
     for (size_t i = std::exchange(unfinished[value], SIZE_MAX); i < users.size(); ++i) {
-      if (producer >= 0 && i <= kMostNeighbours && mergePair(producer, users[i])) {
+      if (producer >= 0 && i <= kMaxNeighbours && mergePair(producer, users[i])) {
         unfinished[value] = i;
         return std::pair(std::minmax(producer, users[i]));
       }
       if (!readsAsTile(users[i], value))
         continue;
-      for (size_t k = i + 1; k < std::min(users.size(), i + 1 + kMostNeighbours); ++k)
+      for (size_t k = i + 1; k < std::min(users.size(), i + 1 + kMaxNeighbours); ++k)
         if (readsAsTile(users[k], value) && mergePair(users[i], users[k])) {
           unfinished[value] = i;
           return std::pair(users[i], users[k]);
@@ -346,7 +346,7 @@ private:
     size_t count = more.size();
     for (int member : members)
       count += groups[member].ops.size();
-    if (count > kMostOperations)
+    if (count > kMaxOperations)
       return false;
     SmallVector<Operation*> ops;
     ops.reserve(count);
@@ -469,7 +469,7 @@ private:
   // is known.
   bool leadsTo(Search& search, int node, int last) const {
     size_t steps = 0;
-    while (!search.behind.contains(node) && steps <= kMostSteps) {
+    while (!search.behind.contains(node) && steps <= kMaxSteps) {
       if (search.pending.empty() || search.pending.top() >= last)
         return false;
       Operation* op = all[search.pending.top()];
@@ -501,7 +501,7 @@ private:
   bool areApart(const Members& pair) {
     const int last = endOf(pair, {});
     for (auto [from, to] : {std::pair(pair[0], pair[1]), std::pair(pair[1], pair[0])}) {
-      if (searches.size() == kMostNeighbours && !searches.contains(from))
+      if (searches.size() == kMaxNeighbours && !searches.contains(from))
         searches.clear();
       auto [known, isNew] = searches.try_emplace(from);
       if (isNew)

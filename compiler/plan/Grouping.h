@@ -7,7 +7,7 @@
 namespace cermet {
 
 // In one kernel: compiling one takes longer than linear time, and recurses. What is left begins another.
-constexpr size_t kMostOperations = 512;
+constexpr size_t kMaxOperations = 512;
 
 // One step: the operations of a kernel, or one operation that no kernel computes.
 struct Group {

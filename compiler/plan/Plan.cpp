@@ -136,7 +136,7 @@ private:
   }
 
   bool wholeFunction() {
-    if (function.getBody().front().getOperations().size() > kMostOperations)
+    if (function.getBody().front().getOperations().size() > kMaxOperations)
       return false;
     llvm::SmallBitVector strided(function.getNumArguments());
     SmallVector<Value> arguments(function.getArguments());

@@ -11,7 +11,7 @@ using namespace mlir;
 namespace cermet {
 namespace {
 
-constexpr size_t kMostNames = 3; // in a kernel's name
+constexpr size_t kMaxNames = 3; // in a kernel's name
 
 // What the operation is part of, or is.
 StringRef partName(Operation* op) {
@@ -31,8 +31,8 @@ std::string nameOf(ArrayRef<Operation*> ops) {
   const auto& names = fused.empty() ? small : fused;
   if (names.empty())
     return "copy";
-  std::string result = llvm::join(names.getArrayRef().take_front(kMostNames), "_");
-  return names.size() > kMostNames ? result + "_and_more" : result;
+  std::string result = llvm::join(names.getArrayRef().take_front(kMaxNames), "_");
+  return names.size() > kMaxNames ? result + "_and_more" : result;
 }
 
 } // namespace

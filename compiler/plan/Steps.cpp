@@ -8,7 +8,7 @@
 namespace cermet {
 namespace {
 
-constexpr size_t kMostBetween =
+constexpr size_t kMaxBetween =
     128; // steps between two that may become one: what they share is far in the past behind more
 
 bool meet(const std::vector<int>& a, const std::vector<int>& b) {
@@ -58,7 +58,7 @@ bool PlanSteps::joinNext(std::list<Step>::iterator first) {
   Step& step = *first;
   bool mayWait = true;
   size_t distance = 0;
-  for (auto next = std::next(first); next != steps.end() && distance < kMostBetween; ++next, ++distance) {
+  for (auto next = std::next(first); next != steps.end() && distance < kMaxBetween; ++next, ++distance) {
     Step& other = *next;
     mayWait = mayWait && !other.programs.empty() && !meet(step.writes, other.reads);
     if (other.programs.empty() || !mayJoin(step, other))

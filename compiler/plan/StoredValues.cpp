@@ -9,7 +9,7 @@ namespace cermet {
 namespace {
 
 // Operations that one which is repeated may take, counted for each that reads them.
-constexpr int kMostRepeated = 512;
+constexpr int kMaxRepeated = 512;
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -78,7 +78,7 @@ bool isRepeated(Operation* op) {
   auto cast = dyn_cast<ir::CastOp>(op);
   if (isa<ir::BroadcastOp, ir::ColumnsOp>(op) || (cast && isWidening(cast)))
     return true;
-  int left = kMostRepeated;
+  int left = kMaxRepeated;
   const Kinds kinds = kindsOf(op, left);
   return kinds.indices || (kinds.givenRows && !isView(op));
 }

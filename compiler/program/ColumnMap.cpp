@@ -6,7 +6,7 @@
 namespace cermet {
 namespace {
 
-constexpr size_t kMostPieces = 8; // a kernel compares its column with each
+constexpr size_t kMaxPieces = 8; // a kernel compares its column with each
 
 using Piece = ColumnMap::Piece;
 using Step = ColumnMap::Step;
@@ -98,7 +98,7 @@ std::optional<ColumnMap> columnMapOf(const std::vector<int64_t>& columns, int64_
     }
     map.pieces.push_back(best);
     begin += longest;
-    if (map.pieces.size() > kMostPieces)
+    if (map.pieces.size() > kMaxPieces)
       return std::nullopt;
   }
   if (width == count && map.pieces == std::vector<Piece>{{0, Step::One, 0}})

@@ -22,7 +22,7 @@ struct Schedule {
 };
 
 constexpr int kRollingStages = 1;
-constexpr int kMostKept = 32; // registers of a thread for values that a later stage would compute again
+constexpr int kMaxKept = 32; // registers of a thread for values that a later stage would compute again
 
 struct ScheduledProgram {
   RowProgram program;

@@ -39,18 +39,18 @@ struct LongStep {
 constexpr LongStep kLongLadder[] = {
     {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
 constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
-constexpr int64_t kMostKeptRowBytes = 32 * 1024;     // of a row that registers keep
+constexpr int64_t kMaxKeptRowBytes = 32 * 1024;     // of a row that registers keep
 constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials they do not keep
 
-constexpr int kMostElementsPerThread = 64; // of a row, before registers run out
-constexpr int kMostSumsPerThread = 128;    // of sums over rows, where more threads can share them
-constexpr int kMostPersistentThreads = 512;
-constexpr double kMostIdle = 0.15;      // of a row's threads in its last vectors
-constexpr int kMostFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
-constexpr int kMostWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
-constexpr int kMostHeadThreads = 8, kMostHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
+constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
+constexpr int kMaxSumsPerThread = 128;    // of sums over rows, where more threads can share them
+constexpr int kMaxPersistentThreads = 512;
+constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
+constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
+constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;      // of a thread
-constexpr int kMostPackedRegisters = 64; // where a block has few threads, which then have many registers
+constexpr int kMaxPackedRegisters = 64; // where a block has few threads, which then have many registers
 
 const CudaTarget& multiprocessorOf(const std::string& target) {
   const CudaTarget* known = cudaTarget(target);
@@ -106,11 +106,11 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
            (keeps && elements(threads) <= 32 ? elements(threads) : 0);
   };
   const int given = schedule.threadsPerRow;
-  if (keeps && registers(32, true) <= kMostWarpRegisters)
+  if (keeps && registers(32, true) <= kMaxWarpRegisters)
     schedule.threadsPerRow = std::min(given, 32);
-  else if (idle(given) > kMostIdle || keeps)
-    for (int threads = given / 2; threads >= 64 && elements(threads) <= kMostFittedElements; threads /= 2)
-      if (idle(threads) <= kMostIdle)
+  else if (idle(given) > kMaxIdle || keeps)
+    for (int threads = given / 2; threads >= 64 && elements(threads) <= kMaxFittedElements; threads /= 2)
+      if (idle(threads) <= kMaxIdle)
         schedule.threadsPerRow = threads;
   if (schedule.threadsPerRow != given) {
     schedule.residentBlocks *= schedule.threads;
@@ -171,10 +171,10 @@ void fitHead(const RowProgram& program, Schedule& schedule) {
       return operand.of < 0 || operand.map.isWithin(int64_t(threads) * schedule.vector);
     });
   };
-  int threadsPerRow = kMostHeadThreads;
+  int threadsPerRow = kMaxHeadThreads;
   while (threadsPerRow > 1 && (vectors % threadsPerRow != 0 || 2 * threadsPerRow > vectors))
     threadsPerRow /= 2;
-  if (!isLocal(threadsPerRow) && !program.reduces() && vectors % 2 == 0 && vectors / 2 <= kMostHeadThreads &&
+  if (!isLocal(threadsPerRow) && !program.reduces() && vectors % 2 == 0 && vectors / 2 <= kMaxHeadThreads &&
       isLocal(vectors / 2))
     threadsPerRow = vectors / 2;
   schedule.threadsPerRow = threadsPerRow;
@@ -187,7 +187,7 @@ void fitHead(const RowProgram& program, Schedule& schedule) {
   const int64_t elements = program.columns / threadsPerRow;
   const int64_t needed = (elements * keptBytes(program, true) / 4 + kOtherRegisters + 7) / 8 * 8;
   schedule.residentBlocks =
-      std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMostHeadThreadsPerSm / schedule.threads);
+      std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMaxHeadThreadsPerSm / schedule.threads);
 }
 
 } // namespace
@@ -228,7 +228,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     walkLongRow(program, tileBytes, isCopied, multiprocessorOf(target), schedule);
     return schedule;
   };
-  if (!program.accumulates() && rowBytes > kMostKeptRowBytes)
+  if (!program.accumulates() && rowBytes > kMaxKeptRowBytes)
     return longRow();
   int mostStages = 0;
   if (program.accumulates()) {
@@ -238,8 +238,8 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     schedule.blocksPerSm = step.blocksPerSm;
     mostStages = step.stages;
     const auto elements = [&] { return divideUp(program.columns, schedule.threads); };
-    while (schedule.threads < kMostPersistentThreads &&
-           (elements() > kMostElementsPerThread || elements() * sumsPerElement(program) > kMostSumsPerThread))
+    while (schedule.threads < kMaxPersistentThreads &&
+           (elements() > kMaxElementsPerThread || elements() * sumsPerElement(program) > kMaxSumsPerThread))
       schedule.threads *= 2;
     schedule.residentBlocks = schedule.blocksPerSm;
     schedule.threadsPerRow =
@@ -267,9 +267,9 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   int64_t vectors = divideUp(program.columns, int64_t(schedule.threadsPerRow) * schedule.vector);
   const int64_t elements = vectors * schedule.vector;
   const bool fits = program.accumulates() || schedule.threads > 256
-                        ? elements <= kMostElementsPerThread
-                        : elements * tileBytes <= 4 * kMostPackedRegisters && elements <= 2 * kMostElementsPerThread;
-  const bool losesValues = elements > kMostKept && rowBytes > kLeastLongRowBytes && exponentiates(program);
+                        ? elements <= kMaxElementsPerThread
+                        : elements * tileBytes <= 4 * kMaxPackedRegisters && elements <= 2 * kMaxElementsPerThread;
+  const bool losesValues = elements > kMaxKept && rowBytes > kLeastLongRowBytes && exponentiates(program);
   if (!program.accumulates() && (!fits || losesValues))
     return longRow();
   if (!fits) {

@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kDefaultSize = 128;
 constexpr int64_t kLargestTensor = int64_t(1) << 34; // bytes
 constexpr double kTimedSeconds = 0.25;
-constexpr int kMostLaunches = 10000;
+constexpr int kMaxLaunches = 10000;
 
 // Memory that a launch reads and writes: the host's, or a device's through the driver.
 class Memory {
@@ -211,7 +211,7 @@ Result<double> timeLaunches(const Executable& executable, const CudaDevice* devi
   CERMET_RETURN_IF_ERROR(finish());
   const double first = std::chrono::duration<double>(now() - start).count();
   if (repeat <= 0)
-    repeat = std::clamp(static_cast<int>(kTimedSeconds / std::max(first, 1e-6)), 5, kMostLaunches);
+    repeat = std::clamp(static_cast<int>(kTimedSeconds / std::max(first, 1e-6)), 5, kMaxLaunches);
   if (!device) {
     std::vector<double> times;
     for (int turn = 0; turn < repeat; ++turn) {

@@ -13,7 +13,7 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-constexpr int kMostSteps = 256; // operations that one concat may become
+constexpr int kMaxSteps = 256; // operations that one concat may become
 
 // For each column of the row: which element of a value's row it is, counted in memory order; kAny where nothing asks.
 using Map = SmallVector<int64_t>;
@@ -56,7 +56,7 @@ private:
     for (const auto& [known, at, made] : memory)
       if (known == value && at == map)
         return made;
-    if (++steps > kMostSteps)
+    if (++steps > kMaxSteps)
       return {};
     Value made = compute(value, map);
     memory.push_back({value, map, made});

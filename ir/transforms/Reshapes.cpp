@@ -143,7 +143,7 @@ private:
     }
   }
 
-  static constexpr size_t kMostSteps = 32;
+  static constexpr size_t kMaxSteps = 32;
 
   bool worksOnStored(Value value, llvm::SetVector<Operation*>& steps) {
     Operation* op = value.getDefiningOp();
@@ -153,7 +153,7 @@ private:
       return isNumber(broadcast.getOperand());
     if (steps.contains(op)) // else nothing more is asked
       return true;
-    if (!op || !isElementwise(op) || steps.size() == kMostSteps)
+    if (!op || !isElementwise(op) || steps.size() == kMaxSteps)
       return false;
     steps.insert(op);
     return llvm::all_of(op->getOperands(), [&](Value operand) { return worksOnStored(operand, steps); });

@@ -8,7 +8,7 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-constexpr int kMostSteps = 256; // operations that one transpose may be moved past
+constexpr int kMaxSteps = 256; // operations that one transpose may be moved past
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -31,7 +31,7 @@ public:
   Value of(Value value) {
     if (Value known = made.lookup(value))
       return known;
-    if (++steps > kMostSteps)
+    if (++steps > kMaxSteps)
       return {};
     return made[value] = compute(value);
   }

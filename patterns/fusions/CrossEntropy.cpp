@@ -16,7 +16,7 @@ using namespace cermet::ir;
 namespace cermet {
 namespace {
 
-constexpr size_t kMostOperations = 256;
+constexpr size_t kMaxOperations = 256;
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -117,7 +117,7 @@ private:
   bool isInside(Operation* op) const { return op && selection.ops.contains(op); }
 
   void grow() {
-    for (bool more = true; more && selection.ops.size() < kMostOperations;) {
+    for (bool more = true; more && selection.ops.size() < kMaxOperations;) {
       more = false;
       for (size_t i = 0; i < selection.ops.size(); ++i) {
         Operation* op = selection.ops[i];

@@ -13,9 +13,9 @@ using namespace cermet::ir;
 namespace cermet {
 namespace {
 
-constexpr size_t kMostOperations = 64;
-constexpr size_t kMostTogether = 2; // queries and keys
-constexpr size_t kMostBetween = 16; // rotations between two that become one
+constexpr size_t kMaxOperations = 64;
+constexpr size_t kMaxTogether = 2; // queries and keys
+constexpr size_t kMaxBetween = 16; // rotations between two that become one
 
 RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -43,11 +43,11 @@ bool isTurning(Operation* op) {
 llvm::SmallSetVector<Operation*, 32> around(ConcatOp concat) {
   llvm::SmallSetVector<Operation*, 32> near;
   near.insert(concat);
-  for (size_t i = 0; i < near.size() && near.size() < kMostOperations; ++i) // behind it
+  for (size_t i = 0; i < near.size() && near.size() < kMaxOperations; ++i) // behind it
     for (Operation* user : near[i]->getResult(0).getUsers())
       if (isTurning(user))
         near.insert(user);
-  for (size_t i = 0; i < near.size() && near.size() < 2 * kMostOperations; ++i)
+  for (size_t i = 0; i < near.size() && near.size() < 2 * kMaxOperations; ++i)
     for (Value operand : near[i]->getOperands())
       if (Operation* op = operand.getDefiningOp(); op && isTurning(op))
         near.insert(op);
@@ -62,7 +62,7 @@ public:
     const auto near = around(concat);
     cone.insert(x);
     llvm::SmallVector<Value> pending{x};
-    while (!pending.empty() && ops.size() < kMostOperations)
+    while (!pending.empty() && ops.size() < kMaxOperations)
       for (Operation* user : pending.pop_back_val().getUsers())
         if (near.contains(user) && ops.insert(user)) {
           cone.insert(user->getResult(0));
@@ -212,7 +212,7 @@ llvm::SmallSetVector<Value, 4> slicedFor(ConcatOp concat) {
   llvm::SmallSetVector<Value, 4> sources;
   llvm::SmallSetVector<Value, 16> pending;
   pending.insert(concat.getOperands().begin(), concat.getOperands().end());
-  for (size_t i = 0; i < pending.size() && i < kMostOperations; ++i) {
+  for (size_t i = 0; i < pending.size() && i < kMaxOperations; ++i) {
     Operation* op = pending[i].getDefiningOp();
     if (!op || !isTurning(op))
       continue;
@@ -377,7 +377,7 @@ static std::vector<Selection> find(const Search& search) {
     }
     addNorm(selection, rotations[i].x, search.nodes);
     size_t together = 1;
-    for (size_t k = i + 1; k < std::min(rotations.size(), i + 1 + kMostBetween) && together < kMostTogether; ++k) {
+    for (size_t k = i + 1; k < std::min(rotations.size(), i + 1 + kMaxBetween) && together < kMaxTogether; ++k) {
       if (done[k] || !sameTables(rotations[i], rotations[k]))
         continue;
       Selection other = selectionOf(rotations[k]);

@@ -8,7 +8,7 @@
 
 namespace cermet {
 
-constexpr int kMaxThreads = 1024, kMostDefaultThreads = 16;
+constexpr int kMaxThreads = 1024, kMaxDefaultThreads = 16;
 
 namespace {
 
@@ -122,7 +122,7 @@ Result<Config> Config::read(const Environment& variable) {
   Config config;
   config.cacheDirectory = defaultCacheDirectory(variable);
   config.cudaLibrary = "libcuda.so.1";
-  config.threads = std::min(processors(), kMostDefaultThreads);
+  config.threads = std::min(processors(), kMaxDefaultThreads);
   config.compileThreads = processors();
   for (const Field& field : kFields)
     if (const char* value = variable(field.variable))

@@ -17,7 +17,7 @@ extern "C" const char* __asan_default_options() {
 namespace cermet::fuzz {
 namespace {
 
-constexpr int kMostSeconds = 120; // of one check
+constexpr int kMaxSeconds = 120; // of one check
 
 void send(int to, const std::string& text) {
   for (size_t at = 0; at < text.size();) {
@@ -50,7 +50,7 @@ void checkSome(const std::vector<Case>& given, std::vector<Failure>& failures, i
   if (child == 0) {
     dup2(fileno(words.get()), STDERR_FILENO);
     for (size_t i = failures.size(); i < given.size(); ++i) {
-      alarm(kMostSeconds);
+      alarm(kMaxSeconds);
       int count = 0;
       const Failure failure = check(given[i], count);
       send(answers[1], fmt::format("{}\n{}\n{}", count, failure.kind, failure.message) + '\0');

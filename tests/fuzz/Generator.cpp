@@ -9,7 +9,7 @@ using namespace mlir;
 namespace cermet::fuzz {
 namespace {
 
-constexpr int64_t kMostElements = 1 << 13; // of a tile
+constexpr int64_t kMaxElements = 1 << 13; // of a tile
 constexpr int kRuns = 2;
 
 class Generator {
@@ -63,7 +63,7 @@ private:
       for (int i = 0; i < rank; ++i) {
         if (run == 0 || isSymbol[i])
           sizes[i] = isSymbol[i] && pick(16) == 0 ? 0 : kRows[pick(std::size(kRows))];
-        if (elements * sizes[i] > kMostElements && (run == 0 || isSymbol[i]))
+        if (elements * sizes[i] > kMaxElements && (run == 0 || isSymbol[i]))
           sizes[i] = 1;
         elements *= sizes[i];
         if (isSymbol[i])

@@ -22,7 +22,7 @@ GroupingWork workOf(const std::string& text) {
   ir::simplify(ir::graphFunction(*graph));
   const std::vector<Group> groups = groupOperations(ir::graphFunction(*graph), &work);
   for (const Group& group : groups)
-    EXPECT_LE(group.ops.size(), kMostOperations);
+    EXPECT_LE(group.ops.size(), kMaxOperations);
   return work;
 }
 
