@@ -1,11 +1,12 @@
-"""The environment variables that the frontend reads (docs/environment.md), each when it is asked for. What cannot be
-understood raises cermet.Error."""
+"""The environment variables that the frontend heeds (docs/environment.md), each when it is asked for; what libcermet reads
+too, it reads. What cannot be understood raises cermet.Error."""
 
 from __future__ import annotations
 
 import logging
 import os
 
+from . import native
 from .errors import Error
 
 _LEVELS = {"off": logging.CRITICAL + 1, "warn": logging.WARNING, "info": logging.INFO}
@@ -13,22 +14,20 @@ _LEVELS = {"off": logging.CRITICAL + 1, "warn": logging.WARNING, "info": logging
 
 def strict() -> bool:
     """CERMET_STRICT: whether a failure of Cermet's raises."""
-    return _truth("CERMET_STRICT")
+    value = os.environ.get("CERMET_STRICT", "0")
+    if value not in ("0", "1"):
+        raise Error(f"CERMET_STRICT is {value!r}, expected 0 or 1")
+    return value == "1"
 
 
 def check() -> bool:
     """CERMET_CHECK: whether kernels are compared with what they replace."""
-    return _truth("CERMET_CHECK")
+    return native.settings()["CERMET_CHECK"]
 
 
 def compile_threads() -> int:
     """CERMET_COMPILE_THREADS: how many kernels are compiled at once."""
-    value = os.environ.get("CERMET_COMPILE_THREADS", "")
-    if not value:
-        return len(os.sched_getaffinity(0))
-    if not value.isdecimal() or not 1 <= int(value) <= 1024:
-        raise Error(f"CERMET_COMPILE_THREADS is {value!r}, expected a number from 1 to 1024")
-    return int(value)
+    return native.settings()["CERMET_COMPILE_THREADS"]
 
 
 def report() -> str:
@@ -60,10 +59,3 @@ def log() -> None:
 def nvrtc() -> str:
     """CERMET_NVRTC, which libcermet reads itself: the library to load, or "" where it is to be found."""
     return os.environ.get("CERMET_NVRTC", "")
-
-
-def _truth(name: str) -> bool:
-    value = os.environ.get(name, "0")
-    if value not in ("0", "1"):
-        raise Error(f"{name} is {value!r}, expected 0 or 1")
-    return value == "1"

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 import torch
 
-# torch dtype -> element type of the text; a dtype that is not here has no tensor type and is written `none`.
+# torch dtype -> element type of the text, of those that frontends import (cermet_facts has all; a test compares). A dtype
+# that is not here has no tensor type and is written `none`.
 ELEMENT_TYPES: dict[torch.dtype, str] = {
     torch.float64: "f64",
     torch.float32: "f32",
@@ -244,15 +245,3 @@ class Builder:
             "",
         ]
         return "\n".join(lines)
-
-
-def dtype_from_name(name: str) -> torch.dtype:
-    """The torch dtype of a plan's dtype name (docs/plan-format.md), one that a graph text has."""
-    return _PLAN_DTYPES[name]
-
-
-_PLAN_DTYPES = {
-    **{{"ui8": "u8"}.get(name, name): dtype for dtype, name in ELEMENT_TYPES.items()},
-    "f8e4m3": torch.float8_e4m3fn,  # of texts that no importer wrote
-    "f8e5m2": torch.float8_e5m2,
-}

@@ -6,8 +6,6 @@ dimension innermost. Sizes and strides may be symbolic: they are compared as wri
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -111,60 +109,14 @@ def suffix(orders: Sequence[Order]) -> str:
     return "".join(f"\norder {name}" for name in named)
 
 
-_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # sizes for symbols: no two products of them are equal
-
-
 def writable(plan: dict[str, Any], orders: Sequence[Order]) -> list[bool]:
-    """For each output of a plan (docs/plan-format.md), whether a launch can write it in its order: the plan's views of
-    it must have strides, which a reshape across permuted dimensions has not."""
-    sizes: dict[str, int] = {}
-    primes = itertools.cycle(_PRIMES)
-    for dim in (dim for value in plan["values"] for dim in value["dims"] if isinstance(dim, str)):
-        if dim not in sizes:
-            sizes[dim] = next(primes)
-    outputs = [index for index, value in enumerate(plan["values"]) if value["kind"] == "output"]
-    known: dict[int, tuple[int, list[int], list[int]]] = {}  # value -> its output, sizes, strides
-    answer = [True] * len(outputs)
-    for place, index in enumerate(outputs):
-        if orders[place] is not None:
-            shape = [sizes.get(dim, dim) for dim in plan["values"][index]["dims"]]
-            known[index] = place, shape, strides(shape, orders[place])
-    for index, value in enumerate(plan["values"]):
-        if value["kind"] != "view" or value["of"] not in known or value["view"] == "broadcast":
-            continue  # nothing is written through a broadcast
-        place, base, steps = known[value["of"]]
-        shape = [sizes.get(dim, dim) for dim in value["dims"]]
-        seen: list[int] | None = steps
-        if value["view"] == "transpose":
-            seen = [steps[axis] for axis in value["permutation"]]
-        elif value["view"] == "reshape":
-            seen = _reshaped(base, steps, shape)
-        if seen is None:
-            answer[place] = False
-        else:
-            known[index] = place, shape, seen
-    return answer
+    """For each output of a plan, whether a launch can write it in its order: dimensions that views of it make into others
+    stay neighbours (docs/plan-format.md, "Outputs")."""
+    outputs = [value for value in plan["values"] if value["kind"] == "output"]
+    return [order is None or _keeps(value, order) for value, order in zip(outputs, orders)]
 
 
-def _reshaped(sizes: Sequence[int], steps: Sequence[int], shape: Sequence[int]) -> list[int] | None:
-    """The strides of the same elements in another shape; None where only a copy has it."""
-    if math.prod(sizes) != math.prod(shape):  # a symbol that stands for several others
-        return None
-    runs: list[tuple[int, int]] = []  # neighbouring dimensions that memory holds as one: their size and last stride
-    for size, step in zip(sizes, steps):
-        if size == 1:
-            continue
-        if runs and runs[-1][1] == size * step:
-            runs[-1] = (runs[-1][0] * size, step)
-        else:
-            runs.append((size, step))
-    made = []
-    left, step = 1, 1
-    for size in reversed(shape):
-        if left == 1 and size != 1:
-            left, step = runs.pop()
-        if left % size:
-            return None
-        made.append(step)
-        left, step = left // size, step * size
-    return made[::-1]
+def _keeps(output: dict[str, Any], order: Sequence[int]) -> bool:
+    several = [axis for axis in order if output["dims"][axis] != 1]
+    places = [(run, several.index(run[0])) for run in output.get("together", ())]
+    return all(several[at : at + len(run)] == run for run, at in places)

@@ -69,39 +69,9 @@ def _marked(text: str) -> str:
 
 
 def in_place(key: int, position: int, device: torch.device) -> bool:
-    """Whether a region's last output may take the memory of input `position`: one kernel writes it, reads the input at
-    the same place, element by element, and no kernel after it reads the input."""
-    plan = regions.plan(key, targets.target_of(device))
-    values = plan["values"]
-    source = position
-    target = max(index for index, value in enumerate(values) if value["kind"] == "output")
-    if any(values[source][field] != values[target][field] for field in ("dtype", "dims")):
-        return False
-    last = -1
-    for step, kernel in enumerate(plan["steps"]):
-        programs = kernel.get("programs", [kernel])
-        operands = [operand for program in programs for operand in program["operands"] if "value" in operand]
-        places = [(operand, *_place(values, operand["value"])) for operand in operands]
-        if not any(root in (source, target) for _, root, _ in places):
-            continue
-        if last >= 0:
-            return False  # after the kernel that writes
-        if any(operand["output"] and root == target for operand, root, _ in places):
-            last = step
-            paths = {(operand["kind"], *path) for operand, root, path in places if root in (source, target)}
-            if len(programs) != 1 or len(paths) != 1 or next(iter(paths))[0] != "tile":
-                return False
-    return last >= 0
-
-
-def _place(values: list[dict[str, Any]], index: int) -> tuple[int, tuple[str, ...]]:
-    """The value that a view is of, and how the view is made of it."""
-    path: list[str] = []
-    while values[index]["kind"] == "view":
-        view = values[index]
-        path.append(str([view[field] for field in ("view", "dims", "starts", "permutation") if field in view]))
-        index = view["of"]
-    return index, tuple(path)
+    """Whether a region's last output may take the memory of input `position` (docs/plan-format.md, "Outputs")."""
+    values = regions.plan(key, targets.target_of(device))["values"]
+    return position in [value for value in values if value["kind"] == "output"][-1].get("in_place", ())
 
 
 def scale_key(dtype: torch.dtype, columns: int, scale: torch.dtype) -> int:

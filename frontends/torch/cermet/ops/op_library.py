@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from .. import native
 from ..errors import Error
 from ..graph.layouts import Order
-from . import library
 
 _MAX_RANK = 8  # cermet.h, CERMET_MAX_RANK
 _PREPARE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t)
@@ -18,8 +18,8 @@ _PREPARE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctyp
 
 @functools.cache
 def _ops() -> ctypes.CDLL:
-    library.libcermet()  # first: the op library needs it and finds it by name once it is there
-    path = str(library.library_path("libcermet_torch.so"))
+    native.libcermet()  # first: the op library needs it and finds it by name once it is there
+    path = str(native.library_path("libcermet_torch.so"))
     try:
         torch.ops.load_library(path)
         ops = ctypes.CDLL(path)

@@ -22,12 +22,11 @@ from typing import Any
 
 import torch
 
-from .. import locks
+from .. import locks, native
 from ..counting import count
 from ..errors import Error
 from ..graph import layouts
 from ..graph.layouts import Order
-from ..text import dtype_from_name
 from . import library, op_library
 from .targets import device_index, target_of
 
@@ -151,7 +150,7 @@ def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature
     ports: dict[str, list[Port]] = {"input": [], "output": []}
     for value in plan["values"]:
         if value["kind"] in ports:
-            ports[value["kind"]].append(Port(value["name"], dtype_from_name(value["dtype"]), tuple(value["dims"])))
+            ports[value["kind"]].append(Port(value["name"], _dtypes()[value["dtype"]], tuple(value["dims"])))
     made = Signature(plan["name"], tuple(ports["input"]), tuple(ports["output"]))
     with _registry.lock:
         return _registry.signatures.setdefault(key, made)
@@ -199,6 +198,13 @@ def prepare(key: int, device: torch.device) -> None:
 def prepared(key: int, device: torch.device) -> bool:
     with _registry.lock:
         return (key, device_index(device)) in _registry.executables
+
+
+@functools.cache
+def _dtypes() -> dict[str, torch.dtype]:
+    """By a plan's names (docs/plan-format.md)."""
+    return {item["name"]: getattr(torch, item["array_name"]) for item in native.facts()["element_types"]}
+
 
 
 def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> Gradient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from .. import native
 from ..errors import Error
 
 
@@ -18,11 +19,12 @@ def target_of(device: torch.device) -> str:
 
 def cuda_target(major: int, minor: int) -> str:
     """The newest target whose code runs on a GPU of this compute capability: the same major, at most its minor."""
-    known = [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
-    fitting = [capability for capability in known if capability[0] == major and capability[1] <= minor]
+    known = [(target["capability"], target["name"]) for target in native.facts()["cuda_targets"]]
+    fitting = [name for capability, name in known if 10 * major <= capability <= 10 * major + minor]
     if not fitting:
-        raise Error(f"compute capability {major}.{minor} is not supported, expected 8.x, 9.0, 10.x or 12.x")
-    return "sm_{}{}".format(*fitting[-1])
+        names = " ".join(name for _, name in known)
+        raise Error(f"compute capability {major}.{minor} is not supported, expected one that code is made for: {names}")
+    return fitting[-1]
 
 
 def indexed(device: torch.device) -> torch.device:

@@ -1,0 +1,25 @@
+"""What Python asks of libcermet rather than know: no table of element types, targets or settings beside cermet_facts."""
+
+import torch
+from cermet import environment, native
+from cermet.ops import regions, targets
+from cermet.text import ELEMENT_TYPES
+
+
+def test_element_types_are_libcermets():
+    known = {getattr(torch, item["array_name"]): item for item in native.facts()["element_types"]}
+    assert {dtype: known[dtype]["graph_name"] for dtype in ELEMENT_TYPES} == ELEMENT_TYPES
+    for dtype, item in known.items():
+        assert dtype.itemsize == item["bytes"] and regions._dtypes()[item["name"]] == dtype
+
+
+def test_targets_are_libcermets():
+    for target in native.facts()["cuda_targets"]:
+        assert targets.cuda_target(*divmod(target["capability"], 10)) == target["name"]
+    assert targets.cuda_target(8, 7) == "sm_86"
+
+
+def test_settings_are_those_of_the_environment_now(monkeypatch):
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    monkeypatch.setenv("CERMET_COMPILE_THREADS", "3")
+    assert environment.check() is True and environment.compile_threads() == 3
