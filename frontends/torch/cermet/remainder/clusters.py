@@ -13,6 +13,7 @@ import torch.fx as fx
 
 from .. import environment
 from ..counting import count
+from ..failures import failing
 from ..fusing import matches, replacement
 from ..importing.importer import import_graph
 from ..ops import library, preparation
@@ -21,26 +22,25 @@ _log = logging.getLogger("cermet")
 
 
 def fuse(module: fx.GraphModule, strict: bool) -> list[int]:
-    """Replaces in place; returns the keys of what was put in (regions.kept makes them known to another process). A failure of ours leaves the graph as it was, is logged and counted; if strict, it raises.
+    """Replaces in place; returns the keys of what was put in, which another process has to be told (regions.kept).
 
-    Under CERMET_CHECK=1 nothing is done: what it compares is a region of the first stage with what that replaced.
+    A failure of ours leaves the graph as it was, and what becomes of it is said by `strict`. Under CERMET_CHECK=1
+    nothing is done: that compares regions of the first stage with what they replaced.
     """
     if environment.check():
         return []
+    failed = failing(strict)
     try:
         imported = import_graph(module)
         decision = matches.check(module, imported, library.context().match(imported.text))
-        if strict and decision.failures:
-            raise decision.failures[0]
+        for error in decision.failures:
+            failed(error, "a match behind autograd")
         preparation.prepare((key, region.device) for region in decision.regions for key in region.keys())
         done = replacement.apply(decision)
     except Exception as error:
-        if strict:
-            raise
-        count("fallbacks")
-        _log.warning("an ATen graph is left as it was because Cermet failed: %s: %s", type(error).__name__, error)
+        failed(error, "a graph behind autograd")
         return []
     count("clusters", len(done.regions))
     for near_miss in [*decision.near_misses, *done.near_misses]:
-        _log.info("near miss, behind autograd: %s", near_miss)
+        _log.info("near miss behind autograd: %s", near_miss)
     return [key for region in done.regions for key in region.keys()]
