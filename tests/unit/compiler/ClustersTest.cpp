@@ -1,9 +1,8 @@
 // Where matching groups what compiling groups, and where a region ends though a plan of the whole would go on: at what
 // compiling moves through operations or makes of them, of which no node of a frontend's graph is the original.
-#include "compiler/plan/Clusters.h"
+#include "compiler/Queries.h"
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
-#include "patterns/Match.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -22,8 +21,7 @@ size_t kernelsOf(const std::string& text) {
 
 std::vector<std::string> regionsOf(const std::string& text) {
   std::string answer, error;
-  const Finder finders[] = {clusters()};
-  EXPECT_TRUE(match(text, finders, answer, error)) << error << text;
+  EXPECT_EQ(matchGraph(text, Dump(), answer, error), CERMET_OK) << error << text;
   std::vector<std::string> result;
   for (const json& region : answer.empty() ? json::array() : json::parse(answer)["regions"])
     result.push_back(region["pattern"]);
