@@ -247,32 +247,22 @@ class _Checked(torch.autograd.Function):
     ) -> Any:
         arguments = (list(inputs), others, sizes, number, derived.forward, derived.outputs, wanted)
         values = _ops.checked_forward.default(*arguments)
-        outputs, saved = values[: derived.outputs], values[derived.outputs :]
-        sources = {"input": inputs, "output": outputs, "saved": saved}
-        kept = [sources[origin][index] for origin, index in derived.backward_inputs if origin in sources]
-        ctx.save_for_backward(*inputs, *others, *kept)
+        ctx.save_for_backward(*inputs, *others, *derived.kept(inputs, values))
         ctx.derived, ctx.sizes, ctx.number, ctx.wanted = derived, sizes, number, wanted
         ctx.split = (len(inputs), len(inputs) + len(others))
-        return tuple(outputs)
+        return tuple(values[: derived.outputs])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
         derived, saved, (first, second) = ctx.derived, list(ctx.saved_tensors), ctx.split
-        kept = iter(saved[second:])
-        arguments = [
-            cotangents[index] if origin == "cotangent" else next(kept) for origin, index in derived.backward_inputs
-        ]
+        arguments = derived.arguments(saved[second:], cotangents.__getitem__)
         of = [inputs[0] for inputs in derived.backward_outputs]
         operands = (saved[:first], saved[first:second], list(cotangents))
         results = _ops.checked_backward.default(
             arguments, *operands, ctx.sizes, ctx.number, derived.backward, of, ctx.wanted
         )
-        gradients: list[torch.Tensor | None] = [None] * first
-        for inputs, result in zip(derived.backward_outputs, results):
-            for index in inputs:
-                gradients[index] = result
-        return None, None, None, None, None, *gradients
+        return None, None, None, None, None, *derived.of_inputs(results, first)
 
 
 def _checked_region(inputs: list[torch.Tensor], others: list[torch.Tensor], sizes: list[Any], number: int) -> Any:

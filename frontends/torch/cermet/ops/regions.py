@@ -17,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -60,6 +60,23 @@ class Gradient:
     saved: int
     backward_inputs: tuple[tuple[str, int], ...]
     backward_outputs: tuple[tuple[int, ...], ...]
+
+    def kept(self, inputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What the backward reads of the forward's inputs and of its values, outputs and saved ones."""
+        sources = {"input": inputs, "output": values[: self.outputs], "saved": values[self.outputs :]}
+        return [sources[origin][index] for origin, index in self.backward_inputs if origin in sources]
+
+    def arguments(
+        self, kept: Iterable[torch.Tensor], cotangent: Callable[[int], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The backward's inputs; `cotangent`: of an output by its number."""
+        rest = iter(kept)
+        return [cotangent(index) if origin == "cotangent" else next(rest) for origin, index in self.backward_inputs]
+
+    def of_inputs(self, results: Sequence[torch.Tensor], inputs: int) -> list[torch.Tensor | None]:
+        """The gradient of each of so many inputs, from the backward's results."""
+        places = {place: result for one, result in zip(self.backward_outputs, results) for place in one}
+        return [places.get(place) for place in range(inputs)]
 
 
 class _Registry:
@@ -296,10 +313,8 @@ class _Region(torch.autograd.Function):
     ) -> Any:
         derived = gradient(key, wanted, like)
         values = launch(derived.forward, tensors)
-        outputs, saved = values[: derived.outputs], values[derived.outputs :]
-        sources = {"input": tensors, "output": outputs, "saved": saved}
-        kept = [sources[origin][index] for origin, index in derived.backward_inputs if origin in sources]
-        ctx.save_for_backward(*kept)
+        outputs = values[: derived.outputs]
+        ctx.save_for_backward(*derived.kept(tensors, values))
         ctx.derived, ctx.wanted = derived, wanted
         ctx.cotangent_like = [(output.shape, output.dtype, output.device) for output in outputs]
         ctx.set_materialize_grads(False)
@@ -307,27 +322,21 @@ class _Region(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        derived, kept = ctx.derived, iter(ctx.saved_tensors)
-        arguments = []
-        for origin, index in derived.backward_inputs:
-            if origin != "cotangent":
-                arguments.append(next(kept))
-                continue
-            cotangent = cotangents[index]
-            if cotangent is None:
-                shape, dtype, device = ctx.cotangent_like[index]
-                cotangent = torch.zeros(shape, dtype=dtype, device=device)
-            arguments.append(cotangent)
+        derived = ctx.derived
+
+        def cotangent(index: int) -> torch.Tensor:
+            if cotangents[index] is not None:
+                return cotangents[index]
+            shape, dtype, device = ctx.cotangent_like[index]
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        arguments = derived.arguments(ctx.saved_tensors, cotangent)
         if torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments):
             results = _RegionBackward.apply(derived.backward, *arguments)
             results = results if isinstance(results, tuple) else (results,)
         else:
             results = launch(derived.backward, arguments)
-        gradients: list[torch.Tensor | None] = [None] * len(ctx.wanted)
-        for inputs, result in zip(derived.backward_outputs, results):
-            for index in inputs:
-                gradients[index] = result
-        return None, None, None, *gradients
+        return None, None, None, *derived.of_inputs(results, len(ctx.wanted))
 
 
 class _RegionBackward(torch.autograd.Function):
