@@ -88,7 +88,7 @@ class Evaluation:
         lines = text.splitlines()
         last = {match[5]: index for index, line in enumerate(lines) if (match := _LINE.match(line))}
         for index, line in enumerate(lines):
-            if " cermet." in line:
+            if line.startswith("    ") and " cermet." in line:
                 name = self._operation(line, opaque)
                 if last[name] == index and name in self.named:
                     place = self.named[name]

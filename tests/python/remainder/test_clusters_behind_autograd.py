@@ -84,9 +84,10 @@ def test_an_encoder_is_as_near_to_float64_as_eager(dtype, dynamic, ran):
     after = cermet.counters()
     assert after["clusters"] > before["clusters"] and after["fallbacks"] == before["fallbacks"]
     assert len(ran) == 2, "one forward, one backward, for all seeds"
-    norms = {"aten.native_layer_norm.default", "aten.native_layer_norm_backward.default", "aten.add.Tensor"}
-    for graph in ran:
-        assert not called(graph) & norms, called(graph)
+    forward, backward = map(called, ran)
+    assert not forward & {"aten.native_layer_norm.default", "aten.add.Tensor"}, forward
+    alone = {"aten.native_layer_norm_backward.default", "aten.gelu_backward.default"}
+    assert not backward & alone, "the activation's gradient and the bias's are one kernel"
 
 
 def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, ran):
@@ -99,7 +100,8 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, ran):
     before = cermet.counters()
     model, x = Encoder(), torch.randn(ROWS, COLUMNS)
     expected = step(model, model, x)
-    for name, value in step(torch.compile(model, backend="cermet", options={"remainder": "aot"}), model, x).items():
+    call = torch.compile(model, backend="cermet", options={"remainder": "aot", "strict": False})
+    for name, value in step(call, model, x).items():
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
     after = cermet.counters()
     assert after["clusters"] == before["clusters"] and after["fallbacks"] == before["fallbacks"] + 2

@@ -19,6 +19,8 @@ def simplify(graph: fx.Graph) -> None:
     """In place; every output keeps its node, so that results share memory only where they did."""
     returned = set(graph.output_node().all_input_nodes)
     for node in list(graph.nodes):
+        if node.target in _RESHAPES and _sums_alone(node):
+            _keep_no_ones(node.args[0], node)
         source = _equal(node)
         if source is not None and node not in returned:
             node.replace_all_uses_with(source)
@@ -38,6 +40,21 @@ def _equal(node: fx.Node) -> fx.Node | None:
     if node.target in _RESHAPES and _contiguous(base := _reshaped(node)) and _sizes(base) == _sizes(node):
         return base
     return None
+
+
+def _sums_alone(node: fx.Node) -> bool:
+    """Whether a reshape does nothing but drop the ones that a sum has kept for it: a bias gradient's."""
+    total = node.args[0]
+    if total.target is not _aten.sum.dim_IntList or len(total.users) != 1 or len(total.args) < 3 or not total.args[2]:
+        return False
+    rank = total.args[0].meta["val"].dim()
+    dims = {dim % rank for dim in total.args[1]} if total.args[1] else set(range(rank))
+    return [size for dim, size in enumerate(_sizes(total)) if dim not in dims] == _sizes(node)
+
+
+def _keep_no_ones(total: fx.Node, reshape: fx.Node) -> None:
+    total.args = (*total.args[:2], False, *total.args[3:])
+    total.meta["val"] = reshape.meta["val"]
 
 
 def _reshaped(node: fx.Node) -> fx.Node:
