@@ -98,7 +98,8 @@ const Field kFields[] = {
      parseCheck,
      tell<&Config::check>},
     {{"CERMET_LOG", "off, warn or info", "warn",
-      "What is written to stderr: nothing, each kind of warning once, or also every compile."},
+      "What is written to stderr: nothing, each kind of warning once, or also every compile, and in Python every pass "
+      "over a graph with its milliseconds. There it sets the level of the logger `cermet`."},
      parseLog,
      tellLog},
 };

@@ -1,5 +1,6 @@
 // Graph texts that tests compile: the fused operations over any shape and type, as a frontend would send them.
 #pragma once
+#include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -74,6 +75,7 @@ inline std::vector<GraphFile> graphFiles() {
     std::ifstream file(entry.path());
     files.push_back({entry.path().filename(), {std::istreambuf_iterator<char>(file), {}}});
   }
+  std::ranges::sort(files, {}, &GraphFile::name); // as a folder lists them is nobody's order
   return files;
 }
 

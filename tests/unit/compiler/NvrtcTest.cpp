@@ -171,12 +171,12 @@ TEST_F(Nvrtc, ProgramsSideBySide) {
   }
 }
 
-TEST_F(Nvrtc, PlainGraphs) {
-  for (const GraphFile& file : graphFiles()) {
-    SCOPED_TRACE(file.name);
-    buildWithGradient(file.text);
-  }
+struct PlainGraphs : Nvrtc, testing::WithParamInterface<GraphFile> {};
+TEST_P(PlainGraphs, Compile) {
+  buildWithGradient(GetParam().text);
 }
+INSTANTIATE_TEST_SUITE_P(Nvrtc, PlainGraphs, testing::ValuesIn(graphFiles()),
+                         [](const auto& info) { return std::filesystem::path(info.param.name).stem().string(); });
 
 TEST_F(Nvrtc, AFailureShowsTheLineTheLogAndTheVersions) {
   CudaBinary binary;
