@@ -63,6 +63,9 @@ def _place(
 ) -> fx.Node:
     """The node before which the new one goes: after every operand has its right version, before anything needs it,
     under the grad mode and autocast of what it replaces."""
+    for node in [*_operands(region), *region.results]:
+        if node not in order:
+            raise Declined(f"{node.name} went with another region")
     after = max((order[node] for node in [*_operands(region), *region.since]), default=-1)
     readers = [user for node in region.results for user in node.users if user not in dying]
     before = min((order[node] for node in [*readers, *region.until]), default=len(order) - 1)
