@@ -29,6 +29,8 @@ from . import clusters
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine
 
+SECOND_STAGE = False  # clusters.py; off until every scene is measured to gain by it
+
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
@@ -46,7 +48,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             simplify(graph.graph)
             join(graph.graph)
             accumulate(graph.graph)
-            keys = clusters.fuse(graph, options.strict)
+            keys = clusters.fuse(graph, options.strict) if SECOND_STAGE else []
             widen(graph.graph)
             capture = captures.of(graph, kind) if captures is not None else None
             return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
