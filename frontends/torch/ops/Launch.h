@@ -9,7 +9,7 @@
 
 namespace cermet::torch_ops {
 
-// Arities that ops exist for; as in frontends/torch/cermet/regions.py and head.py.
+// Arities that ops exist for; as in frontends/torch/cermet/ops/regions.py and head.py.
 constexpr int maxInputs = 16;
 constexpr int maxOutputs = 8;
 constexpr int maxHeadInputs = 8;

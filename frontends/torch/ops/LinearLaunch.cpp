@@ -1,7 +1,7 @@
 // `cermet_v1::linear_launch_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., Tensor an-1, int key, int position)
 // -> (Tensor, Tensor)`: logits = hidden @ weight^T, then one launch of `key` with the logits as its input `position`.
 // Nobody else ever sees the logits, so the second result, their gradient, takes their memory (the caller has made sure
-// that the kernel that writes it reads each element first: frontends/torch/cermet/head.py, in_place).
+// that the kernel that writes it reads each element first: frontends/torch/cermet/loss/head.py, in_place).
 #include "frontends/torch/ops/Launch.h"
 #include <algorithm>
 #include <array>

@@ -21,11 +21,11 @@ from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from ..options import Options
+from . import clusters
 from .aten.accumulation import accumulate
 from .aten.concatenation import join
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
-from . import clusters
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine
 
