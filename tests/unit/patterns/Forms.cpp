@@ -14,7 +14,7 @@ using namespace mlir;
 namespace cermet {
 
 static OwningOpRef<ModuleOp> parse(const std::string& file, MLIRContext& context) {
-  return parseSourceFile<ModuleOp>(std::string(FORMS) + "/" + file + ".mlir", &context);
+  return parseSourceFile<ModuleOp>(FORMS "/" + file + ".mlir", &context);
 }
 
 std::vector<Form> forms() {
