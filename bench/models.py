@@ -14,9 +14,10 @@ class Model:
     family: str  # "Llama": LlamaConfig, LlamaForCausalLM, modeling_llama
     settings: dict  # of the configuration; its layers are the whole model's
     batch: int
-    tokens: int  # of a training step
+    tokens: int  # of a training step's sequence; those of an image are the configuration's
     layers: int | None = None  # how many of them a step's benchmark takes; all where that is None
     optimizer: bool = False  # whether a step ends with AdamW's
+    task: str = "CausalLM"  # what the model's class is for
 
     def config(self, **changes) -> transformers.PretrainedConfig:
         """The configuration, with fewer layers or another vocabulary where `changes` say so."""
@@ -28,9 +29,26 @@ class Model:
         torch.set_default_dtype(torch.bfloat16)
         try:
             with torch.device("cuda"):
-                return getattr(transformers, f"{self.family}ForCausalLM")(self.config(**changes))
+                return getattr(transformers, f"AutoModelFor{self.task}").from_config(self.config(**changes))
         finally:
             torch.set_default_dtype(before)
+
+    def inputs(self) -> dict[str, torch.Tensor]:
+        """What a training step is given, random, on the GPU; of masked tokens 15 % have a label."""
+        if self.task == "ImageClassification":
+            size = self.config().image_size
+            images = torch.randn(self.batch, 3, size, size, device="cuda", dtype=torch.bfloat16)
+            return {"pixel_values": images, "labels": torch.randint(self.config().num_labels, (self.batch,), device="cuda")}
+        words = torch.randint(self.settings["vocab_size"], (self.batch, self.tokens), device="cuda")
+        if self.task == "CausalLM":
+            return {"input_ids": words, "labels": words}
+        masked = torch.rand(self.batch, self.tokens, device="cuda") < 0.15
+        return {"input_ids": words, "labels": words.masked_fill(~masked, -100)}
+
+    @property
+    def random(self) -> bool:
+        """Whether a step draws random numbers, so that no two losses are equal."""
+        return any("dropout" in name or name.endswith("pdrop") for name, rate in self.settings.items() if rate)
 
     @property
     def norms_per_layer(self) -> int:
@@ -44,6 +62,10 @@ def _sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary, positions=
 
 
 _APART, _TIED = {"tie_word_embeddings": False}, {"tie_word_embeddings": True}
+_BERT = dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16, vocab_size=30522,
+             hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+_NO_DROPOUT = {"GPT2": dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+               "Bert": dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)}
 # Slices of eight layers of large models, and models whole.
 MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),
@@ -54,4 +76,10 @@ MODELS = {
     "Qwen2.5-0.5B": Model("Qwen2", _sizes(896, 4864, 24, 14, 2, 151936, **_TIED), 8, 1024),
     "Llama-3.2-1B": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 8, 1024),
     "Gemma-2-2B": Model("Gemma2", _sizes(2304, 9216, 26, 8, 4, 256000, head_dim=256), 8, 1024),
+    "GPT-2-large": Model("GPT2", dict(n_embd=1280, n_layer=36, n_head=20, vocab_size=50257, n_positions=1024,
+                                      **_NO_DROPOUT["GPT2"]), 8, 1024),
+    "BERT-large": Model("Bert", _BERT, 32, 512, task="MaskedLM"),
+    "BERT-large, no dropout": Model("Bert", {**_BERT, **_NO_DROPOUT["Bert"]}, 32, 512, task="MaskedLM"),
+    "ViT-L/16": Model("ViT", dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
+                                  num_labels=1000), 64, 197, task="ImageClassification"),
 }

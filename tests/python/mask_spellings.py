@@ -1,4 +1,4 @@
-"""Ways to write an attention mask, for rows of queries of one length: causal ones, and some that are nearly so."""
+"""Ways to write an attention mask, for rows of queries of one length: causal ones, full ones, and some that are nearly so."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ CAUSAL = (
 )  # fmt: skip
 
 
-def bidirectional(batch, length):
+def full(batch, length):
     return torch.ones(batch, 1, length, length, dtype=torch.bool)
 
 
-def bidirectional_bias(batch, length):
+def full_bias(batch, length):
     return torch.zeros(length, length)
 
 
@@ -135,9 +135,20 @@ def one_row(batch, length):
     return torch.ones(batch, 1, 1, length, dtype=torch.bool)
 
 
-BIDIRECTIONAL = (
-    bidirectional, one_row, bidirectional_bias, bidirectional_window, bidirectional_window_of_two_sides,
+def expanded(batch, length):
+    """As an encoder of transformers has it: along the keys, too, it is one number."""
+    return hf.sdpa_mask(batch, length, length, mask_function=hf.bidirectional_mask_function, allow_is_causal_skip=False)
+
+
+def wide_bidirectional_window(batch, length):
+    query, key = indices(length)
+    return (query - key).abs() < length
+
+
+FULL = (
+    full, one_row, full_bias, expanded, wide_bidirectional_window,
 )  # fmt: skip
+BIDIRECTIONAL = (bidirectional_window, bidirectional_window_of_two_sides)
 
 
 def strictly_lower(batch, length):

@@ -144,7 +144,7 @@ def test_a_pass_that_fails_takes_along_what_builds_on_it(monkeypatch):
     kept = []
     record = pipeline.run(module, Settings(failing=lambda error, what: kept.append((str(error), what))))
     assert kept == [("broken on purpose", "a graph")] and record.failures == ["RuntimeError: broken on purpose"]
-    assert record.regions == [] and len(record.masks.masks) == 1 and "causal" in record.have
+    assert record.regions == [] and len(record.masks.masks) == 1 and "unmasked" in record.have
 
 
 def test_the_log_tells_each_pass(caplog):

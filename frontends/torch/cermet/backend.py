@@ -48,12 +48,12 @@ def compile(
     given, where = parse(mode, options), environment.report()
     settings = Settings.of(given, describe=output.describe if where else None)
     record, run, said = _compiled(gm, example_inputs, settings)
-    if record.variant is not None and "causal" in record.have:
+    if record.variant is not None and "unmasked" in record.have:
         try:
             variant = dataclasses.replace(settings, masks=Masks.GIVEN, describe=None)
             other, unpadded, _ = _compiled(record.variant.module, example_inputs, variant)
             record.failures += other.failures
-            if "causal" in other.have:
+            if "unmasked" in other.have:
                 run = variants.choosing(run, unpadded, record.variant.places)
         except Exception as error:
             record.failed(error)

@@ -45,7 +45,7 @@ def _make_variant(record: Record) -> None:
         record.variant = variants.of(record.module, record.masks.given)
 
 
-def _make_causal(record: Record) -> None:
+def _unmask(record: Record) -> None:
     given = record.settings.masks is Masks.GIVEN
     masks.apply(record.module, [mask for mask in record.masks.masks if given or not mask.given])
 
@@ -142,7 +142,7 @@ PASSES = (
     # Of the graph and its bodies: attention.
     _pass("masks", _find_masks, promises="masks"),
     _pass("variant", _make_variant, needs="masks"),
-    _pass("causal", _make_causal, needs="masks", promises="causal"),
+    _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
     # Of each of them: which regions it will have.
     _pass("tails", _separate_tails, each=True),
@@ -190,7 +190,7 @@ def tally(record: Record) -> None:
     count("near_misses", len(near_misses))
     count("released", record.released)
     count("grouped_attentions", record.grouped)
-    if "causal" in record.have:
-        count("causal_masks", sum(bool(mask.given) == variant for mask in record.masks.masks))
+    for mask in record.masks.masks if "unmasked" in record.have else ():
+        count(f"{mask.meaning.value}s", bool(mask.given) == variant)
     for near_miss in near_misses:
         _log.info("near miss: %s", near_miss)

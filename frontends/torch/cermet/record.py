@@ -28,11 +28,11 @@ from .report.findings import Findings
 
 
 class Masks(enum.Enum):
-    """What becomes of masks that are causal given that some inputs are one everywhere."""
+    """What becomes of masks that are causal or full given that some inputs are one everywhere."""
 
     ALONE = "alone"  # a near miss: there is only one graph
     EITHER = "either"  # they stay, and a variant of the graph is made for such inputs
-    GIVEN = "given"  # causal: this is that variant
+    GIVEN = "given"  # they go: this is that variant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Record:
     def explanation(self) -> Explanation:
         """What was told of the graph."""
         found = Explanation(graphs=1, failures=list(self.failures))
-        if "causal" in self.have:
+        if "unmasked" in self.have:
             found.take_masks(self.masks)
         for part in self._replaced:
             found.merge(part.findings)

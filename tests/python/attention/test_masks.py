@@ -1,4 +1,5 @@
-"""Attention masks that are causal become `is_causal`, however they are spelled, others stay, and no number changes."""
+"""Attention masks that are causal become `is_causal`, full ones are left out, however they are spelled; others stay, and no
+number changes."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ import mask_spellings
 import truth
 from cermet.attention import calls, grouped, masks
 from cermet.errors import Error
-from mask_spellings import BIDIRECTIONAL, CAUSAL, OTHERS
+from mask_spellings import BIDIRECTIONAL, CAUSAL, FULL, OTHERS
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
-COUNTERS = ("causal_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks", "near_misses")
+COUNTERS = ("causal_masks", "full_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks", "near_misses")
 
 
 def operands(length: int = LENGTH, heads: int = HEADS, batch: int = BATCH, keys: int | None = None):
@@ -119,14 +120,79 @@ def test_other_masks_stay(spelling):
     assert counted() == {"near_misses": 1}
 
 
+# --- What is full ----------------------------------------------------------------------------------------------------
+
+
+def with_padding(spelling):
+    def attend(query, key, value, attention_mask):
+        allowed = spelling(query.shape[0], key.shape[2])
+        allowed = (allowed if allowed.dtype == torch.bool else allowed == 0) & attention_mask[:, None, None, :].bool()
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed) * attention_mask[:, None, :, None]
+
+    return attend
+
+
+@pytest.mark.parametrize("spelling", FULL, ids=lambda spelling: spelling.__name__)
+def test_full_masks_are_left_out(spelling):
+    function, counted = attending(spelling), Counted()
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        answer = found(function, *operands(), dynamic=dynamic)
+        assert [mask.meaning for mask in answer.masks] == [masks.Meaning.FULL] and not answer.masks[0].given
+        assert not answer.near_misses
+    module = graphs.trace(function, *operands())
+    masks.apply(module, masks.find(module).masks)
+    given = calls.arguments(*calls.attentions(module))
+    assert (given["attn_mask"], given["is_causal"]) == (None, False)
+    as_true(graphs.compiled(function), function, operands())
+    assert counted() == {"full_masks": 1}
+
+
+@pytest.mark.parametrize("spelling", FULL, ids=lambda spelling: spelling.__name__)
+def test_full_masks_beside_padding(spelling):
+    function, counted = with_padding(spelling), Counted()
+    compiled = graphs.compiled(function, "aot")
+    for mask in attention_masks():
+        as_true(compiled, function, [*operands(), mask])
+    assert counted() == {"full_masks": 1, "calls_unpadded": 1, "calls_padded": 2}
+
+
+def test_a_full_mask_of_other_keys_is_left_out():
+    """As a decoder that looks at an encoder's keys has it."""
+
+    def attend(query, key, value):
+        mask = torch.ones(query.shape[0], 1, query.shape[2], key.shape[2], dtype=torch.bool)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+
+    counted = Counted()
+    as_true(graphs.compiled(attend), attend, operands(4, keys=7))
+    assert counted() == {"full_masks": 1}
+
+
+def test_a_full_mask_that_hides_one_key_stays():
+    def attend(query, key, value):
+        rows, columns = torch.arange(query.shape[2])[:, None], torch.arange(key.shape[2])[None, :]
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=(columns != 3) | (rows != 5))
+
+    counted = Counted()
+    compiled = graphs.compiled(attend)
+    torch.testing.assert_close(compiled(*operands()), attend(*operands()), rtol=0, atol=0)
+    assert counted() == {"near_misses": 1}
+
+
+def test_explain_tells_of_full_masks():
+    explained = cermet.explain(with_padding(mask_spellings.full), *operands(), attention_masks()[0])
+    assert explained.counts["full_mask"] == 1 and explained.counts["causal_mask"] == 0
+    assert "full masks:" in str(explained) and "where l_attention_mask_ is 1 everywhere" in str(explained)
+    assert "Full masks" in explained.html()
+
+
 @pytest.mark.parametrize("spelling", BIDIRECTIONAL, ids=lambda spelling: spelling.__name__)
 def test_bidirectional_masks_are_no_near_misses(spelling):
-    def with_padding(query, key, value, attention_mask):
-        allowed = spelling(BATCH, LENGTH)
-        allowed = (allowed if allowed.dtype == torch.bool else allowed == 0) & attention_mask[:, None, None, :].bool()
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
-
-    for function, args in ((attending(spelling), operands()), (with_padding, [*operands(), attention_masks()[0]])):
+    for function, args in (
+        (attending(spelling), operands()),
+        (with_padding(spelling), [*operands(), attention_masks()[0]]),
+    ):
         for dynamic in (False, True):
             torch._dynamo.reset()
             answer = found(function, *args, dynamic=dynamic)
@@ -286,15 +352,16 @@ def random_mask(seed: int):
 
 
 def test_claims_about_random_masks_are_true_and_complete():
-    causal = 0
+    holding = []
     for seed in range(60):
         mask = random_mask(seed)
         torch._dynamo.reset()
-        claimed = bool(found(attending(mask), *operands(5)).masks)
-        holds = torch.equal(mask(1, 5), torch.ones(5, 5).tril().bool())
+        claimed = [claim.meaning for claim in found(attending(mask), *operands(5)).masks]
+        meanings = {masks.Meaning.CAUSAL: torch.ones(5, 5).tril().bool(), masks.Meaning.FULL: torch.ones(5, 5).bool()}
+        holds = [meaning for meaning, true in meanings.items() if torch.equal(mask(1, 5).expand(5, 5), true)]
         assert claimed == holds, f"seed {seed}: claimed {claimed}, but it is {holds}"
-        causal += holds
-    assert 5 < causal < 55
+        holding += holds
+    assert 5 < holding.count(masks.Meaning.CAUSAL) < 50 and holding.count(masks.Meaning.FULL)
 
 
 # --- Padding ---------------------------------------------------------------------------------------------------------
@@ -493,6 +560,6 @@ def test_heads_stay_repeated_where_attention_has_no_kernel_for_groups():
 def test_an_assumed_size_that_does_not_hold_is_an_error():
     module = graphs.trace(attending(mask_spellings.comparison), *operands())
     (mask,) = masks.find(module).masks
-    false = dataclasses.replace(mask, proof=masks.Proof(limits=(-1,)))
+    false = dataclasses.replace(mask, proof=masks.Proof(masks.Meaning.CAUSAL, limits=(-1,)))
     with pytest.raises(Error, match="below zero"):
         masks.apply(module, [false])

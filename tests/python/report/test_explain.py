@@ -21,7 +21,7 @@ from cermet.graph.decision import NearMiss
 from tiny_models import LAYERS, tiny, words
 
 COUNTED = [
-    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "cluster",
+    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask", "cluster",
 ]  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Attention: masks that are causal, heads that are repeated, products that are packed."""
+"""Attention: masks that are causal or full, heads that are repeated, products that are packed."""

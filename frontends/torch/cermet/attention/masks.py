@@ -1,14 +1,16 @@
-"""Attention masks that are provably causal become `is_causal=True`, for which attention has kernels of its own.
+"""Attention masks that provably say what attention has kernels of its own for: causal ones become `is_causal=True`, and
+full ones, which let every query attend to every key, are left out.
 
-`find` only looks. A mask is causal if, for all inputs, all batch entries, all heads and all sizes that the traced
-symbols may have, a query attends to exactly the keys that do not come after it; that is proved by evaluating how the
+`find` only looks. A mask has a meaning if, for all inputs, all batch entries, all heads and all sizes that the traced
+symbols may have, a query attends to exactly the keys that the meaning names; that is proved by evaluating how the
 graph computes the mask (functions.py). Where that holds as soon as some inputs are one everywhere, as the padding
-mask of a batch without padding is, the mask is causal `given` those inputs.
+mask of a batch without padding is, the mask has that meaning `given` those inputs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,23 +33,38 @@ _NEVER = -1e30
 _MAX_LIMITS = 4
 
 
+class Meaning(enum.Enum):
+    """Which keys a query attends to, by the name of the sites in a report."""
+
+    CAUSAL = "causal_mask"  # those that do not come after it
+    FULL = "full_mask"  # all
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """Under what a mask is causal."""
+    """What a mask means, and under what."""
 
+    meaning: Meaning
     given: tuple[fx.Node, ...] = ()  # inputs of the outermost graph that must be one everywhere
     limits: tuple[torch.SymInt, ...] = ()  # sizes that must be at least zero, as they are in what was traced
 
 
 @dataclasses.dataclass(frozen=True)
 class Mask:
-    """One attention whose mask is causal."""
+    """One attention whose mask has a meaning."""
 
     module: fx.GraphModule
     attention: fx.Node
     mask: fx.Node  # what it is called with
     proof: Proof
     change: Change
+
+    @property
+    def meaning(self) -> Meaning:
+        return self.proof.meaning
 
     @property
     def given(self) -> tuple[fx.Node, ...]:
@@ -72,8 +89,8 @@ class Found:
         return tuple(dict.fromkeys(node for mask in self.masks for node in mask.given))
 
 
-class _NotCausal(Exception):
-    """Why a mask is not proved causal, and numbers that would have to be at least zero for it."""
+class _Unproved(Exception):
+    """Why a mask is proved neither causal nor full, and numbers that would have to be at least zero for it."""
 
     def __init__(self, reason: str, missing: Sequence[Linear] = ()) -> None:
         super().__init__(reason)
@@ -81,8 +98,8 @@ class _NotCausal(Exception):
 
 
 def find(module: fx.GraphModule) -> Found:
-    """The causal masks of a graph and of the bodies of its higher-order operators. One that treats keys before and
-    after a query alike, as bidirectional attention's does, is no near miss."""
+    """The masks with a meaning of a graph and of the bodies of its higher-order operators. Another one that treats keys
+    before and after a query alike, as a window of bidirectional attention does, is no near miss."""
     modules = list(nodes.modules(module))
     found = Found([], [])
     masked = [
@@ -94,7 +111,7 @@ def find(module: fx.GraphModule) -> Found:
     if not masked:
         return found
     outer = outer_values(modules)
-    proofs: dict[tuple[Any, ...], Proof | _NotCausal | None] = {}
+    proofs: dict[tuple[Any, ...], Proof | _Unproved | None] = {}
     values: dict[fx.Node, torch.Tensor] = {}
     for part, node in masked:
         try:
@@ -106,12 +123,13 @@ def find(module: fx.GraphModule) -> Found:
             if (mask, sizes) not in proofs:
                 proofs[mask, sizes] = _proof(modules, outer, mask, node)
             proof = proofs[mask, sizes]
-            if isinstance(proof, _NotCausal):
+            if isinstance(proof, _Unproved):
                 raise proof
             if proof is None:
                 continue
-            change = changed(part, node, values, False, attn_mask=None, is_causal=True)
-        except (_NotCausal, Declined, AttributeError, IndexError) as reason:  # the last two: a call of another form
+            causal = proof.meaning is Meaning.CAUSAL
+            change = changed(part, node, values, False, attn_mask=None, is_causal=causal)
+        except (_Unproved, Declined, AttributeError, IndexError) as reason:  # the last two: a call of another form
             found.near_misses.append(NearMiss("causal_mask", node.name, str(reason), source_line(node)))
             continue
         values |= change.values
@@ -157,8 +175,8 @@ def _bodies(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[fx.GraphMod
 
 def _proof(
     modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], mask: fx.Node, attention: fx.Node
-) -> Proof | _NotCausal | None:
-    """Under what the mask is causal, or why it is not; None where it is of another kind, with or without padding."""
+) -> Proof | _Unproved | None:
+    """What the mask means, or why that is not known; None where it is of another kind, with or without padding."""
     functions = Functions(modules, outer)
     first = _within_limits(functions, (), mask, attention)
     if isinstance(first, Proof):
@@ -167,7 +185,7 @@ def _proof(
     for candidate in _paddings(functions, modules[0]):
         padded = Functions(modules, outer, frozenset([candidate]))
         proof = _within_limits(padded, (candidate,), mask, attention)
-        if isinstance(proof, Proof):
+        if isinstance(proof, Proof) and (proof.meaning is Meaning.CAUSAL or _of_keys(functions, mask)):
             return proof
         both_ways = both_ways or _both_ways(padded, mask)
     return None if both_ways else first
@@ -189,17 +207,29 @@ def _both_ways(functions: Functions, mask: fx.Node) -> bool:
         return False
 
 
+def _of_keys(functions: Functions, mask: fx.Node) -> bool:
+    """Whether a mask is the same for every query, as one of padding is and one of positions is not."""
+    shape = functions.shape(mask)
+    places = tuple(functions.new("place") for _ in shape)
+    other = (*places[:-2], functions.new("query"), places[-1])
+    facts = functions.inside(Facts(), (*places, other[-2]), (*shape, shape[-2]))
+    first, second = (
+        functions.element(mask, tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, at)), facts)
+        for at in (places, other)
+    )
+    return first == second
+
+
 def _within_limits(
     functions: Functions, given: tuple[fx.Node, ...], mask: fx.Node, attention: fx.Node
-) -> Proof | _NotCausal:
+) -> Proof | _Unproved:
     """As `_proof`, with what is missing taken to hold if it is about sizes alone and held for those that were traced:
     a window is wide enough for all sequences that are no longer than it."""
     limits: dict[Linear, torch.SymInt] = {}
     while True:
         try:
-            _prove(functions, mask, attention, frozenset(limits))
-            return Proof(given, tuple(limits.values()))
-        except _NotCausal as reason:
+            return Proof(_meaning(functions, mask, attention, frozenset(limits)), given, tuple(limits.values()))
+        except _Unproved as reason:
             fitting = {form: size for form in reason.missing if (size := _as_size(functions, form)) is not None}
             if not fitting.keys() - limits.keys() or len(limits) >= _MAX_LIMITS:
                 return reason
@@ -234,18 +264,16 @@ def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
     ]
 
 
-def _prove(functions: Functions, mask: fx.Node, attention: fx.Node, limits: frozenset[Linear]) -> None:
-    """Raises _NotCausal, with the reason, unless the mask is causal."""
+def _meaning(functions: Functions, mask: fx.Node, attention: fx.Node, limits: frozenset[Linear]) -> Meaning:
+    """What the mask means. Raises _Unproved, with the reason, where it is neither causal nor full."""
     given = arguments(attention)
     if given.get("is_causal", False) is not False:
-        raise _NotCausal("is_causal is given beside a mask")
+        raise _Unproved("is_causal is given beside a mask")
     value = example(mask)
     if not isinstance(value, torch.Tensor) or value.requires_grad or value.dim() < 2:
-        raise _NotCausal("the mask is learned or no matrix")
+        raise _Unproved("the mask is learned or no matrix")
     try:
         queries, keys = (functions.size(example(given[name]).shape[-2]) for name in ("query", "key"))
-        if queries != keys:
-            raise _NotCausal(f"there are {_text(queries)} queries and {_text(keys)} keys")
         shape = functions.shape(mask)
         facts = Facts(limits)
         places = []
@@ -254,29 +282,38 @@ def _prove(functions: Functions, mask: fx.Node, attention: fx.Node, limits: froz
             facts = facts.within(place, size)
             places.append(place)
         coordinates = tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, places))
+        sizes = dict(zip(places, (*shape[:-2], queries, keys)))
         behind = places[-2] - places[-1]  # how far the key lies behind the query
-        for form, wanted in ((behind, True), (-behind - 1, False)):
+
+        def attended(form: Linear) -> tuple[set[bool | None], list[Linear]]:
+            """What the mask may say of a key for which the form is at least zero, and what would decide it."""
             within = Facts(facts.forms | {form})
             if within.contradict(form):
-                continue
+                return set(), []
             element = functions.element(mask, coordinates, within)
-            _attends(element, within, wanted, dict(zip(places, (*shape[:-2], queries, keys))))
-    except _NotCausal:
+            if is_formula(element):
+                truths = set(within.possible(element))  # type: ignore[arg-type]
+            else:
+                truths = {_attended(leaf) for leaf, _ in leaves(element, within)}
+            return truths, _missing(element, within, sizes) if len(truths) > 1 else []
+
+        before, missing = attended(behind)
+        if before - {True}:
+            raise _Unproved("it is not provable from the graph that every key up to the query is attended to", missing)
+        after, missing = attended(-behind - 1)
+        if after == {True}:
+            return Meaning.FULL
+        if after - {False}:
+            raise _Unproved("it is not provable from the graph that no key after the query is attended to", missing)
+        if queries != keys:
+            raise _Unproved(f"there are {_text(queries)} queries and {_text(keys)} keys")
+        return Meaning.CAUSAL
+    except _Unproved:
         raise
     except TooComplex as error:
-        raise _NotCausal(f"the mask is too complex: {error}") from None
+        raise _Unproved(f"the mask is too complex: {error}") from None
     except Exception as error:  # of our own: the mask stays
-        raise _NotCausal(f"the mask was not understood: {type(error).__name__}: {error}") from error
-
-
-def _attends(element: Element, facts: Facts, wanted: bool, sizes: dict[Linear, Linear]) -> None:
-    said = "every key up to the query is attended to" if wanted else "no key after the query is attended to"
-    if is_formula(element):
-        truths = facts.possible(element)  # type: ignore[arg-type]
-    else:
-        truths = {_attended(leaf) for leaf, _ in leaves(element, facts)}
-    if truths - {wanted}:
-        raise _NotCausal(f"it is not provable from the graph that {said}", _missing(element, facts, sizes))
+        raise _Unproved(f"the mask was not understood: {type(error).__name__}: {error}") from error
 
 
 def _missing(element: Element, facts: Facts, sizes: dict[Linear, Linear]) -> list[Linear]:
@@ -310,7 +347,7 @@ def _text(size: Linear) -> str:
 # --- The rewrite -----------------------------------------------------------------------------------------------------
 
 def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
-    """Makes these attentions causal, in the graph that they were found in, and removes what nothing reads then.
+    """Takes these attentions' masks from them, in the graph that they were found in, and removes what nothing reads then.
 
     On an exception the graph and its bodies are as they were.
     """
@@ -318,7 +355,7 @@ def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
         return
     for size in {str(size): size for mask in masks for size in mask.proof.limits}.values():
         if not size >= 0:  # a guard: another size compiles again
-            raise Error(f"{size} is below zero, expected what the proof of a causal mask assumed")
+            raise Error(f"{size} is below zero, expected what the proof of a mask assumed")
     modules = list(nodes.modules(module))
     with rewriting(modules):
         _apply(module, modules, masks)

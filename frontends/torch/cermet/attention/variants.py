@@ -1,4 +1,4 @@
-"""A graph's causal masks, and the variant of a graph whose masks are causal where no input is padded.
+"""A graph's masks, and the variant of a graph whose masks are causal or full where no input is padded.
 
 Both variants are compiled, and each call is looked at: at its inputs, outside of the compiled graph, so that nothing
 inside waits for the device.
@@ -40,7 +40,9 @@ def alone(found: masks.Found) -> masks.Found:
     """What was found, for a graph that can have no variant."""
     always = [mask for mask in found.masks if not mask.given]
     kept = [
-        NearMiss("causal_mask", mask.attention.name, f"causal{mask.where()}, for which a pass has no second graph")
+        NearMiss(
+            mask.meaning.value, mask.attention.name, f"{mask.meaning}{mask.where()}, for which a pass has no second graph"
+        )
         for mask in found.masks
         if mask.given
     ]

@@ -125,7 +125,7 @@ def counters() -> dict[str, int]:
 
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
     rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
-    `near_misses`, `causal_masks` of attentions that became `is_causal`, `grouped_attentions` that no longer repeat
+    `near_misses`, `causal_masks` of attentions that became `is_causal`, `full_masks` of those that need none, `grouped_attentions` that no longer repeat
     heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
     (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
     failure of ours), `inductor_failures` (graphs, or their backwards alone, that Inductor did not compile and that run

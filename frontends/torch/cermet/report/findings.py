@@ -18,7 +18,7 @@ from ..remainder import content
 from ..remainder.content import Part
 
 COUNTED = (
-    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "cluster",
+    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask", "cluster",
 )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ class Findings:
     """What there is to say about some graphs."""
 
     places: list[Place] = dataclasses.field(default_factory=list)
-    masks: list[str] = dataclasses.field(default_factory=list)  # causal ones: where, and given what
+    masks: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # that go: sites' name; where, given what
     near_misses: list[NearMiss] = dataclasses.field(default_factory=list)
     graph_breaks: list[str] = dataclasses.field(default_factory=list)
     foreign: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by name
@@ -61,7 +61,7 @@ class Findings:
         counted: collections.Counter[str] = collections.Counter()
         for place in self.places:
             counted.update(dict(place.counts))
-        counted["causal_mask"] = len(self.masks)
+        counted.update(name for name, _ in self.masks)
         return {name: counted[name] for name in [*COUNTED, *sorted(counted.keys() - set(COUNTED))]}
 
     @property
@@ -82,7 +82,7 @@ class Findings:
 
     def take_masks(self, found: masks.Found) -> None:
         """Takes in what is known about the masks of a graph and its bodies."""
-        self.masks += [str(mask) for mask in found.masks]
+        self.masks += [(mask.meaning.value, str(mask)) for mask in found.masks]
         self.near_misses += found.near_misses
 
     def decline(self, misplaced: Sequence[NearMiss]) -> None:

@@ -13,7 +13,7 @@ from ..ops import library, regions
 from ..remainder.content import Part
 from .findings import Findings, Place
 from .page_parts import SCRIPT, STYLE
-from .table import kernels_of, less, number, repeated, source_of, totals
+from .table import kernels_of, less, masks_of, number, repeated, source_of, totals
 
 CUDA_TARGET = "sm_90"  # whose text a page shows where the places are on no GPU
 _GENERATED = re.compile(r"^// \S+ for sm_\d+: (\w+) skeleton$", re.MULTILINE)  # where a source's generated part begins
@@ -35,7 +35,7 @@ def html(found: Findings) -> str:
     rows = "".join(_row(index, place, times, device_code) for index, (place, times) in enumerate(found.rows))
     sections = [
         _places(rows) if found.places else "" if found.masks else "<p>Nothing in this program was replaced.</p>",
-        _listed("masks", "Causal masks", [source_of(mask) for mask in found.masks]),
+        *(_listed(title.replace(" ", "-"), title.capitalize(), sources) for title, sources in masks_of(found)),
         _near_misses(found.near_misses),
         _listed("breaks", "Graph breaks", found.graph_breaks),
         _listed("foreign", "Kernels of others", list(found.foreign.elements())),

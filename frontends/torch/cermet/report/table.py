@@ -7,8 +7,9 @@ import itertools
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from ..attention.masks import Meaning
 from .findings import Findings, Place
 
 WIDTH = 120
@@ -26,6 +27,12 @@ def source_of(source: str) -> str:
     roots = [os.getcwd(), *sys.path]
     fitting = [root for root in roots if root and source.startswith(root.rstrip(os.sep) + os.sep)]
     return source[len(max(fitting, key=len).rstrip(os.sep)) + 1 :] if fitting else source
+
+
+def masks_of(found: Findings) -> Iterator[tuple[str, list[str]]]:
+    """A title for the masks of each meaning, and where they were."""
+    for meaning in Meaning:
+        yield f"{meaning} masks", [source_of(where) for name, where in found.masks if name == meaning.value]
 
 
 def less(before: int, after: int) -> str:
@@ -72,7 +79,8 @@ def text(found: Findings) -> str:
             + (f"; {saved:,} of them saved for the backward" if saved else "")
         )
         lines += ["", *_places(found)]
-    lines += _section("causal masks", map(source_of, found.masks))
+    for title, sources in masks_of(found):
+        lines += _section(title, sources)
     lines += _section("near misses", [str(near_miss) for near_miss in found.near_misses])
     lines += _section("graph breaks", map(reason_of, found.graph_breaks))
     lines += _section("kernels of others", found.foreign.elements())
