@@ -23,6 +23,7 @@ from torch._inductor.output_code import OutputCode
 from ..options import Options
 from . import clusters
 from .aten.accumulation import accumulate
+from .aten.alignment import align
 from .aten.concatenation import join
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
@@ -48,6 +49,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             simplify(graph.graph)
             join(graph.graph)
             accumulate(graph.graph)
+            align(graph.graph)
             keys = clusters.fuse(graph, options.strict) if SECOND_STAGE else []
             widen(graph.graph)
             capture = captures.of(graph, kind) if captures is not None else None
