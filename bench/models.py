@@ -34,7 +34,7 @@ class Model:
             torch.set_default_dtype(before)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """What a training step is given, random, on the GPU; of masked tokens 15 % have a label."""
+        """What a training step is given, random, on the GPU; of masked tokens 15 % have a label, and none is padding."""
         if self.task == "ImageClassification":
             size = self.config().image_size
             images = torch.randn(self.batch, 3, size, size, device="cuda", dtype=torch.bfloat16)
@@ -43,7 +43,8 @@ class Model:
         if self.task == "CausalLM":
             return {"input_ids": words, "labels": words}
         masked = torch.rand(self.batch, self.tokens, device="cuda") < 0.15
-        return {"input_ids": words, "labels": words.masked_fill(~masked, -100)}
+        labels = words.masked_fill(~masked, -100)
+        return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": labels}
 
     @property
     def random(self) -> bool:

@@ -23,6 +23,7 @@ constexpr int kSmallGraph = 9;              // operations
 
 struct Options {
   int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, trials = 300, mostFailures = 3;
+  double seconds = 0;
   uint64_t seed = 0;
   std::vector<std::string> targets;
   std::string text;
@@ -30,7 +31,13 @@ struct Options {
   bool gradient = false, noHost = false, print = false;
 };
 
-constexpr size_t kCasesPerProcess = 25;
+// Starting a process costs as much as a graph or two; one that goes through every layer costs seconds.
+constexpr size_t kCasesPerProcess = 25, kThoroughCases = 5;
+
+bool outOfTime(const Options& options) {
+  static const auto began = std::chrono::steady_clock::now();
+  return options.seconds > 0 && std::chrono::steady_clock::now() - began > std::chrono::duration<double>(options.seconds);
+}
 
 Failure onCase(const Case& given) {
   return checkApart(given);
@@ -84,9 +91,10 @@ Case caseOf(const Options& options, int index) {
 
 Totals work(const Options& options, int first, int jobs) {
   Totals totals;
-  for (int index = first; index < options.graphs && totals.failures < options.mostFailures;) {
+  for (int index = first; index < options.graphs && totals.failures < options.mostFailures && !outOfTime(options);) {
     std::vector<Case> cases;
-    for (; index < options.graphs && cases.size() < kCasesPerProcess; index += jobs) {
+    const size_t most = index < std::max(options.simt, options.nvrtc) ? kThoroughCases : kCasesPerProcess;
+    for (; index < options.graphs && cases.size() < most; index += jobs) {
       cases.push_back(caseOf(options, index));
       if (options.print)
         fmt::print("// seed {}{}\n{}", cases.back().seed, sizeOptions(cases.back().sizes[0]), cases.back().text);
@@ -180,6 +188,7 @@ int main(int count, char** arguments) {
   options.seed = std::random_device{}();
   options.jobs = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   app.add_option("--graphs", options.graphs, "How many graphs")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "Begin no more of them after so long (default: no limit)");
   app.add_option("--seed", options.seed,
                  "Seed of the first graph, the next has the next (default: drawn); with --text (default: 0), of "
                  "its inputs");

@@ -1,4 +1,4 @@
-"""Every test runs strict, with caches of its own and a fresh Dynamo; a test on `device` runs on the CPU, and with
+"""Every test runs strict, with caches of the run's own and a fresh Dynamo; a test on `device` runs on the CPU, and with
 `-m gpu` on a GPU."""
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-_caches = tempfile.TemporaryDirectory(prefix="cermet-tests-")
-os.environ["CERMET_CACHE_DIR"] = os.path.join(_caches.name, "cermet")
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_caches.name, "inductor")
+if "PYTEST_XDIST_WORKER" not in os.environ:  # which has them from the process that started it
+    _caches = tempfile.TemporaryDirectory(prefix="cermet-tests-")
+    os.environ["CERMET_CACHE_DIR"] = os.path.join(_caches.name, "cermet")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(_caches.name, "inductor")
 os.environ["CERMET_STRICT"] = "1"
 # The models are tiny: on a machine that others use too, two threads that wait for each other cost up to 10 x.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
