@@ -15,6 +15,7 @@ import torch.fx as fx
 
 from . import environment, pipeline
 from .attention import variants
+from .graph import nodes
 from .loss import edges
 from .options import parse
 from .record import Masks, Record, Settings
@@ -47,33 +48,53 @@ def compile(
     """
     given, where = parse(mode, options), environment.report()
     settings = Settings.of(given, describe=output.describe if where else None)
-    record, run, said = _compiled(gm, example_inputs, settings)
-    if record.variant is not None and "unmasked" in record.have:
-        try:
-            variant = dataclasses.replace(settings, masks=Masks.GIVEN, describe=None)
-            other, unpadded, _ = _compiled(record.variant.module, example_inputs, variant)
-            record.failures += other.failures
-            if "unmasked" in other.have:
-                run = variants.choosing(run, unpadded, record.variant.places)
-        except Exception as error:
-            record.failed(error)
+    record = pipeline.run(gm, settings, until="unmask")
+    if record.variant is None:
+        run = _compiled(record, example_inputs)
+    else:
+        record, run = _in_variants(record, example_inputs)
     if where:
         found = record.explanation()
-        found.remainders.append(said)
+        found.remainders.append(record.ran_by)
         output.report(found, where)
     return run
 
 
-def _compiled(
-    module: fx.GraphModule, example_inputs: Sequence[Any], settings: Settings
-) -> tuple[Record, Callable[..., Any], str]:
-    """A graph through the pipeline, the callable that runs it, and who does that and why."""
-    outputs = edges.outputs(module)
-    record = pipeline.run(module, settings)
+def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The callable that runs a record's graph, whose masks are known."""
+    outputs = edges.outputs(record.module)
+    pipeline.finish(record, since="unmask")
     pipeline.tally(record)
     chosen = record.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-    run, notes = choice.run(module, example_inputs, chosen.remainder, settings.options)
+    run, notes = choice.run(record.module, example_inputs, chosen.remainder, record.settings.options)
     for note in notes:
         _log.info("a graph: %s", note)
-    return record, edges.attach(run, record.edges, outputs), "; ".join([str(chosen), *notes])
+    record.ran_by = "; ".join([str(chosen), *notes])
+    return edges.attach(run, record.edges, outputs)
+
+
+def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record, Callable[..., Any]]:
+    """The callable that chooses between a graph and its variant, and the record of the one that these inputs need. The
+    other is made when a call needs it, or at once where sizes are symbolic: what it asks of them has to become a guard."""
+    variant = record.variant
+    given = dataclasses.replace(record.settings, masks=Masks.GIVEN)
+    other = pipeline.run(variant.module, given, until="unmask")
+
+    def make_unpadded() -> Callable[..., Any] | None:
+        try:
+            run = _compiled(other, example_inputs)
+        except Exception as error:
+            record.failed(error)
+            return None
+        return run if "unmasked" in other.have else None
+
+    padded, unpadded = variants.Later(lambda: _compiled(record, example_inputs)), variants.Later(make_unpadded)
+    told = other if variant.fits(example_inputs) and unpadded() is not None else record
+    if told is record:
+        padded()
+    for one in (record, other):  # one report is enough
+        one.settings = dataclasses.replace(one.settings, describe=None)
+    if not nodes.is_static(record.module):
+        padded(), unpadded()
+    return told, variants.choosing(padded, unpadded, variant.places)

@@ -44,10 +44,12 @@ class Pass:
     alone: bool = True  # where it fails, others go on
 
 
-def run(passes: Sequence[Pass], record: Record, until: str = "") -> None:
-    """Runs the passes before the one that is called `until`, or all. CERMET_LOG=info tells what each took."""
+def run(passes: Sequence[Pass], record: Record, until: str = "", since: str = "") -> None:
+    """Runs the passes from the one that is called `since` to before the one that is called `until`, or all.
+    CERMET_LOG=info tells what each took."""
     taken: dict[str, float] = {}
-    chosen = itertools.takewhile(lambda step: step.name != until, passes)
+    begun = itertools.dropwhile(lambda step: since not in ("", step.name), passes)
+    chosen = itertools.takewhile(lambda step: step.name != until, begun)
     for each, group in itertools.groupby(chosen, lambda step: step.each):
         steps = list(group)
         for part in record.parts if each else (None,):

@@ -176,6 +176,12 @@ def run(module: fx.GraphModule, settings: Settings | None = None, until: str = "
     return record
 
 
+def finish(record: Record, since: str) -> Record:
+    """Takes a record that `run` took up to `since` through the other passes."""
+    passes.run(PASSES, record, since=since)
+    return record
+
+
 def compiled(module: fx.GraphModule) -> bool:
     """Whether a graph has been through the passes to be run."""
     return module in _compiled

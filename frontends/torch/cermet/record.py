@@ -108,6 +108,7 @@ class Record:
         self.variant: variants.Variant | None = None
         self.grouped = self.released = 0
         self.inductor = False  # it would run what regions do not
+        self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []
 
     def failed(self, error: Exception, what: str = "a graph") -> None:

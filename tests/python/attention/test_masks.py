@@ -3,6 +3,7 @@ number changes."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import functools
 import logging
@@ -417,6 +418,53 @@ def test_variants_under_every_remainder(remainder):
     for mask in attention_masks():
         as_true(compiled, padded, [*operands(), mask])
     assert counted() == {"causal_masks": 1, "calls_unpadded": 1, "calls_padded": 2}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_variant_is_made_when_a_call_needs_it(dynamic):
+    """But for symbolic sizes: what the other variant asks of them can be no guard any more."""
+    ones, left, _ = attention_masks()
+    for first, second in ((ones, left), (left, ones)):
+        torch._dynamo.reset()
+        before = cermet.counters()["graphs"]
+        compiled = torch.compile(
+            padded, backend="cermet", fullgraph=True, dynamic=dynamic, options={"strict": True, "remainder": "aot"}
+        )
+        made = []
+        for mask in (first, first, second, first, second):
+            as_true(compiled, padded, [*operands(), mask])
+            made.append(cermet.counters()["graphs"] - before)
+        assert made == ([2] * 5 if dynamic else [1, 1, 2, 2, 2])
+
+
+def test_a_variant_that_fails_late_leaves_the_other(monkeypatch, caplog):
+    ones, left, _ = attention_masks()
+    compiled = torch.compile(padded, backend="cermet", fullgraph=True, options={"strict": False, "remainder": "aot"})
+    as_true(compiled, padded, [*operands(), left])
+
+    def broken(*_):
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(masks, "apply", broken)
+    counted = Counted()
+    with caplog.at_level(logging.DEBUG, "cermet"):
+        for _ in range(2):
+            as_true(compiled, padded, [*operands(), ones])
+    assert "broken on purpose" in caplog.text
+    assert counted() == {"fallbacks": 1, "calls_padded": 2}
+
+
+def test_variants_made_by_two_threads():
+    ones, left, _ = attention_masks()
+    compiled = graphs.compiled(padded, "aot")
+    arguments = [operand.detach() for operand in operands()]
+    expected = {name: padded(*arguments, mask) for name, mask in (("ones", ones), ("left", left))}
+    compiled(*arguments, left)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        calls = [("ones", ones), ("left", left)] * 8
+        results = list(pool.map(lambda call: (call[0], compiled(*arguments, call[1])), calls))
+    for name, result in results:
+        torch.testing.assert_close(result, expected[name])
 
 
 def test_a_padding_mask_that_is_written_stays():

@@ -1,7 +1,7 @@
 """A graph's masks, and the variant of a graph whose masks are causal or full where no input is padded.
 
-Both variants are compiled, and each call is looked at: at its inputs, outside of the compiled graph, so that nothing
-inside waits for the device.
+Each call is looked at: at its inputs, outside of the compiled graph, so that nothing inside waits for the device. A
+variant is compiled when a call needs it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._dynamo.convert_frame import compile_lock
+from torch._dynamo.utils import preserve_rng_state
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensor
 
 from ..counting import count
 from ..graph.decision import NearMiss
@@ -28,6 +32,11 @@ class Variant:
 
     module: fx.GraphModule
     places: tuple[int, ...]
+
+    def fits(self, inputs: Sequence[Any]) -> bool:
+        """Whether these inputs of the graph are known, and are one everywhere at `places`."""
+        given = [inputs[place] for place in self.places]
+        return not any(isinstance(tensor, FakeTensor) for tensor in given) and _all_ones(given)
 
 
 def of(module: fx.GraphModule, given: Collection[fx.Node]) -> Variant:
@@ -49,20 +58,36 @@ def alone(found: masks.Found) -> masks.Found:
     return masks.Found(always, [*found.near_misses, *kept])
 
 
-def choosing(
-    padded: Callable[..., Any], unpadded: Callable[..., Any], places: Sequence[int]
-) -> Callable[..., Any]:
-    """Runs `unpadded` where the inputs at these places are one everywhere, else `padded`.
+class Later:
+    """What `make` makes, when it is first asked for, in the state of torch's tracing that there is now."""
+
+    def __init__(self, make: Callable[[], Callable[..., Any] | None]) -> None:
+        self._make: Callable[[], Callable[..., Any] | None] | None = make
+        self._made: Callable[..., Any] | None = None
+        self._context = TracingContext.try_get()
+
+    def __call__(self) -> Callable[..., Any] | None:
+        if self._make is None:
+            return self._made
+        with compile_lock, tracing(self._context), preserve_rng_state():
+            if self._make is not None:
+                self._made = self._make()
+                self._make = self._context = None
+        return self._made
+
+
+def choosing(padded: Later, unpadded: Later, places: Sequence[int]) -> Callable[..., Any]:
+    """Runs `unpadded`, if there is one, where the inputs at these places are one everywhere, else `padded`.
 
     While a CUDA stream is being captured nothing can be asked of the device: `padded`, which is right for every input.
     """
 
     def run(*arguments: Any) -> Any:
-        if _all_ones([arguments[place] for place in places]):
+        if _all_ones([arguments[place] for place in places]) and (faster := unpadded()) is not None:
             count("calls_unpadded")
-            return unpadded(*arguments)
+            return faster(*arguments)
         count("calls_padded")
-        return padded(*arguments)
+        return padded()(*arguments)
 
     return run
 

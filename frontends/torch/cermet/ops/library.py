@@ -124,7 +124,7 @@ def counters() -> dict[str, int]:
     """Counters since the process began.
 
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
-    rewritten (two where the padding mask of a call chooses between variants), `regions` replaced in them,
+    rewritten (two where calls with and without padding came), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `full_masks` of those that need none, `grouped_attentions` that no longer repeat
     heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
     (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
