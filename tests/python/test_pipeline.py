@@ -33,7 +33,8 @@ def done(monkeypatch):
 
     def compiled(module: fx.GraphModule, remainder: str):
         copy = copy_of(module)
-        backend.compile(copy, [], options={"remainder": remainder})
+        inputs = [nodes.example(node) for node in module.graph.nodes if node.op == "placeholder"]
+        backend.compile(copy, inputs, options={"remainder": remainder})
         return told.pop(), copy
 
     return compiled
