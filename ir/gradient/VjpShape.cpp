@@ -1,12 +1,11 @@
 // The vector-Jacobian product of every operation of shape: each puts the cotangent where the elements came from.
+#include "frontends/c/cermet.h"
 #include "ir/dialect/Formula.h"
 
 using namespace mlir;
 using namespace cermet::ir;
 
 using Cotangents = SmallVector<Value>;
-
-constexpr size_t kMaxDimensions = 8; // of a value, as ir/text/Verify.cpp has it
 
 static RankedTensorType typeOf(Value value) {
   return cast<RankedTensorType>(value.getType());
@@ -44,7 +43,7 @@ Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
 
   // Of one number: each row's elements, then the rows. A last dimension without a size counts as rows.
   if (llvm::all_of(from, [](const Dimension& d) { return d.isOne(); }) && !to.empty()) {
-    if (to.back().isSymbol() && to.size() < kMaxDimensions) {
+    if (to.back().isSymbol() && to.size() < CERMET_MAX_RANK) {
       to.push_back(Dimension());
       sum = f.reshape(sum, to);
     } else if (!to.back().isOne()) {

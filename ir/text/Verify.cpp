@@ -1,6 +1,8 @@
 // What makes a module a graph, beyond what MLIR and each operation verify.
+#include "frontends/c/cermet.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
+#include "runtime/abi/Limits.h"
 
 using namespace mlir;
 
@@ -13,8 +15,8 @@ static LogicalResult verifyType(llvm::function_ref<InFlightDiagnostic()> emitErr
   auto tensor = dyn_cast<RankedTensorType>(type);
   if (!tensor)
     return success();
-  if (tensor.getRank() > 8)
-    return emitError() << tensor << " has rank " << tensor.getRank() << ", expected at most 8";
+  if (tensor.getRank() > CERMET_MAX_RANK)
+    return emitError() << tensor << " has rank " << tensor.getRank() << ", expected at most " << CERMET_MAX_RANK;
   auto symbols = dyn_cast_or_null<SymbolsAttr>(tensor.getEncoding());
   if (tensor.getEncoding() && !symbols)
     return emitError() << tensor << " has encoding " << tensor.getEncoding() << ", expected #cermet.symbols";
@@ -27,7 +29,7 @@ static LogicalResult verifyType(llvm::function_ref<InFlightDiagnostic()> emitErr
       continue;
     if (size == 0)
       return emitError() << tensor << " has a dimension of size 0, expected sizes of at least 1";
-    if (__builtin_mul_overflow(elements, size, &elements) || elements > (int64_t(1) << 60))
+    if (__builtin_mul_overflow(elements, size, &elements) || elements > kMaxDimension)
       return emitError() << tensor << " has more elements than 2^60";
   }
   return success();

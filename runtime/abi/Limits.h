@@ -14,4 +14,9 @@ constexpr int kMaxGraphOperations = 100000; // of a graph: of which a plan, a ma
 // reads in another order, and that has a schedule for such reads.
 constexpr int kMaxHeadColumns = 512;
 
+// What torch has ops for: one for each number of inputs, and of outputs, of a region and of a loss's.
+constexpr int kMaxRegionInputs = 16;
+constexpr int kMaxRegionOutputs = 8;
+constexpr int kMaxLossInputs = 8;
+
 } // namespace cermet

@@ -35,7 +35,10 @@ const std::string& factsJson() {
                   {"dimension", kMaxDimension},
                   {"graph_operations", kMaxGraphOperations},
                   {"operands", kMaxOperands},
-                  {"head_columns", kMaxHeadColumns}}}}
+                  {"head_columns", kMaxHeadColumns},
+                  {"region_inputs", kMaxRegionInputs},
+                  {"region_outputs", kMaxRegionOutputs},
+                  {"loss_inputs", kMaxLossInputs}}}}
         .dump();
   }();
   return text;

@@ -1,4 +1,5 @@
-"""One place for each fact: no file of the C++ rooms holds a second table of what runtime/abi has."""
+"""One place for each fact: no file of the C++ rooms holds a second table of what runtime/abi has, and no file of the
+Python package what libcermet answers."""
 
 import pathlib
 import re
@@ -11,7 +12,7 @@ TABLES = {
     "runtime/abi/ElementType.h": (r'"(b?f16|f32|f64|i64|i32|i16|u?i8|u8|i1|f8e4m3|f8e5m2)"', 4),
     "runtime/abi/OperandKind.h": (r'"(tile|row|column|scalar|index|gathered)"', 4),
     "runtime/abi/Targets.h": (r"\b(sm_(?:80|86|89|90|100|120))\b", 3),
-    "runtime/abi/Limits.h": (r"\b(k\w*HeadColumns) = \d", 1),
+    "runtime/abi/Limits.h": (r"\b(\w*(?:HeadColumns|[mM]ax\w*Inputs|[mM]ax\w*Outputs)) = \d", 1),
     "runtime/context/Config.cpp": (r'"(CERMET_[A-Z_]+)"', 2),
 }
 
@@ -32,3 +33,28 @@ def test_the_words_of_a_table_are_found(tmp_path):
     copy.write_text('constexpr const char* names[] = {"f32", "bf16", "f16", "i64"};\n')
     pattern, least = TABLES["runtime/abi/ElementType.h"]
     assert len(words(copy, pattern)) >= least
+
+
+PACKAGE = ROOT / "frontends/torch/cermet"
+
+
+def limits_of_their_own(text: str) -> list[str]:
+    """Limits that a module states as numbers."""
+    return re.findall(r"^(MAX_\w+|_MAX_RANK)\b.* = \d", text, re.M)
+
+
+def read_again(text: str) -> set[str]:
+    """Variables of libcermet's whose values a module reads."""
+    ours = words(ROOT / "runtime/context/Config.cpp", TABLES["runtime/context/Config.cpp"][0])
+    return ours & set(re.findall(r"(?:getenv\(|environ\.get\(|environ\[)\"(\w+)\"", text))
+
+
+def test_python_asks_for_limits_and_settings():
+    texts = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.py")}
+    assert {name: limits_of_their_own(text) for name, text in texts.items() if limits_of_their_own(text)} == {}
+    assert {name: read_again(text) for name, text in texts.items() if read_again(text)} == {}
+
+
+def test_what_python_would_know_again_is_found():
+    assert limits_of_their_own("MAX_INPUTS, MAX_OUTPUTS = 16, 8\n") and limits_of_their_own("MAX_INPUTS = 8  # of the region\n")
+    assert read_again('value = os.environ.get("CERMET_LOG", "")') == {"CERMET_LOG"}

@@ -43,13 +43,10 @@ def report() -> str:
 def log() -> None:
     """CERMET_LOG, whose messages of libcermet's it names too: sets what the logger "cermet" tells, on stderr where the
     program has no handler of its own; without the variable it is the program's own."""
-    value = os.environ.get("CERMET_LOG", "")
-    if not value:
+    if "CERMET_LOG" not in os.environ:
         return
-    if value not in _LEVELS:
-        raise Error(f"CERMET_LOG is {value!r}, expected off, warn or info")
     logger = logging.getLogger("cermet")
-    logger.setLevel(_LEVELS[value])
+    logger.setLevel(_LEVELS[native.settings()["CERMET_LOG"]])
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("cermet: %(message)s"))
@@ -57,5 +54,5 @@ def log() -> None:
 
 
 def nvrtc() -> str:
-    """CERMET_NVRTC, which libcermet reads itself: the library to load, or "" where it is to be found."""
-    return os.environ.get("CERMET_NVRTC", "")
+    """CERMET_NVRTC: the library to load, or "" where it is to be found."""
+    return native.settings()["CERMET_NVRTC"]

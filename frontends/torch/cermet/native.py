@@ -107,6 +107,10 @@ def facts() -> dict[str, Any]:
     return json.loads(libcermet().cermet_facts())
 
 
+def limit(name: str) -> int:
+    return facts()["limits"][name]
+
+
 def settings() -> dict[str, Any]:
     """The variables of docs/environment.md that libcermet reads, as the environment has them now or as they are without
     it. Raises cermet.Error where one cannot be understood."""

@@ -2,6 +2,7 @@
 // ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
 #include "frontends/torch/ops/Launch.h"
 #include "runtime/abi/ElementType.h"
+#include "runtime/abi/Limits.h"
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
@@ -160,8 +161,8 @@ bool makeDense(const Executable& executable, std::span<Owned> inputs, cermet_ten
 
 void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
   const size_t count = size_t(inputCount) - 1;
-  std::array<Owned, maxInputs> inputs;
-  std::array<Owned, maxOutputs> outputs;
+  std::array<Owned, kMaxRegionInputs> inputs;
+  std::array<Owned, kMaxRegionOutputs> outputs;
   for (size_t i = 0; i < count; ++i)
     inputs[i] = Owned(stack[i]);
   const auto key = torch::stable::detail::to<int64_t>(stack[count]);
@@ -173,8 +174,8 @@ void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
-  for (int n = 1; n <= maxInputs; ++n)
-    for (int m = 1; m <= maxOutputs; ++m)
+  for (int n = 1; n <= kMaxRegionInputs; ++n)
+    for (int m = 1; m <= kMaxRegionOutputs; ++m)
       library.impl(("launch_" + std::to_string(n) + "_" + std::to_string(m)).c_str(), launch);
 }
 
@@ -217,7 +218,7 @@ const Executable& executableOf(int64_t key, int32_t device, size_t inputs, size_
 }
 
 void run(const Executable& executable, int32_t device, std::span<Owned> inputs, std::span<Owned> outputs, int reused) {
-  std::array<cermet_tensor, maxInputs + maxOutputs> tensors;
+  std::array<cermet_tensor, kMaxRegionInputs + kMaxRegionOutputs> tensors;
   for (size_t i = 0; i < inputs.size(); ++i)
     tensors[i] = takeInput(executable, i, inputs[i], device);
   // One that is written cannot be read a second time: there what no view fits must not be found out by trying.

@@ -9,11 +9,6 @@
 
 namespace cermet::torch_ops {
 
-// Arities that ops exist for; as in frontends/torch/cermet/ops/regions.py and head.py.
-constexpr int maxInputs = 16;
-constexpr int maxOutputs = 8;
-constexpr int maxHeadInputs = 8;
-
 // The one owner of a tensor's handle, or null. torch::stable::Tensor would count its owners in a block of its own and
 // give the dispatcher another handle: two allocations a tensor and call.
 class Owned {

@@ -3,6 +3,7 @@
 // Nobody else ever sees the logits, so the second result, their gradient, takes their memory (the caller has made sure
 // that the kernel that writes it reads each element first: frontends/torch/cermet/loss/head.py, in_place).
 #include "frontends/torch/ops/Launch.h"
+#include "runtime/abi/Limits.h"
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -22,8 +23,8 @@ Owned linear(Owned hidden, Owned weight) {
 void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
   using torch::stable::detail::to;
   const size_t given = size_t(inputCount) - 2, count = given - 1; // tensors; inputs of the launch
-  std::array<Owned, maxHeadInputs + 2> tensors;
-  std::array<Owned, maxOutputs> outputs;
+  std::array<Owned, kMaxLossInputs + 2> tensors;
+  std::array<Owned, kMaxRegionOutputs> outputs;
   for (size_t i = 0; i < given; ++i)
     tensors[i] = Owned(stack[i]);
   const auto key = to<int64_t>(stack[given]), position = to<int64_t>(stack[given + 1]);
@@ -44,7 +45,7 @@ void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
-  for (int inputs = 1; inputs <= maxHeadInputs; ++inputs)
+  for (int inputs = 1; inputs <= kMaxLossInputs; ++inputs)
     library.impl(("linear_launch_" + std::to_string(inputs)).c_str(), linearLaunch);
 }
 

@@ -19,6 +19,7 @@ import torch
 import torch.fx as fx
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .. import native
 from ..graph.effects import PURE, WRITE, effect_of, transform_edge
 from ..graph.memory import HIDDEN, memories
 from ..graph.nodes import after_autograd, attribute, example, target_name, tensor_nodes
@@ -27,7 +28,7 @@ from .translations.call import Call, Refused
 from .translations.operators import spelling, translation, translation_of_several
 
 _UNKNOWN = TensorType((), None)
-_MAX_RANK, _MAX_ELEMENTS = 8, 1 << 60  # as the dialect's verifier has them
+_MAX_RANK, _MAX_ELEMENTS = native.limit("rank"), native.limit("dimension")
 
 
 @dataclasses.dataclass(frozen=True)

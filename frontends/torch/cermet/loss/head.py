@@ -25,13 +25,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .. import locks
+from .. import locks, native
 from ..errors import Error
 from ..ops import library, regions, targets
 from ..ops.regions import NAMESPACE
 from ..text import ELEMENT_TYPES, Builder, TensorType
 
-MAX_INPUTS = 8  # of the region; as maxHeadInputs in frontends/torch/ops/Launch.h
+MAX_INPUTS = native.limit("loss_inputs")  # of the region
 
 _lock = locks.lock()
 _forwards: dict[tuple[int, int], int | None] = {}

@@ -12,7 +12,7 @@ from .. import native
 from ..errors import Error
 from ..graph.layouts import Order
 
-_MAX_RANK = 8  # cermet.h, CERMET_MAX_RANK
+_MAX_RANK = native.limit("rank")
 _PREPARE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_size_t)
 
 

@@ -31,7 +31,7 @@ from . import library, op_library
 from .targets import device_index, target_of
 
 NAMESPACE = "cermet_v1"
-MAX_INPUTS, MAX_OUTPUTS = 16, 8
+MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
 
 
 @dataclasses.dataclass(frozen=True)
