@@ -8,19 +8,24 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.fx as fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ...graph.nodes import example, target_name
+from ...graph.nodes import target_name
 from . import linear
-from .elements import INTEGERS, At, Element, Entry, Real, Unsupported, fork, is_formula, lifted
+from .elements import (
+    INTEGERS, At, Coordinates, Element, Entry, Real, Unsupported, fork, is_formula, is_number, lifted, value_of,
+)  # fmt: skip
 from .linear import Facts, Formula, Linear
 
 # --- Types -----------------------------------------------------------------------------------------------------------
 
 
-def cast(at: At, element: Element, old: torch.dtype, new: torch.dtype, facts: Facts) -> Element:
-    """An element of one type as one of another, rounded or refused where it might wrap."""
+def read_as(
+    at: At, operand: Any, new: torch.dtype, coordinates: Coordinates | None = None, facts: Facts | None = None
+) -> Element:
+    """An operand's element (`At.read`) as one of another type, rounded or refused where it might wrap."""
+    facts = at.facts if facts is None else facts
+    element, old = at.read(operand, coordinates, facts), at.dtype_of(operand)
     if old == new:
         return element
     if is_formula(element):
@@ -60,10 +65,10 @@ def operands(at: At, *given: Any) -> tuple[list[Element], torch.dtype]:
     samples = []
     with _disable_current_modes():
         for operand in given:
-            value = example(operand) if isinstance(operand, fx.Node) else operand
+            value = value_of(operand)
             if isinstance(value, torch.Tensor):
                 samples.append(torch.empty((1,) * value.dim(), dtype=value.dtype))
-            elif isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
+            elif is_number(operand):
                 samples.append(1)
             elif isinstance(value, (bool, float)):
                 samples.append(value)
@@ -72,11 +77,21 @@ def operands(at: At, *given: Any) -> tuple[list[Element], torch.dtype]:
         dtype = samples[0].dtype if len(samples) == 1 else torch.result_type(*samples)
     elements = []
     for operand in given:
-        element, kind = at.read(operand), at.dtype_of(operand)
-        elements.append(cast(at, element, kind, dtype, at.facts))
+        elements.append(read_as(at, operand, dtype))
         if isinstance(operand, (int, float)) and isinstance(elements[-1], Real) and elements[-1].value != operand:
             raise Unsupported(f"{operand} in {dtype}: torch may compute with more digits")
     return elements, dtype
+
+
+def _two(at: At) -> tuple[list[Element], torch.dtype]:
+    return operands(at, at.argument(0, "input"), at.argument(1, "other"))
+
+
+def _two_integers(at: At, what: str) -> list[Element]:
+    found, dtype = _two(at)
+    if dtype not in INTEGERS or dtype != at.dtype:
+        raise Unsupported(f"{what} of {dtype}")
+    return found
 
 
 # --- Arithmetic ------------------------------------------------------------------------------------------------------
@@ -86,7 +101,7 @@ def _arithmetic(integers: Callable[[Linear, Linear], Linear | None], reals: Call
     def entry(at: At) -> Element:
         if at.argument(2, "alpha", 1) != 1 or at.node.kwargs.get("rounding_mode") is not None:
             raise Unsupported("a scaled operand")
-        found, dtype = operands(at, at.argument(0, "input"), at.argument(1, "other"))
+        found, dtype = _two(at)
         if dtype != at.dtype or dtype == torch.bool:
             raise Unsupported(f"arithmetic of {dtype}")
 
@@ -141,9 +156,7 @@ def _absolute(at: At) -> Element:
 
 def _extremum(larger: bool) -> Entry:
     def entry(at: At) -> Element:
-        found, dtype = operands(at, at.argument(0, "input"), at.argument(1, "other"))
-        if dtype not in INTEGERS or dtype != at.dtype:
-            raise Unsupported(f"an extremum of {dtype}")
+        found = _two_integers(at, "an extremum")
 
         def compute(facts: Facts, left: Element, right: Element) -> Element:
             assert isinstance(left, Linear) and isinstance(right, Linear)
@@ -176,9 +189,7 @@ def _division(part: int) -> Entry:
     """Floor quotient (0) or its remainder (1), of integers by a positive number."""
 
     def entry(at: At) -> Element:
-        found, dtype = operands(at, at.argument(0, "input"), at.argument(1, "other"))
-        if dtype not in INTEGERS or dtype != at.dtype:
-            raise Unsupported(f"a division of {dtype}")
+        found = _two_integers(at, "a division")
 
         def compute(facts: Facts, left: Element, right: Element) -> Element:
             assert isinstance(left, Linear) and isinstance(right, Linear)
@@ -208,7 +219,7 @@ def _comparison(form: Callable[[Linear, Linear], Formula], reals: Callable[[floa
     def entry(at: At) -> Element:
         if at.dtype != torch.bool:
             raise Unsupported(f"a comparison that gives {at.dtype}")
-        found, dtype = operands(at, at.argument(0, "input"), at.argument(1, "other"))
+        found, dtype = _two(at)
         if dtype == torch.bool:
             found = [fork(item, Linear(1), Linear(0)) for item in found]  # type: ignore[arg-type]
 
@@ -235,10 +246,8 @@ def _logic(combine: Callable[[Any, Any], Formula], bitwise: Callable[[int, int],
             kinds = [at.dtype_of(item) for item in given]
             if at.dtype != torch.bool or bitwise is not None and set(kinds) != {torch.bool}:
                 raise Unsupported(f"logic of {kinds}")
-            return combine(*(cast(at, at.read(item), kind, torch.bool, at.facts) for item, kind in zip(given, kinds)))
-        found, dtype = operands(at, *given)
-        if dtype != at.dtype or dtype not in INTEGERS:
-            raise Unsupported(f"bits of {dtype}")
+            return combine(*(read_as(at, item, torch.bool) for item in given))
+        found = _two_integers(at, "bits")
 
         def compute(facts: Facts, left: Element, right: Element) -> Element:
             if isinstance(left, Linear) and isinstance(right, Linear) and left.fixed and right.fixed:
@@ -255,7 +264,7 @@ def _negation(at: At) -> Element:
     dtype = at.dtype_of(operand)
     if at.dtype != torch.bool or (dtype != torch.bool and not target_name(at.node).endswith("logical_not")):
         raise Unsupported(f"the bits of {dtype}")
-    return linear.negated(cast(at, at.read(operand), dtype, torch.bool, at.facts))  # type: ignore[arg-type]
+    return linear.negated(read_as(at, operand, torch.bool))  # type: ignore[arg-type]
 
 
 ARITHMETIC: dict[str, Entry] = {

@@ -111,6 +111,15 @@ def broadcast(coordinates: Coordinates, shape: Coordinates, operand: Coordinates
     return tuple(found)
 
 
+def value_of(operand: Any) -> Any:
+    """What tracing knows of an operand; a number is itself."""
+    return example(operand) if isinstance(operand, fx.Node) else operand
+
+
+def is_number(operand: Any) -> bool:
+    return isinstance(value_of(operand), (int, torch.SymInt)) and not isinstance(value_of(operand), bool)
+
+
 class Graphs(Protocol):
     """What an element asks of the graphs that it lies in (functions.py)."""
 
@@ -153,7 +162,7 @@ class At:
 
     def dtype_of(self, operand: Any) -> torch.dtype:
         """Of a tensor, or the default one of a number."""
-        value = example(operand) if isinstance(operand, fx.Node) else operand
+        value = value_of(operand)
         if isinstance(value, torch.Tensor):
             return value.dtype
         if isinstance(value, (bool, torch.SymBool)):
@@ -162,10 +171,9 @@ class At:
 
     def number(self, operand: Any) -> Linear:
         """An integer argument: a number, or a node of one."""
-        value = example(operand) if isinstance(operand, fx.Node) else operand
-        if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
-            return self.functions.size(value)
-        raise Unsupported(f"{operand} is no integer")
+        if not is_number(operand):
+            raise Unsupported(f"{operand} is no integer")
+        return self.functions.size(value_of(operand))
 
     def read(
         self,
@@ -176,7 +184,7 @@ class At:
     ) -> Element:
         """An operand's element; without coordinates the one that broadcasts to this."""
         facts = self.facts if facts is None else facts
-        value = example(operand) if isinstance(operand, fx.Node) else operand
+        value = value_of(operand)
         if isinstance(value, torch.Tensor):
             if coordinates is None:
                 coordinates = broadcast(self.coordinates, self.shape, self.shape_of(operand))
@@ -188,6 +196,10 @@ class At:
         if isinstance(value, float):
             return Real(value)
         raise Unsupported(f"an operand that is a {type(value).__name__}")
+
+    def elsewhere(self, dimension: int, *place: Linear) -> Coordinates:
+        """This element's coordinates with another at a dimension, or without one there."""
+        return (*self.coordinates[:dimension], *place, *self.coordinates[dimension + 1 :])
 
     def opaque(self) -> Element:
         return self.functions.atom(self.node, self.coordinates, self.levels)

@@ -10,7 +10,7 @@ import torch.fx as fx
 
 from ...importing.translations.operators import spelling
 from . import linear
-from .arithmetic import ARITHMETIC, cast
+from .arithmetic import ARITHMETIC, read_as
 from .elements import INTEGERS, At, Element, Entry, Unsupported, fork, leaves, lifted
 from .linear import Facts, Linear
 from .views import VIEWS
@@ -29,7 +29,7 @@ def _select(at: At, condition: Any, yes: Any, no: Any) -> Element:
         if within is None:
             found.append(None)
             continue
-        found.append(cast(at, at.read(operand, facts=within), at.dtype_of(operand), at.dtype, within))
+        found.append(read_as(at, operand, at.dtype, facts=within))
     if found[0] is None or found[1] is None:
         return found[1] if found[0] is None else found[0]  # type: ignore[return-value]
     return fork(formula, *found)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def _triangle(lower: bool) -> Entry:
         behind = row + at.number(at.argument(1, "diagonal", 0)) - column  # at least 0 on and below the diagonal
         kept = linear.at_least_zero(behind if lower else -behind)
         operand = at.argument(0, "input")
-        zero = cast(at, False, torch.bool, at.dtype, at.facts)
+        zero = read_as(at, False, at.dtype)
         within = at.facts.assume(kept)
         if within is None:
             return zero
@@ -80,8 +80,7 @@ def _filled(value: float | None, position: int = 1) -> Entry:
         given = at.argument(position, "fill_value") if value is None else value
         if isinstance(given, fx.Node) and at.shape_of(given) != ():
             raise Unsupported("a value that is no scalar")
-        return cast(at, at.read(given, () if isinstance(given, fx.Node) else None), at.dtype_of(given), at.dtype,
-                    at.facts)
+        return read_as(at, given, at.dtype, () if isinstance(given, fx.Node) else None)
 
     return entry
 
@@ -92,7 +91,7 @@ def _scalar(at: At) -> Element:
         given = given[0]
     if not isinstance(given, (bool, int, float)):
         raise Unsupported("a tensor of data")
-    return cast(at, at.read(given), at.dtype_of(given), at.dtype, at.facts)
+    return read_as(at, given, at.dtype)
 
 
 # --- Running sums and differences ------------------------------------------------------------------------------------
@@ -108,8 +107,7 @@ def _cumsum(at: At) -> Element:
     last = at.coordinates[dimension]
     place = at.functions.new("place")
     facts = at.facts.within(place, last + 1)
-    coordinates = (*at.coordinates[:dimension], place, *at.coordinates[dimension + 1 :])
-    element = at.read(operand, coordinates, facts)
+    element = at.read(operand, at.elsewhere(dimension, place), facts)
     if at.dtype_of(operand) == torch.bool:
         element = fork(element, Linear(1), Linear(0))  # type: ignore[arg-type]
     values = {leaf for leaf, _ in leaves(element, facts)}
@@ -144,9 +142,7 @@ def joined(at: At, parts: Sequence[Any], dimension: int, place: Linear) -> Eleme
         here = linear.at_least_zero(begins + size - place - 1)
         within = facts.assume(here)
         if within is not None:
-            coordinates = (*at.coordinates[:dimension], place - begins, *at.coordinates[dimension + 1 :])
-            element = at.read(part, coordinates, within)
-            found.append((here, cast(at, element, at.dtype_of(part), at.dtype, within)))
+            found.append((here, read_as(at, part, at.dtype, at.elsewhere(dimension, place - begins), within)))
         beyond = facts.assume(here, False)
         if beyond is None:
             break
@@ -168,8 +164,7 @@ def _cat(at: At) -> Element:
 
 
 def _cast(at: At) -> Element:
-    operand = at.argument(0, "input")
-    return cast(at, at.read(operand), at.dtype_of(operand), at.dtype, at.facts)
+    return read_as(at, at.argument(0, "input"), at.dtype)
 
 
 def _pad(at: At) -> Element:
@@ -193,7 +188,7 @@ def _padded(at: At, operand: Any, amounts: Sequence[Any], value: Any) -> Element
         for bound in (coordinates[dimension], shape[dimension] - coordinates[dimension] - 1):
             inside = linear.both(inside, linear.at_least_zero(bound))
     known = at.facts.decide(inside)
-    outside = cast(at, at.read(value), at.dtype_of(value), at.dtype, at.facts)
+    outside = read_as(at, value, at.dtype)
     within = at.facts.assume(inside)
     if known is False or within is None:
         return outside

@@ -9,16 +9,12 @@ import torch
 import torch.fx as fx
 
 from ...graph.nodes import example
-from .elements import At, Coordinates, Element, Entry, Unsupported, broadcast, fork, lifted
+from .elements import At, Coordinates, Element, Entry, Unsupported, broadcast, fork, is_number, lifted
 from .linear import Facts, Linear, divided, is_zero
 
 
 def _identity(at: At) -> Element:
     return at.read(at.argument(0, "input"))
-
-
-def _expand(at: At) -> Element:
-    return at.read(at.argument(0, "input"))  # as broadcasting does
 
 
 def _reshape(at: At) -> Element:
@@ -177,9 +173,7 @@ def _sliced(at: At, operand: Any, dimension: int, start: Linear, step: Any) -> E
     if not isinstance(step, int):
         raise Unsupported("a step that is no number")
     first = _first(at, start, at.shape_of(operand)[dimension])
-    coordinates = list(at.coordinates)
-    coordinates[dimension] = first + coordinates[dimension] * step
-    return at.read(operand, tuple(coordinates))
+    return at.read(operand, at.elsewhere(dimension, first + at.coordinates[dimension] * step))
 
 
 def _flip(at: At) -> Element:
@@ -201,13 +195,12 @@ def _repeat_interleave(at: At) -> Element:
     found = divided(at.coordinates[dimension], times, at.facts)
     if found is None:
         raise Unsupported("an index that is no multiple")
-    return at.read(operand, (*at.coordinates[:dimension], found[0], *at.coordinates[dimension + 1 :]))
+    return at.read(operand, at.elsewhere(dimension, found[0]))
 
 
 def _stack(at: At) -> Element:
     parts, dimension = at.argument(0, "tensors"), at.argument(1, "dim", 0) % len(at.shape)
-    place = at.coordinates[dimension]
-    rest = (*at.coordinates[:dimension], *at.coordinates[dimension + 1 :])
+    place, rest = at.coordinates[dimension], at.elsewhere(dimension)
     if any(at.dtype_of(part) != at.dtype for part in parts):
         raise Unsupported("parts of several types")
     element = at.read(parts[-1], rest)
@@ -233,8 +226,7 @@ def _remove_batch(at: At) -> Element:
     """Outside of vmap: its results as one tensor."""
     operand, level, _, dimension = at.node.args
     dimension %= len(at.shape)
-    rest = (*at.coordinates[:dimension], *at.coordinates[dimension + 1 :])
-    return at.read(operand, rest, levels=(*at.levels, (level, at.coordinates[dimension])))
+    return at.read(operand, at.elsewhere(dimension), levels=(*at.levels, (level, at.coordinates[dimension])))
 
 
 # --- Indices that are tensors ----------------------------------------------------------------------------------------
@@ -295,7 +287,7 @@ def _indexed(at: At, operand: Any, shape: Coordinates, items: list[Any]) -> Elem
         raise Unsupported("an index of truths")
     scalars = [item for item in indices if not at.shape_of(item)]
     rank = max((len(at.shape_of(item)) for item in indices), default=0)
-    kept = [item for item in items if not _is_number(item)]  # torch applies numbers first
+    kept = [item for item in items if not is_number(item)]  # torch applies numbers first
     where = [place for place, item in enumerate(kept) if _is_tensor(item)]
     adjacent = not where or where == list(range(where[0], where[-1] + 1))
     if not adjacent and scalars:
@@ -314,7 +306,7 @@ def _indexed(at: At, operand: Any, shape: Coordinates, items: list[Any]) -> Elem
         elif _is_tensor(item):
             through[dimension] = at.read(item, broadcast(common, sizes, at.shape_of(item)))
             coordinates.append(None)
-        elif _is_number(item):
+        elif is_number(item):
             coordinates.append(at.inside(at.number(item), shape[dimension], at.facts))
         else:
             step = 1 if item.step is None else item.step
@@ -332,15 +324,10 @@ def _is_tensor(item: Any) -> bool:
     return isinstance(item, fx.Node) and isinstance(example(item), torch.Tensor)
 
 
-def _is_number(item: Any) -> bool:
-    value = example(item) if isinstance(item, fx.Node) else item
-    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
-
-
 VIEWS: dict[str, Entry] = {
     "identity": _identity,
     "detach": _identity,
-    "expand": _expand,
+    "expand": _identity,  # as broadcasting does
     "reshape": _reshape,
     "permute": _permute,
     "transpose": _transpose,
