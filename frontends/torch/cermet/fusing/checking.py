@@ -294,8 +294,7 @@ def _define() -> tuple[torch.library.Library, dict[int, Any]]:
     tags = (torch.Tag.pt2_compliant_tag,)
     rest = "Tensor[] others, SymInt[] sizes, int site"
     for outputs in range(1, regions.MAX_OUTPUTS + 1):
-        results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
-        ops.define(f"checked_region_{outputs}(Tensor[] inputs, {rest}) -> {results}", tags=tags)
+        ops.define(f"checked_region_{outputs}(Tensor[] inputs, {rest}) -> {regions.schema_of(outputs)}", tags=tags)
         ops.impl(f"checked_region_{outputs}", _checked_region, "CompositeImplicitAutograd")
     ops.define(f"checked_forward(Tensor[] inputs, {rest}, int key, int results, bool[] wanted) -> Tensor[]", tags=tags)
     ops.define(

@@ -210,7 +210,7 @@ class _Importer:
         except Refused as reason:
             self.refusals[node.name] = str(reason)
         except Exception as error:  # an argument of a form that no table foresaw
-            self.refusals[node.name] = f"{type_name(error)}: {error}"
+            self.refusals[node.name] = f"{type(error).__name__}: {error}"
         self.builder.rollback(mark)
         return False
 
@@ -350,10 +350,6 @@ class _Importer:
         if old.until is None:
             self.definitions[self.current[target]] = dataclasses.replace(old, until=write)
         return old
-
-
-def type_name(value: Any) -> str:
-    return type(value).__name__
 
 
 def describe(node: fx.Node, is_value: Callable[[fx.Node], bool]) -> str:

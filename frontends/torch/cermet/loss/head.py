@@ -94,11 +94,6 @@ def _scale_text(element: str, columns: int, scale: str) -> str:
     return builder.text()
 
 
-def prepared_keys(forward: int, dtype: torch.dtype, columns: int, loss: torch.dtype) -> tuple[int, ...]:
-    """What a head's forward and backward launch."""
-    return forward, scale_key(dtype, columns, loss)
-
-
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
 
@@ -148,26 +143,8 @@ class _Head(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
         gradient, hidden, weight = ctx.saved_tensors
-        arguments = (gradient, hidden, weight, ctx.shape, cotangent)
-        tensors = [value for value in (hidden, weight, cotangent) if value is not None]
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            of_hidden, of_weight = _HeadBackward.apply(ctx.key, *arguments)
-        else:
-            of_hidden, of_weight = _gradients(*arguments)
-        return None, None, None, None, of_hidden, of_weight, *[None] * ctx.rest
-
-
-class _HeadBackward(torch.autograd.Function):
-    """A backward that is being recorded (`create_graph=True`): its values are right, its own gradient is refused."""
-
-    @staticmethod
-    def forward(ctx: Any, key: int, *arguments: Any) -> Any:
-        ctx.key = key
-        return _gradients(*arguments)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        raise regions.double_backward(ctx.key)
+        gradients = regions.backward(ctx.key, _gradients, gradient, hidden, weight, ctx.shape, cotangent)
+        return None, None, None, None, *gradients, *[None] * ctx.rest
 
 
 def _rows(key: int, position: int, hidden: torch.Tensor) -> torch.Tensor:

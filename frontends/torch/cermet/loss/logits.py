@@ -87,7 +87,7 @@ def find(
     logits = region.operands[position]
     shaped = example(logits).dim() == 2 or _sizes(logits) == _sizes(linear)
     made = not readers and tail is None and shaped and head.in_place(key, position, region.device)
-    keys = head.prepared_keys(key, example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    keys = (key, head.scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype))
     return Head(linear, position, made, edge, tail, keys)
 
 

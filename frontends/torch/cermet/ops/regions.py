@@ -331,34 +331,30 @@ class _Region(torch.autograd.Function):
             return torch.zeros(shape, dtype=dtype, device=device)
 
         arguments = derived.arguments(ctx.saved_tensors, cotangent)
-        if torch.is_grad_enabled() and any(argument.requires_grad for argument in arguments):
-            results = _RegionBackward.apply(derived.backward, *arguments)
-            results = results if isinstance(results, tuple) else (results,)
-        else:
-            results = launch(derived.backward, arguments)
+        results = backward(derived.backward, lambda *tensors: launch(derived.backward, tensors), *arguments)
         return None, None, None, *derived.of_inputs(results, len(ctx.wanted))
 
 
-class _RegionBackward(torch.autograd.Function):
-    """A backward that is being recorded (`create_graph=True`): its values are right, its own gradient is refused."""
+def backward(key: int, run: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
+    """`run(*arguments)`, the backward of the region `key`. Where it is being recorded (`create_graph=True`) its values
+    are right and its own gradient is refused."""
+    if torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in arguments):
+        return _Recorded.apply(key, run, *arguments)
+    return run(*arguments)
 
+
+class _Recorded(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, key: int, *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, key: int, run: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
         ctx.key = key
-        values = launch(key, tensors)
-        return values[0] if len(values) == 1 else values
+        return run(*arguments)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
-        raise double_backward(ctx.key)
-
-
-def double_backward(key: int) -> Error:
-    """The refusal of a gradient of a gradient."""
-    return Error(
-        f"{NAMESPACE}::launch of {signature(key).name}: double backward is not supported; use torch.compile's backend "
-        '"eager" where a gradient of a gradient is needed'
-    )
+        raise Error(
+            f"{NAMESPACE}::launch of {signature(ctx.key).name}: double backward is not supported; use torch.compile's "
+            'backend "eager" where a gradient of a gradient is needed'
+        )
 
 
 def input_orders(tensors: Sequence[torch.Tensor], wanted: Sequence[bool]) -> tuple[Order, ...]:
@@ -381,13 +377,18 @@ def _region(*arguments: Any) -> Any:
 # --- Definition ------------------------------------------------------------------------------------------------------
 
 
+def schema_of(outputs: int) -> str:
+    """What an op of so many tensors returns."""
+    return "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+
+
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
     for inputs in range(1, MAX_INPUTS + 1):
         arguments = ", ".join(f"Tensor a{i}" for i in range(inputs))
         for outputs in range(1, MAX_OUTPUTS + 1):
-            results = "Tensor" if outputs == 1 else f"({', '.join(['Tensor'] * outputs)})"
+            results = schema_of(outputs)
             for kind in ("launch", "region"):
                 ops.define(f"{kind}_{inputs}_{outputs}({arguments}, int key) -> {results}", tags=tags)
             ops.impl(f"region_{inputs}_{outputs}", _region, "CompositeImplicitAutograd")

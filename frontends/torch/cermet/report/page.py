@@ -112,10 +112,13 @@ def _places(rows: str) -> str:
         f'<th scope="col" class="{kind}" aria-sort="none"><button type="button">{name}</button></th>'
         for name, kind in _COLUMNS
     )
-    return f"""<section aria-labelledby="regions"><h2 id="regions">Regions</h2>
-<p>Equal places are one row. A row opens to its graph text, its CUDA C++ and its bytes; a column's name sorts.</p>
-<div class="wide"><table id="places"><thead><tr>{heads}</tr></thead>{rows}</table></div></section>
-"""
+    said = "Equal places are one row. A row opens to its graph text, its CUDA C++ and its bytes; a column's name sorts."
+    table = f'<div class="wide"><table id="places"><thead><tr>{heads}</tr></thead>{rows}</table></div>'
+    return _section("regions", "Regions", f"<p>{said}</p>{table}")
+
+
+def _section(identity: str, title: str, content: str) -> str:
+    return f'<section aria-labelledby="{identity}"><h2 id="{identity}">{title}</h2>{content}</section>'
 
 
 def _cell(shown: str, key: object = "", kind: str = "text") -> str:
@@ -218,10 +221,8 @@ def _near_misses(near_misses: Sequence[NearMiss]) -> str:
         for miss in near_misses
     )
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("Pattern", "At", "The condition that failed", "Source"))
-    return (
-        '<section aria-labelledby="near"><h2 id="near">Near misses</h2><div class="wide"><table class="plainly">'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>"
-    )
+    table = f'<table class="plainly"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return _section("near", "Near misses", f'<div class="wide">{table}</div>')
 
 
 def _listed(identity: str, title: str, items: Sequence[str]) -> str:
@@ -232,8 +233,7 @@ def _listed(identity: str, title: str, items: Sequence[str]) -> str:
         f"<li><pre>{_escape(item.strip())}</pre>{f' <span>x{times}</span>' if times > 1 else ''}</li>"
         for item, times in counted.items()
     )
-    head = f'<h2 id="{identity}">{title}</h2>'
-    return f'<section aria-labelledby="{identity}">{head}<ul class="plain">{shown}</ul></section>'
+    return _section(identity, title, f'<ul class="plain">{shown}</ul>')
 
 
 def _left(left: Sequence[Part]) -> str:
@@ -244,19 +244,16 @@ def _left(left: Sequence[Part]) -> str:
         f"<td class='number'>{_bytes(item.bytes_moved)}</td></tr>"
         for item in left
     )
-    return (
-        '<section aria-labelledby="left"><h2 id="left">Elementwise work and reductions in no region</h2><table><thead>'
-        '<tr><th scope="col">Operation</th><th scope="col" class="number">Times</th>'
-        f'<th scope="col" class="number">Bytes</th></tr></thead><tbody>{rows}</tbody></table></section>'
+    heads = '<th scope="col">Operation</th>' + "".join(
+        f'<th scope="col" class="number">{name}</th>' for name in ("Times", "Bytes")
     )
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    return _section("left", "Elementwise work and reductions in no region", table)
 
 
 def _shared(device_code: dict[str, str]) -> str:
     if not device_code:
         return ""
     parts = "".join(_disclosed(title, text, "device") for text, title in device_code.items())
-    return (
-        '<section aria-labelledby="device"><h2 id="device">Device code</h2>'
-        "<p>What stands before each kernel's own text: the prelude and the skeleton that it instantiates.</p>"
-        f"{parts}</section>"
-    )
+    said = "What stands before each kernel's own text: the prelude and the skeleton that it instantiates."
+    return _section("device", "Device code", f"<p>{said}</p>{parts}")
