@@ -14,21 +14,13 @@ from collections.abc import Sequence
 
 import torch
 
-# torch dtype -> element type of the text, of those that frontends import (cermet_facts has all; a test compares). A dtype
-# that is not here has no tensor type and is written `none`.
-ELEMENT_TYPES: dict[torch.dtype, str] = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "ui8",
-    torch.bool: "i1",
-}
-FLOATS = ("f64", "f32", "bf16", "f16")
+from . import native
+
+# What frontends import: all of libcermet's but floats of eight bits. A dtype that is not among them has no tensor type
+# and is written `none`.
+_IMPORTED = [row for row in native.facts()["element_types"] if row["bytes"] > 1 or row["class"] != "real"]
+ELEMENT_TYPES: dict[torch.dtype, str] = {getattr(torch, row["array_name"]): row["graph_name"] for row in _IMPORTED}
+FLOATS = tuple(row["graph_name"] for row in _IMPORTED if row["class"] == "real")
 
 Dim = int | str  # a number, or a symbol's name
 
