@@ -12,25 +12,13 @@ import torch
 
 import cermet
 import truth
+from graphs import glu, rms_norm
+from steps import exact, step
 from tiny_models import LAYERS, NAMED, redraw, tiny, words
 
 SEEDS = range(truth.MEDIAN_SEEDS)
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 MEDIANS = ("Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Phi3")
-
-
-def step(model, call, text):
-    model.zero_grad(set_to_none=True)
-    loss = call(input_ids=text, labels=text).loss
-    loss.backward()
-    return loss.detach(), {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
-def exact(model, text):
-    wide = truth.double(model)
-    wide.gradient_checkpointing_disable()  # a recomputation would run outside of the mode
-    with truth.Float64():
-        return step(wide, wide, text)
 
 
 def eager_of(model, device):
@@ -46,30 +34,22 @@ def compare(model, call, device, dtype):
     for seed in SEEDS:
         redraw(model, seed)
         text = words(device=device, seed=seed)
-        true_loss, true_grads = exact(model, text)
-        assert true_loss.dtype == torch.float64
+        true = exact(model, text)
+        true_loss = true["loss"].item()
+        assert true["loss"].dtype == torch.float64
         for who, errors, runner in (("ours", ours, call), ("eager", eager, reference)):
-            loss, grads = step(model, runner, text)
-            losses[who].append(abs(loss.double().item() - true_loss.item()) / abs(true_loss.item()))
-            for name, grad in grads.items():
-                errors.setdefault(name, []).append(truth.relative(grad, true_grads[name]))
+            values = step(runner, model, text)
+            losses[who].append(abs(values.pop("loss").double().item() - true_loss) / abs(true_loss))
+            for name, grad in values.items():
+                errors.setdefault(name, []).append(truth.relative(grad, true[name]))
     limit = 2 * truth.spacing(torch.float32) + max(losses["eager"])
     assert max(losses["ours"]) <= limit, f"loss off by {max(losses['ours']):.3e}, expected at most {limit:.3e}"
     truth.assert_as_good_as_eager(ours, eager, dtype)
 
 
-def rms_norm(x, weight):
-    wide = x.float()
-    return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
-
-
 def add_rms_norm(x, residual, weight):
     total = x + residual
     return rms_norm(total, weight), total
-
-
-def glu(gate, up):
-    return torch.nn.functional.silu(gate) * up
 
 
 OPERATIONS = {
