@@ -200,10 +200,7 @@ cermet_status cermet_compile(cermet_context* context, const char* text, size_t l
     CERMET_REQUIRE_IN("cermet_compile", text);
     CERMET_REQUIRE_IN("cermet_compile", target);
     CERMET_REQUIRE_IN("cermet_compile", plan);
-    auto compiled = context->context->compile({text, length}, target);
-    if (!compiled.ok())
-      return compiled.status();
-    *plan = new cermet_plan{std::move(*compiled)};
+    *plan = new cermet_plan{CERMET_TRY(context->context->compile({text, length}, target))};
     return {};
   });
 }
@@ -309,10 +306,8 @@ cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, i
     CERMET_REQUIRE_CONTEXT("cermet_prepare");
     CERMET_REQUIRE_IN("cermet_prepare", plan);
     CERMET_REQUIRE_IN("cermet_prepare", executable);
-    auto prepared = cermet::Executable::prepare(context->context, plan->plan, device);
-    if (!prepared.ok())
-      return prepared.status();
-    *executable = new cermet_executable{std::move(*prepared)};
+    *executable =
+        new cermet_executable{CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device))};
     return {};
   });
 }

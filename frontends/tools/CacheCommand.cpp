@@ -36,10 +36,8 @@ static Status clear(const std::string& directory) {
 }
 
 Status cacheCommand(const Common& common, CacheAction action) {
-  const auto context = makeContext(common);
-  if (!context.ok())
-    return context.status();
-  const std::string& directory = (*context)->config().cacheDirectory;
+  const auto context = CERMET_TRY(makeContext(common));
+  const std::string& directory = context->config().cacheDirectory;
   if (directory.empty())
     return error(CERMET_INVALID_ARGUMENT, "there is no cache directory; set CERMET_CACHE_DIR or give --cache");
   if (action == CacheAction::Clear)

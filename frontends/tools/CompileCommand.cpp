@@ -77,12 +77,8 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
   Common with = common;
   if (options.output && !writesPlan)
     with.cacheDirectory = options.output;
-  const auto text = readGraph(options.file);
-  if (!text.ok())
-    return text.status();
-  const auto context = makeContext(with);
-  if (!context.ok())
-    return context.status();
+  const auto text = CERMET_TRY(readGraph(options.file));
+  const auto context = CERMET_TRY(makeContext(with));
   std::vector<std::string> targets;
   for (const std::string& target : options.targets) {
     if (target != "all")
@@ -96,20 +92,15 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
                  targets.size(), *options.output);
   Plans plans;
   for (const std::string& target : targets) {
-    auto plan = (*context)->compile(*text, target);
-    if (!plan.ok())
-      return plan.status();
-    plans.push_back(std::move(*plan));
+    plans.push_back(CERMET_TRY(context->compile(text, target)));
   }
-  const auto images = compileKernels(**context, plans);
-  if (!images.ok())
-    return images.status();
-  printPlans(plans, *images);
+  const auto images = CERMET_TRY(compileKernels(*context, plans));
+  printPlans(plans, images);
   if (writesPlan)
     CERMET_RETURN_IF_ERROR(writeText(*options.output, plans.front()->json + '\n'));
-  if ((*context)->counters().cacheFailures > 0 && options.output)
-    return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", (*context)->config().cacheDirectory);
-  return dumpStatus(**context);
+  if (context->counters().cacheFailures > 0 && options.output)
+    return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", context->config().cacheDirectory);
+  return dumpStatus(*context);
 }
 
 } // namespace cermet::tools

@@ -86,39 +86,26 @@ static void printSteps(const json& plan, bool withSpecs) {
 }
 
 Status explainCommand(const Common& common, const ExplainOptions& options) {
-  const auto text = readGraph(options.file);
-  if (!text.ok())
-    return text.status();
-  const auto context = makeContext(common);
-  if (!context.ok())
-    return context.status();
-  Result<std::string> target = (*context)->resolveTarget(options.target);
-  if (!target.ok())
-    return target.status();
+  const auto text = CERMET_TRY(readGraph(options.file));
+  const auto context = CERMET_TRY(makeContext(common));
+  std::string target = CERMET_TRY(context->resolveTarget(options.target));
   // CUDA text needs no GPU: without one, the text for a common one.
-  if (options.source && options.target == "auto" && isHostTarget(*target))
+  if (options.source && options.target == "auto" && isHostTarget(target))
     target = std::string("sm_90");
-  const auto matchText = (*context)->match(*text);
-  if (!matchText.ok())
-    return matchText.status();
-  const auto plan = (*context)->compile(*text, *target);
-  if (!plan.ok())
-    return plan.status();
+  const auto matchText = CERMET_TRY(context->match(text));
+  const auto plan = CERMET_TRY(context->compile(text, target));
   try {
-    const json match = json::parse(*matchText), planJson = json::parse((*plan)->json);
+    const json match = json::parse(matchText), planJson = json::parse(plan->json);
     json sources = json::array();
     if (options.source)
-      for (const PlanStep& step : (*plan)->steps) {
+      for (const PlanStep& step : plan->steps) {
         if (step.kind != StepKind::Kernel)
           continue;
-        const Result<std::string> source = (*context)->compiler().kernelSource(step.spec);
-        if (!source.ok())
-          return source.status();
-        sources.push_back(*source);
+        sources.push_back(CERMET_TRY(context->compiler().kernelSource(step.spec)));
       }
     if (common.json) {
       fmt::print("{}\n", json{{"match", match}, {"plan", planJson}, {"sources", sources}}.dump(1));
-      return dumpStatus(**context);
+      return dumpStatus(*context);
     }
     printFusions(match);
     printSteps(planJson, options.specs);
@@ -127,14 +114,12 @@ Status explainCommand(const Common& common, const ExplainOptions& options) {
   } catch (const json::exception& failure) {
     return error(CERMET_INTERNAL, "the compiler's answer cannot be read: {}", failure.what());
   }
-  return dumpStatus(**context);
+  return dumpStatus(*context);
 }
 
 Status targetsCommand(const Common& common) {
-  const auto context = makeContext(common);
-  if (!context.ok())
-    return context.status();
-  const std::string text = (*context)->targetsJson();
+  const auto context = CERMET_TRY(makeContext(common));
+  const std::string text = context->targetsJson();
   if (common.json) {
     fmt::print("{}\n", text);
     return {};

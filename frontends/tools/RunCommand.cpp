@@ -242,33 +242,17 @@ Result<double> timeLaunches(const Executable& executable, const CudaDevice* devi
 } // namespace
 
 Status runCommand(const Common& common, const RunOptions& options) {
-  const auto text = readGraph(options.file);
-  if (!text.ok())
-    return text.status();
-  const auto opened = makeContext(common);
-  if (!opened.ok())
-    return opened.status();
-  const std::shared_ptr<Context>& context = *opened;
+  const auto text = CERMET_TRY(readGraph(options.file));
+  const std::shared_ptr<Context> context = CERMET_TRY(makeContext(common));
   std::string target = options.target;
   if (target == "cuda") {
-    const auto device = context->device(options.device);
-    if (!device.ok())
-      return device.status();
-    const auto known = deviceTarget((*device)->properties());
-    if (!known.ok())
-      return known.status();
-    target = *known;
+    const auto device = CERMET_TRY(context->device(options.device));
+    target = CERMET_TRY(deviceTarget(device->properties()));
   }
-  const auto compiled = context->compile(*text, target);
-  if (!compiled.ok())
-    return compiled.status();
-  const Plan& plan = **compiled;
-  const auto symbols = sizesOf(plan, options.sizes);
-  if (!symbols.ok())
-    return symbols.status();
-  const auto executable = Executable::prepare(context, *compiled, options.device);
-  if (!executable.ok())
-    return executable.status();
+  const auto compiled = CERMET_TRY(context->compile(text, target));
+  const Plan& plan = *compiled;
+  const auto symbols = CERMET_TRY(sizesOf(plan, options.sizes));
+  const auto executable = CERMET_TRY(Executable::prepare(context, compiled, options.device));
 
   std::shared_ptr<const CudaDevice> device;
   if (!isHostTarget(plan.target))
@@ -278,32 +262,25 @@ Status runCommand(const Common& common, const RunOptions& options) {
     binding.emplace(device->table(), device->context());
   Memory memory(device);
   std::mt19937_64 random(options.seed);
-  const int64_t below = integersBelow(plan, *symbols);
+  const int64_t below = integersBelow(plan, symbols);
   std::vector<Tensor> tensors;
   std::vector<cermet_tensor> arguments;
   size_t moved = 0;
   for (int index = 0; index < plan.inputs + plan.outputs; ++index) {
-    Result<Tensor> made = makeTensor(plan.values[index], *symbols, below, random);
-    if (!made.ok())
-      return made.status();
-    const Result<void*> place = memory.allocate(made->data.size());
-    if (!place.ok())
-      return place.status();
-    CERMET_RETURN_IF_ERROR(memory.write(*place, made->data));
-    moved += made->data.size();
-    made->place = *place;
-    tensors.push_back(std::move(*made));
+    Tensor made = CERMET_TRY(makeTensor(plan.values[index], symbols, below, random));
+    made.place = CERMET_TRY(memory.allocate(made.data.size()));
+    CERMET_RETURN_IF_ERROR(memory.write(made.place, made.data));
+    moved += made.data.size();
+    tensors.push_back(std::move(made));
   }
   for (const Tensor& tensor : tensors)
     arguments.push_back(tensor.at(tensor.place, tensor.value->dtype));
   size_t workspaceBytes = 0;
   CERMET_RETURN_IF_ERROR(
-      (*executable)->workspaceSize(arguments.data(), static_cast<int>(arguments.size()), &workspaceBytes));
-  const Result<void*> workspace = memory.allocate(workspaceBytes);
-  if (!workspace.ok())
-    return workspace.status();
+      executable->workspaceSize(arguments.data(), static_cast<int>(arguments.size()), &workspaceBytes));
+  void* workspace = CERMET_TRY(memory.allocate(workspaceBytes));
   const Result<double> seconds =
-      timeLaunches(**executable, device.get(), arguments, *workspace, workspaceBytes, options.repeat);
+      timeLaunches(*executable, device.get(), arguments, workspace, workspaceBytes, options.repeat);
   if (!seconds.ok())
     return seconds.status();
 
@@ -321,11 +298,9 @@ Status runCommand(const Common& common, const RunOptions& options) {
   if (options.check) {
     for (int output = plan.inputs; output < plan.inputs + plan.outputs; ++output)
       CERMET_RETURN_IF_ERROR(memory.read(tensors[output].data, tensors[output].place));
-    const auto checks = checkOutputs(*context, *text, plan, tensors);
-    if (!checks.ok())
-      return checks.status();
+    const auto checks = CERMET_TRY(checkOutputs(*context, text, plan, tensors));
     for (int output = 0; output < plan.outputs; ++output) {
-      const Check& check = (*checks)[output];
+      const Check& check = checks[output];
       const std::string& name = plan.values[plan.inputs + output].name;
       report["outputs"].push_back({{"name", name},
                                    {"error", check.ours},

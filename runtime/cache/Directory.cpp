@@ -269,24 +269,20 @@ void clearFolder(Cleared& cleared, const Folder& cache, const char* name, std::s
 } // namespace
 
 Result<Cleared> clearDirectory(const std::string& path) {
-  const Result<Folder> cache = openCache(path);
-  if (!cache.ok())
-    return cache.status();
+  const Folder cache = CERMET_TRY(openCache(path));
   Cleared cleared;
-  forEachFolder([&](const char* folder, std::string_view suffix) { clearFolder(cleared, *cache, folder, suffix); });
+  forEachFolder([&](const char* folder, std::string_view suffix) { clearFolder(cleared, cache, folder, suffix); });
   return cleared;
 }
 
 Result<std::vector<StoredFile>> listDirectory(const std::string& path,
                                               const std::function<Status(const Entry&)>& check) {
-  const Result<Folder> cache = openCache(path);
-  if (!cache.ok())
-    return cache.status();
+  const Folder cache = CERMET_TRY(openCache(path));
   std::vector<StoredFile> files;
   for (EntryKind kind : kEntryKinds)
-    listFiles(files, *cache, name(kind), kEntrySuffix,
+    listFiles(files, cache, name(kind), kEntrySuffix,
               [&](StoredFile& file, const std::string& bytes) { readEntry(file, kind, bytes, check); });
-  listFiles(files, *cache, kGainFolder, kGainSuffix, readTiming);
+  listFiles(files, cache, kGainFolder, kGainSuffix, readTiming);
   std::sort(files.begin(), files.end(), [](const StoredFile& a, const StoredFile& b) { return a.path < b.path; });
   return files;
 }

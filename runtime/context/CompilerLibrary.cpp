@@ -86,9 +86,7 @@ template <typename Call> Result<std::string> CompilerLibrary::ask(const char* wh
   // The compiler's own locks and threads would not survive a fork.
   const ForkSection section;
   CERMET_RETURN_IF_ERROR(checkNotCutByFork());
-  const auto table = open();
-  if (!table.ok())
-    return table.status();
+  const auto table = CERMET_TRY(open());
   const auto dumpFailed = [](void* user, const char* what) noexcept {
     try {
       static_cast<CompilerLibrary*>(user)->dumpFailed_(what);
@@ -96,8 +94,8 @@ template <typename Call> Result<std::string> CompilerLibrary::ask(const char* wh
     }
   };
   const cermet_compiler_options options{config_.nvrtcLibrary.c_str(), config_.dumpDirectory.c_str(), dumpFailed, this};
-  Buffer answer(**table), text(**table);
-  const cermet_status status = call(**table, &options, answer.out(), text.out());
+  Buffer answer(*table), text(*table);
+  const cermet_status status = call(*table, &options, answer.out(), text.out());
   if (status != CERMET_OK)
     return failure(status, what, text);
   return answer.text();

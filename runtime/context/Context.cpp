@@ -86,26 +86,19 @@ Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view que
   const std::string key = fmt::format("{}\n{}\n{}", CERMET_BUILD_ID, question, text);
   const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromDirectory};
   return store_.get(kind, key, sources, [&](Entry& entry) -> Status {
-    Result<std::string> answer = ask();
-    if (!answer.ok())
-      return answer.status();
-    entry.payload = std::move(*answer);
+    entry.payload = CERMET_TRY(ask());
     log_.info(fmt::format("made a {} for {}", name(kind), question));
     return {};
   });
 }
 
 Result<std::shared_ptr<const Plan>> Context::compile(std::string_view text, std::string_view target) {
-  const Result<std::string> concrete = resolveTarget(target);
-  if (!concrete.ok())
-    return concrete.status();
-  const auto json = graphAnswer(EntryKind::Plan, *concrete, text, [&] { return compiler_.compile(text, *concrete); });
+  const std::string concrete = CERMET_TRY(resolveTarget(target));
+  const auto json = graphAnswer(EntryKind::Plan, concrete, text, [&] { return compiler_.compile(text, concrete); });
   if (!json.ok())
     return json.status();
-  Result<Plan> plan = parsePlan(**json);
-  if (!plan.ok())
-    return plan.status();
-  return std::make_shared<const Plan>(std::move(*plan));
+  Plan plan = CERMET_TRY(parsePlan(**json));
+  return std::make_shared<const Plan>(std::move(plan));
 }
 
 Result<std::string> Context::match(std::string_view text) {
@@ -136,14 +129,12 @@ Result<std::shared_ptr<const Driver>> Context::driver() {
 }
 
 Result<std::shared_ptr<const CudaDevice>> Context::device(int ordinal) {
-  auto opened = driver();
-  if (!opened.ok())
-    return opened.status();
+  auto opened = CERMET_TRY(driver());
   const ForkSection section;
   std::lock_guard lock(mutex_);
   if (auto known = devices_.find(ordinal); known != devices_.end())
     return known->second;
-  auto device = CudaDevice::open(*opened, ordinal);
+  auto device = CudaDevice::open(opened, ordinal);
   if (device.ok())
     devices_.emplace(ordinal, *device);
   return device;

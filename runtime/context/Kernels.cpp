@@ -20,14 +20,12 @@ static Store::Sources kernelSources(Counters& counters) {
 
 Status Context::buildKernel(const std::string& spec, Entry& entry, int64_t& microseconds) {
   const auto start = std::chrono::steady_clock::now();
-  Result<CompilerLibrary::Image> image = compiler_.buildKernel(spec);
-  if (!image.ok())
-    return image.status();
+  CompilerLibrary::Image image = CERMET_TRY(compiler_.buildKernel(spec));
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
   Counters::raise(counters_.kernelCompileMicroseconds, static_cast<uint64_t>(took.count()));
   microseconds = took.count();
-  entry.payload = std::move(image->bytes);
-  entry.nvrtcVersion = image->nvrtcVersion;
+  entry.payload = std::move(image.bytes);
+  entry.nvrtcVersion = image.nvrtcVersion;
   if (log_.informs())
     log_.info(fmt::format("compiled a kernel in {} ms:\n{}", took.count() / 1000, spec));
   return {};
@@ -105,9 +103,7 @@ Context::load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
       needed.push_back(&kernel);
     }
   lock.unlock();
-  const auto images = kernelImages(missing);
-  if (!images.ok())
-    return images.status();
+  const auto images = CERMET_TRY(kernelImages(missing));
   const auto loadWhole = [&](const NeededKernel& kernel, const std::string& image) {
     auto loaded = loadOne(image);
     for (const std::string& entry : kernel.entries)
@@ -123,7 +119,7 @@ Context::load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
     const std::string& spec = missing[index];
     if (known.contains(spec))
       continue;
-    const Store::Payload& image = (*images)[index].payload;
+    const Store::Payload& image = images[index].payload;
     auto loaded = loadWhole(*needed[index], *image);
     if (!loaded.ok() && loaded.status().code() != CERMET_CAPTURING) {
       lock.unlock();

@@ -63,7 +63,6 @@ constexpr CUresult kCudaFirstCaptureError = 900, kCudaLastCaptureError = 908;
   REQUIRED(cuCtxSynchronize, ())                                                                                       \
   REQUIRED(cuEventCreate, (CUevent * event, unsigned flags))                                                           \
   REQUIRED(cuEventRecord, (CUevent event, CUstream stream))                                                            \
-  REQUIRED(cuEventSynchronize, (CUevent event))                                                                        \
   REQUIRED(cuEventElapsedTime, (float* milliseconds, CUevent start, CUevent end))                                      \
   REQUIRED(cuEventDestroy_v2, (CUevent event))                                                                         \
   OPTIONAL(cuLibraryLoadData, (CUlibrary * library, const void* image, int* jitOptions, void** jitValues,              \

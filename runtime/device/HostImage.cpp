@@ -97,10 +97,7 @@ Result<std::shared_ptr<const HostImage>> HostImage::load(const std::string& imag
   std::string cause;
   void* library = loadFromMemory(image, cause);
   if (!library) {
-    Result<void*> fromFile = loadFromFile(image, cause);
-    if (!fromFile.ok())
-      return fromFile.status();
-    library = *fromFile;
+    library = CERMET_TRY(loadFromFile(image, cause));
   }
   return std::shared_ptr<const HostImage>(new HostImage(library));
 }

@@ -41,30 +41,22 @@ std::vector<Context::NeededKernel> Executable::kernels() const {
 }
 
 Status Executable::prepareCuda(int ordinal) {
-  auto device = context_->device(ordinal);
-  if (!device.ok())
-    return device.status();
-  device_ = *device;
+  device_ = CERMET_TRY(context_->device(ordinal));
   CERMET_RETURN_IF_ERROR(checkDeviceRuns(plan_->target, device_->properties(), ordinal));
-  const auto images = context_->cudaImages(kernels(), device_);
-  if (!images.ok())
-    return images.status();
+  const auto images = CERMET_TRY(context_->cudaImages(kernels(), device_));
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
     if (step.kind != StepKind::Kernel)
       continue;
     Kernel& kernel = kernels_[index];
-    const CudaImage& image = *images->at(step.spec);
+    const CudaImage& image = *images.at(step.spec);
     const std::pair<const std::string*, CUfunction*> entries[] = {{&step.vectorEntry, &kernel.vectorEntry},
                                                                   {&step.scalarEntry, &kernel.scalarEntry},
                                                                   {&step.foldEntry, &kernel.fold}};
     for (auto [name, function] : entries) {
       if (name->empty())
         continue;
-      const Result<CUfunction> found = image.entry(*name, function == &kernel.fold ? 0 : step.sharedBytes);
-      if (!found.ok())
-        return found.status();
-      *function = *found;
+      *function = CERMET_TRY(image.entry(*name, function == &kernel.fold ? 0 : step.sharedBytes));
     }
     if (const int blocksPerSm = step.programs[0].blocksPerSm; blocksPerSm > 0)
       kernel.largestGrid = int64_t(device_->properties().multiprocessors) * blocksPerSm;
@@ -75,25 +67,17 @@ Status Executable::prepareCuda(int ordinal) {
 Status Executable::prepareHost() {
   CERMET_RETURN_IF_ERROR(checkHostRuns(plan_->target));
   pool_ = &context_->pool();
-  const auto images = context_->hostImages(kernels());
-  if (!images.ok())
-    return images.status();
+  const auto images = CERMET_TRY(context_->hostImages(kernels()));
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
     if (step.kind != StepKind::Kernel)
       continue;
-    const HostImage& image = *images->at(step.spec);
-    const auto vectorEntry = image.entry(step.vectorEntry), scalarEntry = image.entry(step.scalarEntry);
-    if (!vectorEntry.ok() || !scalarEntry.ok())
-      return vectorEntry.ok() ? scalarEntry.status() : vectorEntry.status();
-    kernels_[index].hostVectorEntry = reinterpret_cast<HostEntry>(*vectorEntry);
-    kernels_[index].hostScalarEntry = reinterpret_cast<HostEntry>(*scalarEntry);
-    if (step.foldEntry.empty())
-      continue;
-    const auto fold = image.entry(step.foldEntry);
-    if (!fold.ok())
-      return fold.status();
-    kernels_[index].hostFold = reinterpret_cast<HostFold>(*fold);
+    const HostImage& image = *images.at(step.spec);
+    Kernel& kernel = kernels_[index];
+    kernel.hostVectorEntry = reinterpret_cast<HostEntry>(CERMET_TRY(image.entry(step.vectorEntry)));
+    kernel.hostScalarEntry = reinterpret_cast<HostEntry>(CERMET_TRY(image.entry(step.scalarEntry)));
+    if (!step.foldEntry.empty())
+      kernel.hostFold = reinterpret_cast<HostFold>(CERMET_TRY(image.entry(step.foldEntry)));
   }
   return {};
 }

@@ -55,3 +55,12 @@ private:
     if (::cermet::Status cermetStatus = (expression); !cermetStatus.ok()) [[unlikely]]                                 \
       return cermetStatus;                                                                                             \
   } while (false)
+
+// The value of a Result; leaves the function with the failure where there is none.
+#define CERMET_TRY(expression)                                                                                         \
+  ({                                                                                                                   \
+    auto cermetResult = (expression);                                                                                  \
+    if (!cermetResult.ok()) [[unlikely]]                                                                               \
+      return cermetResult.status();                                                                                    \
+    std::move(*cermetResult);                                                                                          \
+  })
