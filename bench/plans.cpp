@@ -1,12 +1,12 @@
 // Time from a graph's text to its plan, to what patterns find in it and to its gradient, for graphs of many operations
-// (tests/unit/compiler/LargeGraphs.h), on one thread and without a cache: the processor's time, the least of a few
+// (tests/unit/compiler/plan/LargeGraphs.h), on one thread and without a cache: the processor's time, the least of a few
 // runs. No kernel is compiled and no GPU needed.
 //
 //     plans [--graph layers ...] [--operations 1000 ...] [--ask compile ...] [--repeats 1] [--out FILE]
 #include "BuildId.h"
 #include "bench/Environment.h"
 #include "runtime/abi/CompilerApi.h"
-#include "tests/unit/compiler/LargeGraphs.h"
+#include "tests/unit/compiler/plan/LargeGraphs.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -4,6 +4,7 @@
 #include "frontends/tools/Numbers.h"
 #include "runtime/abi/ElementType.h"
 #include "tests/simt/Truth.h"
+#include "tests/unit/patterns/Texts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,16 +19,10 @@ namespace {
 
 constexpr int64_t kRows = 10;
 
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
-
 std::string graph(const std::string& name, const std::string& from, int64_t columns, const std::string& dtype) {
   std::ifstream file(fmt::format("{}/tests/graphs/{}.mlir", CERMET_SOURCE_DIR, name));
   std::string text{std::istreambuf_iterator<char>(file), {}};
-  return replaced(replaced(text, from, std::to_string(columns)), "xbf16", "x" + dtype);
+  return replaceAll(replaceAll(text, from, std::to_string(columns)), "xbf16", "x" + dtype);
 }
 
 // The same by a pick, which gives NaN where no column has the label, and its gradient as the compiler derives it.
@@ -76,7 +71,7 @@ module attributes {cermet.version = 1 : i64} {
     return %loss, %dlogits : !r, !t
   }
 })";
-  return replaced(replaced(text, "COLUMNS", std::to_string(columns)), "DTYPE", dtype);
+  return replaceAll(replaceAll(text, "COLUMNS", std::to_string(columns)), "DTYPE", dtype);
 }
 
 // Logits, labels, a factor for each row; loss and gradient.

@@ -1,4 +1,4 @@
-// What verifiers say, in cermet-opt as in a parsed graph (tests/unit/ir/TextTest.cpp has the rest).
+// What verifiers say, in cermet-opt as in a parsed graph (tests/unit/ir/text/TextTest.cpp has the rest).
 // RUN: cermet-opt %s -split-input-file -verify-diagnostics
 
 func.func @weight(%x: tensor<8x4096xbf16>, %w: tensor<4095xbf16>) -> tensor<8x4096xbf16> {

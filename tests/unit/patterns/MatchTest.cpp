@@ -4,6 +4,7 @@
 #include "ir/text/Text.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Ops.h"
+#include "tests/unit/patterns/Answer.h"
 #include "tests/unit/patterns/Texts.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -49,15 +50,6 @@ std::string graph(const std::string& arguments, const std::string& results, cons
   text = replaceAll(std::move(text), "!wide", "tensor<" + rows + "x64xf32" + close);
   text = replaceAll(std::move(text), "!row", "tensor<" + rows + "x1xf32" + close);
   return replaceAll(std::move(text), "!w", "tensor<64xbf16>");
-}
-
-json answer(const std::string& text) {
-  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
-  ir::registerDialects(context);
-  std::string error;
-  auto module = ir::parseGraph(text, context, error);
-  EXPECT_TRUE(module) << error << "\n" << text;
-  return module ? json::parse(match(ir::graphFunction(*module), fusions())) : json();
 }
 
 const char* const block = R"(
