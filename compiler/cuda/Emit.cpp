@@ -375,7 +375,10 @@ std::string emitKernel(const KernelSpec& spec) {
 }
 
 std::string emitCuda(const KernelSpec& spec) {
-  return std::string(device::prelude) + std::string(device::eight_bits) + emitKernel(spec);
+  std::string prelude(device::types);
+  prelude += device::prelude;
+  prelude += device::eight_bits;
+  return prelude + emitKernel(spec);
 }
 
 } // namespace cermet

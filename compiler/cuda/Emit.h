@@ -14,7 +14,8 @@ struct KernelEntries {
 KernelEntries kernelEntries(const KernelSpec& spec);
 std::string emitCuda(const KernelSpec& spec);
 
-// emitCuda's text without the prelude, which is the only part that a CPU cannot compile, and its eight-bit floats.
+// emitCuda's text without its types, the prelude, which is the only part that a CPU cannot compile, and its eight-bit
+// floats.
 std::string emitKernel(const KernelSpec& spec);
 
 // The part of emitCuda's text after prelude and skeleton: what `explain` shows and golden tests review.

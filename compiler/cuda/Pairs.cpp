@@ -1,7 +1,6 @@
 // Two neighbouring elements at once: floats of sixteen bits stay in the words that memory has them in, and are added and
 // multiplied there with one rounding; what is computed in f32, integers and booleans are two values.
 #include "compiler/cuda/Values.h"
-#include <algorithm>
 #include <fmt/format.h>
 
 namespace cermet {
@@ -66,8 +65,8 @@ std::string ProgramValues::pairStatements(const Needed& needed, const char* inde
     const Instruction& instruction = program.instructions[i];
     if (!needed[i] || instruction.opcode == Opcode::Constant)
       continue;
-    const size_t place = std::ranges::find(keeping.kept, static_cast<int>(i)) - keeping.kept.begin();
-    if (place == keeping.kept.size() || keeping.stages[place] >= stage) {
+    const size_t place = keeping.placeOf(i);
+    if (!keeping.keeps(i) || keeping.stages[place] >= stage) {
       result += fmt::format("{}const {} = {};\n", indent, pairDeclaration(i), pairExpression(i));
       continue;
     }

@@ -23,8 +23,7 @@ void ProgramText::chooseKept() {
         continue;
       if (first[i] < 0) {
         first[i] = stage;
-      } else if (std::find(keeping.kept.begin(), keeping.kept.end(), int(i)) == keeping.kept.end() &&
-                 (int(keeping.kept.size()) + 1) * perValue <= kMaxKept) {
+      } else if (!keeping.keeps(int(i)) && (int(keeping.kept.size()) + 1) * perValue <= kMaxKept) {
         keeping.kept.push_back(int(i));
         keeping.stages.push_back(first[i]);
       }
@@ -258,29 +257,27 @@ void ProgramText::reductions() {
       rescale += open + rescaleStage + "    }\n";
     }
   }
-  line("  template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count]) {");
-  out += begin;
-  line("  }");
-  if (!raises.empty()) {
-    line("  template <int S, int Count> static DEVICE void raise(const Element& element, const Row& row, float "
-         "(&sums)[Count]) {");
-    out += raises;
-    line("  }\n  template <int S, int Count> static DEVICE void rescale(Row& row, float (&sums)[Count]) {");
-    out += rescale;
+  const auto function = [&](const char* head, const std::string& body) {
+    line(fmt::format("  {} {{", head));
+    out += body;
     line("  }");
+  };
+  function("template <int S, int Count> static DEVICE void begin(Row& row, float (&sums)[Count])", begin);
+  if (!raises.empty()) {
+    function("template <int S, int Count> static DEVICE void raise(const Element& element, const Row& row, float "
+             "(&sums)[Count])",
+             raises);
+    function("template <int S, int Count> static DEVICE void rescale(Row& row, float (&sums)[Count])", rescale);
   }
-  line("  template <int S, int Count, class Kept>\n  static DEVICE void reduce(const Element& element, "
-       "const Row& row, float (&sums)[Count],\n                            float (&added)[Count], Kept& kept, int "
-       "keptSlot) {");
-  out += reduce;
-  line("  }\n  template <int S, int Count>\n  static DEVICE void add(float (&sums)[Count], const float "
-       "(&added)[Count]) {");
-  out += add;
-  line("  }\n  template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count]) {");
-  out += combine;
-  line("  }\n  template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count]) {");
-  out += finish;
-  line("  }");
+  function("template <int S, int Count, class Kept>\n"
+           "  static DEVICE void reduce(const Element& element, const Row& row, float (&sums)[Count],\n"
+           "                            float (&added)[Count], Kept& kept, int keptSlot)",
+           reduce);
+  function("template <int S, int Count>\n  static DEVICE void add(float (&sums)[Count], const float (&added)[Count])",
+           add);
+  function("template <int S, int Count> static DEVICE void combine(float (&a)[Count], const float (&b)[Count])",
+           combine);
+  function("template <int S, int Count> static DEVICE void finish(Row& row, const float (&sums)[Count])", finish);
 }
 
 // What the last stage does with its values; of the element at `lane` behind the first where two are taken at once.

@@ -348,10 +348,8 @@ std::string ProgramValues::statements(const Needed& needed, const char* indent, 
     const Instruction& instruction = program.instructions[i];
     if (!needed[i] || instruction.opcode == Opcode::Constant)
       continue;
-    const size_t place =
-        std::find(keeping.kept.begin(), keeping.kept.end(), static_cast<int>(i)) - keeping.kept.begin();
-    const bool isKept = place < keeping.kept.size();
-    if (isKept && keeping.stages[place] < stage) {
+    const size_t place = keeping.placeOf(i);
+    if (keeping.keeps(i) && keeping.stages[place] < stage) {
       result +=
           fmt::format("{0}float v{1};\n{0}if constexpr (Kept::kIsUsed)\n{0}  v{1} = kept.at[{2}][keptSlot];\n{0}else\n"
                       "{0}  v{1} = {3};\n",
@@ -359,7 +357,7 @@ std::string ProgramValues::statements(const Needed& needed, const char* indent, 
       continue;
     }
     result += fmt::format("{}const {} v{} = {};\n", indent, valueType(instruction.type), i, rounded(i));
-    if (isKept)
+    if (keeping.keeps(i))
       result += fmt::format("{0}if constexpr (Kept::kIsUsed)\n{0}  kept.at[{1}][keptSlot] = v{2};\n", indent, place, i);
   }
   return result;

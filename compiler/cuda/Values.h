@@ -57,6 +57,9 @@ public:
   struct Keeping {
     std::vector<int> kept;   // instructions
     std::vector<int> stages; // in which they are computed
+    // Of an instruction: its place among them, or how many there are where it is none.
+    size_t placeOf(int index) const { return std::ranges::find(kept, index) - kept.begin(); }
+    bool keeps(int index) const { return placeOf(index) < kept.size(); }
   };
   std::string statements(const Needed& needed, const char* indent) const;
   std::string statements(const Needed& needed, const char* indent, const Keeping& keeping, int stage) const;

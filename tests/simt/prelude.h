@@ -19,10 +19,7 @@
     __VA_ARGS__(*static_cast<const Arguments*>(arguments));                                                            \
   }
 
-typedef long long i64;
-typedef unsigned long long u64;
-typedef unsigned int u32;
-typedef unsigned short u16;
+#include "compiler/cuda/device/types.cuh"
 
 // Filled in by the machine before the first block runs; the layout is Machine.h's.
 struct SimtCalls {
@@ -40,37 +37,6 @@ struct SimtCalls {
 };
 extern "C" SimtCalls simt_calls;
 SimtCalls simt_calls;
-
-struct RowOperand {
-  char* base;
-  i64 stride[4];
-  i64 step;
-};
-struct RowDivisor {
-  u32 multiplier, shift;
-};
-template <int Operands> struct RowArguments {
-  i64 rows;
-  i64 partialRows;
-  i64 rowRank;
-  i64 extent[4];
-  RowDivisor divisor[2];
-  float* partials;
-  RowOperand operand[Operands];
-};
-
-struct bf16 {
-  u16 bits;
-};
-struct f16 {
-  u16 bits;
-};
-struct f8e4m3 {
-  unsigned char bits;
-};
-struct f8e5m2 {
-  unsigned char bits;
-};
 
 DEVICE float float_from_bits(u32 bits) {
   float result;
@@ -132,8 +98,6 @@ template <> DEVICE f8e5m2 from_float<f8e5m2>(float value) {
 template <class T> DEVICE float round_to(float value) {
   return to_float(from_float<T>(value));
 }
-
-template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector { T at[Count]; };
 
 template <class T, int Count> DEVICE void move_vector(char* target, const char* source) {
   constexpr int kBytes = Count * sizeof(T), kPiece = kBytes < 16 ? kBytes : 16;

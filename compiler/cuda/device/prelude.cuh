@@ -1,6 +1,6 @@
-// The prelude: everything a skeleton needs from the machine, without a header. It is the only device text that the CPU
-// tests replace (tests/simt/prelude.h declares the same names), so inline PTX and CUDA built-ins live here and nowhere
-// else.
+// The prelude: everything a skeleton needs from the machine, without a header but types.cuh. It is the only device text
+// that the CPU tests replace (tests/simt/prelude.h declares the same names), so inline PTX and CUDA built-ins live here
+// and nowhere else.
 //
 // Conventions: offsets are 64-bit and count elements; a thread's index is its linear index in the block; vectors are
 // moved in pieces of at most 16 bytes and their address must be aligned to the piece.
@@ -13,47 +13,7 @@
   }
 #define SHARED __shared__
 
-typedef long long i64;
-typedef unsigned long long u64;
-typedef unsigned int u32;
-typedef unsigned short u16;
-
-//===--- The kernel's one argument: the layout of runtime/abi/RowArguments.h, cut after the last operand ----------------===//
-
-struct RowOperand {
-  char* base;
-  i64 stride[4];
-  i64 step;
-};
-
-struct RowDivisor {
-  u32 multiplier, shift;
-};
-
-template <int Operands> struct RowArguments {
-  i64 rows;
-  i64 partialRows;
-  i64 rowRank;
-  i64 extent[4];
-  RowDivisor divisor[2];
-  float* partials;
-  RowOperand operand[Operands];
-};
-
 //===--- Narrow floats ----------------------------------------------------------------------------------------------===//
-
-struct bf16 {
-  u16 bits;
-};
-struct f16 {
-  u16 bits;
-};
-struct f8e4m3 {
-  unsigned char bits;
-};
-struct f8e5m2 {
-  unsigned char bits;
-};
 
 // For machines without instructions for floats of eight bits; defined in eight_bits.cuh, which follows.
 DEVICE float float_from_e4m3(u32 bits);
@@ -124,10 +84,6 @@ DEVICE u32 bits_from_float(float value) { return __float_as_uint(value); }
 DEVICE float truncate_to_float(i64 value) { return __ll2float_rz(value); }
 
 //===--- Vectors ----------------------------------------------------------------------------------------------------===//
-
-template <class T, int Count> struct alignas(Count * sizeof(T) < 16 ? Count * sizeof(T) : 16) Vector {
-  T at[Count];
-};
 
 template <int Bytes> struct Word;
 template <> struct Word<1> {
