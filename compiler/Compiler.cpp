@@ -9,7 +9,6 @@
 #include "compiler/cuda/Nvrtc.h"
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Target.h"
-#include "ir/text/Scan.h"
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -18,8 +17,6 @@
 namespace {
 
 using namespace cermet;
-
-static_assert(ir::maximumTextSize == CERMET_MAX_TEXT); // the text that libcermet asks about is one that is read
 
 // False where there is no memory.
 bool fill(cermet_buffer* buffer, const std::string& content) noexcept {

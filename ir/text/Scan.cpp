@@ -1,4 +1,5 @@
 #include "ir/text/Scan.h"
+#include "frontends/c/cermet.h"
 #include "ir/text/Literal.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
@@ -41,7 +42,7 @@ public:
     while (offset < text.size() && error.empty())
       step();
     endDefinition();
-    if (error.empty() && expanded > maximumTextSize)
+    if (error.empty() && expanded > CERMET_MAX_TEXT)
       error = tooLarge(0);
     return std::move(error);
   }
@@ -108,7 +109,7 @@ private:
 
   void grow(uint64_t size) {
     uint64_t& sum = defined ? defined->size : expanded;
-    sum = std::min<uint64_t>(sum + size, maximumTextSize + 1);
+    sum = std::min<uint64_t>(sum + size, CERMET_MAX_TEXT + 1);
   }
 
   llvm::StringRef takeWord() {
@@ -141,7 +142,7 @@ private:
 
   std::string tooLarge(size_t place) const {
     return at(text, place,
-              "with its aliases written out the text has more bytes than " + std::to_string(maximumTextSize));
+              "with its aliases written out the text has more bytes than " + std::to_string(CERMET_MAX_TEXT));
   }
 
   // An alias, where it is used or defined; or the name of a dialect's attribute or type, which nobody defines.
@@ -170,7 +171,7 @@ private:
     }
     reach(depth + alias.depth, start, " with " + spelling.str() + " written out");
     grow(alias.size);
-    if (error.empty() && (defined ? defined->size : expanded) > maximumTextSize)
+    if (error.empty() && (defined ? defined->size : expanded) > CERMET_MAX_TEXT)
       error = tooLarge(start);
   }
 
@@ -188,7 +189,7 @@ private:
     if (alias.waiting == 0)
       return;
     reach(alias.waitingDepth + alias.depth, offset, " with " + definedName.str() + " written out");
-    expanded = std::min<uint64_t>(expanded + alias.waiting * alias.size, maximumTextSize + 1);
+    expanded = std::min<uint64_t>(expanded + alias.waiting * alias.size, CERMET_MAX_TEXT + 1);
   }
 
   llvm::StringRef text;
@@ -205,10 +206,10 @@ private:
 } // namespace
 
 std::string scanText(llvm::StringRef text) {
-  if (text.size() > maximumTextSize)
+  if (text.size() > CERMET_MAX_TEXT)
     return at(text, 0,
               "the text has " + std::to_string(text.size()) + " bytes, expected at most " +
-                  std::to_string(maximumTextSize));
+                  std::to_string(CERMET_MAX_TEXT));
   if (text.trim().empty())
     return at(text, 0, "the text is empty, expected a module with one func.func");
   auto* begin = reinterpret_cast<const llvm::UTF8*>(text.data());

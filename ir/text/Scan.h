@@ -7,13 +7,12 @@
 
 namespace cermet::ir {
 
-constexpr size_t maximumTextSize = size_t(64) << 20;
 constexpr int maximumTextDepth = 256;
 constexpr size_t maximumWordSize = 1024;       // characters of a number, a shape or a name that no quotes surround
 constexpr unsigned maximumIntegerWidth = 1024; // bits of an integer type
 
-// "" or what is wrong: empty, too large, not UTF-8 (in a literal after its escapes, either), nested deeper than 256
-// brackets, too large or too deep with its aliases written out, a longer word, a wider integer type, or affine
+// "" or what is wrong: empty, longer than CERMET_MAX_TEXT, not UTF-8 (in a literal after its escapes, either), deeper
+// than 256 brackets, too large or too deep with its aliases written out, a longer word, a wider integer type, or affine
 // expressions (which recurse without brackets) and resources, which no graph needs.
 std::string scanText(llvm::StringRef text);
 
