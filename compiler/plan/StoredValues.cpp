@@ -11,13 +11,9 @@ namespace {
 // Operations that one which is repeated may take, counted for each that reads them.
 constexpr int kMaxRepeated = 512;
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 // Whether every value of the source is one of the result, which kernels compute in.
 bool isWidening(ir::CastOp op) {
-  Type from = typeOf(op.getOperand()).getElementType(), to = typeOf(op.getResult()).getElementType();
+  Type from = ir::typeOf(op.getOperand()).getElementType(), to = ir::typeOf(op.getResult()).getElementType();
   return isa<BFloat16Type, Float16Type, Float8E4M3FNType, Float8E5M2Type>(from) && to.isF32();
 }
 
@@ -36,7 +32,7 @@ bool isUnitStride(Value value) {
       return false;
     value = op->getOperand(0);
     // A last dimension of 1 that a reshape drops leaves the stride of the one before it.
-    if (isa<ir::ReshapeOp>(op) && typeOf(value).getShape().back() == 1 && !isDense(value))
+    if (isa<ir::ReshapeOp>(op) && ir::typeOf(value).getShape().back() == 1 && !isDense(value))
       return false;
   }
   auto argument = dyn_cast<BlockArgument>(value);

@@ -4,10 +4,6 @@ using namespace mlir;
 
 namespace cermet::ir {
 
-static RankedTensorType typeOf(Value value) {
-  return llvm::cast<RankedTensorType>(value.getType());
-}
-
 Value Formula::number(Type type, double value) {
   return ConstantOp::create(builder, location, type, builder.getF64FloatAttr(value));
 }

@@ -3,6 +3,7 @@
 #pragma once
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Value.h"
 
 namespace cermet::ir {
 
@@ -23,6 +24,11 @@ mlir::RankedTensorType tensorType(llvm::ArrayRef<Dimension> dimensions, mlir::Ty
 // "r0" or "4096"; "[r0, 4096]". For messages.
 std::string shapeText(const Dimension& dimension);
 std::string shapeText(llvm::ArrayRef<Dimension> dimensions);
+
+// The type of a value that is a tensor.
+inline mlir::RankedTensorType typeOf(mlir::Value value) {
+  return llvm::cast<mlir::RankedTensorType>(value.getType());
+}
 
 // The same shape with another element type.
 mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type elementType);

@@ -7,10 +7,6 @@ using namespace mlir;
 
 namespace cermet::ir {
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 Dimensions shapeOf(Value value) {
   return dimensions(typeOf(value));
 }

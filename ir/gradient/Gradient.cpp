@@ -7,10 +7,11 @@
 #include "ir/text/ErrorText.h"
 #include "ir/dialect/Formula.h"
 #include "ir/gradient/Cut.h"
+#include "ir/gradient/Joined.h"
+#include "ir/gradient/Shift.h"
 #include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Verifier.h"
-#include <map>
 
 using namespace mlir;
 
@@ -21,182 +22,8 @@ static bool isFloatTensor(Type type) {
   return tensor && isa<FloatType>(tensor.getElementType());
 }
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 static NameLoc nameLoc(MLIRContext* context, const Twine& name) {
   return NameLoc::get(StringAttr::get(context, name));
-}
-
-//===--- Cotangents of slices ----------------------------------------------------------------------------------------//
-
-// Cotangents of one value that are zero wherever the others are not, as its slices leave them: joined at the end, not
-// added.
-struct Joined {
-  int64_t dim = 0;
-  RankedTensorType type;
-  std::map<int64_t, Value> parts; // by where they begin; between them are zeros
-};
-
-// Takes the cotangent's parts; false if it has none, or they lie where others do.
-static bool join(Joined& joined, Value cotangent) {
-  auto concat = cotangent.getDefiningOp<ConcatOp>();
-  if (!concat || (!joined.parts.empty() && int64_t(concat.getDim()) != joined.dim))
-    return false;
-  joined.dim = concat.getDim();
-  joined.type = typeOf(cotangent);
-  auto sizeOf = [&](Value part) { return typeOf(part).getDimSize(joined.dim); };
-  SmallVector<std::pair<int64_t, Value>> parts;
-  int64_t start = 0;
-  for (Value part : concat.getOperands()) {
-    auto next = joined.parts.lower_bound(start);
-    auto constant = part.getDefiningOp<ConstantOp>();
-    if (!constant || !constant.getValue().isZero()) {
-      if ((next != joined.parts.end() && next->first < start + sizeOf(part)) ||
-          (next != joined.parts.begin() && std::prev(next)->first + sizeOf(std::prev(next)->second) > start))
-        return false;
-      parts.push_back({start, part});
-    }
-    start += sizeOf(part);
-  }
-  joined.parts.insert(parts.begin(), parts.end());
-  return true;
-}
-
-static Value joinedValue(OpBuilder& builder, Location location, const Joined& joined) {
-  Formula f(builder, location);
-  SmallVector<Value> operands;
-  int64_t end = 0;
-  auto zerosUpTo = [&](int64_t start) {
-    Dimensions gap = dimensions(joined.type);
-    gap[joined.dim].size = start - end;
-    if (start != end)
-      operands.push_back(f.number(tensorType(gap, joined.type.getElementType()), 0));
-  };
-  for (auto [start, part] : joined.parts) {
-    zerosUpTo(start);
-    operands.push_back(part);
-    end = start + typeOf(part).getDimSize(joined.dim);
-  }
-  zerosUpTo(joined.type.getDimSize(joined.dim));
-  return f.concat(operands, joined.dim);
-}
-
-// A joined cotangent is rounded part by part, so that each part is stored once, where it belongs.
-static Value castParts(Formula& f, Value value, Type elementType) {
-  auto concat = value.getDefiningOp<ConcatOp>();
-  if (!concat)
-    return f.cast(value, elementType);
-  SmallVector<Value> parts;
-  for (Value part : concat.getOperands())
-    parts.push_back(f.cast(part, elementType));
-  return f.concat(parts, concat.getDim());
-}
-
-//===--- Largest elements that only keep exponentials finite ---------------------------------------------------------//
-
-// Users of a value, through broadcasts, reshapes and casts that only widen it.
-static SmallVector<OpOperand*> usesOf(Value value) {
-  SmallVector<OpOperand*> uses;
-  for (OpOperand& use : value.getUses()) {
-    Operation* user = use.getOwner();
-    if (isa<BroadcastOp, ReshapeOp>(user))
-      llvm::append_range(uses, usesOf(user->getResult(0)));
-    else
-      uses.push_back(&use);
-  }
-  return uses;
-}
-
-// What stands for the largest of a row: itself, or what it is but where a comparison of it chooses a constant (as 0
-// where it is infinite). Null where it is read otherwise.
-static Value standsFor(ReduceMaxOp largest) {
-  Value chosen;
-  bool isCompared = false;
-  for (OpOperand* use : usesOf(largest.getResult())) {
-    Operation* user = use->getOwner();
-    auto compares = [](OpOperand* read) { return isa<CompareOp>(read->getOwner()); };
-    if (auto select = dyn_cast<SelectOp>(user); select && use->getOperandNumber() > 0 && !chosen)
-      chosen = user->getOperand(3 - use->getOperandNumber()).getDefiningOp<ConstantOp>() ? select.getResult() : Value();
-    else if (isa<CompareOp>(user) || (isa<AbsOp>(user) && llvm::all_of(usesOf(user->getResult(0)), compares)))
-      isCompared = true;
-    else
-      return isCompared || chosen ? Value() : Value(largest.getResult());
-  }
-  return chosen;
-}
-
-// The largest of a row, subtracted before exponentials are taken: softmax, its logarithm and the logarithm of the sum
-// are the same whatever number that is, so it has no gradient. (Derived step by step it would be a sum of rounding
-// errors, and a pass over the row.)
-static bool isShift(ReduceMaxOp largest) {
-  Value m = standsFor(largest);
-  if (!m)
-    return false;
-  llvm::SmallPtrSet<Value, 4> differences, exponentials, sums, logarithms;
-  for (OpOperand* use : usesOf(m)) {
-    Operation* user = use->getOwner();
-    if (isa<SubOp>(user) && use->getOperandNumber() == 1 && user->getOperand(0) == largest.getOperand())
-      differences.insert(user->getResult(0));
-    else if (!isa<AddOp>(user))
-      return false;
-  }
-  for (Value difference : differences)
-    for (OpOperand* use : usesOf(difference))
-      if (isa<ExpOp>(use->getOwner()))
-        exponentials.insert(use->getOwner()->getResult(0));
-  for (Value exponential : exponentials)
-    for (OpOperand* use : usesOf(exponential))
-      if (isa<ReduceSumOp>(use->getOwner()))
-        sums.insert(use->getOwner()->getResult(0));
-  for (Value sum : sums)
-    for (OpOperand* use : usesOf(sum))
-      if (isa<LogOp>(use->getOwner()))
-        logarithms.insert(use->getOwner()->getResult(0));
-  auto derives = [](Value operand, const llvm::SmallPtrSetImpl<Value>& from) {
-    while (isa_and_nonnull<BroadcastOp, ReshapeOp>(operand.getDefiningOp()))
-      operand = operand.getDefiningOp()->getOperand(0);
-    return from.contains(operand);
-  };
-  // Each is used together with the one that takes the shift back.
-  for (Value difference : differences)
-    for (OpOperand* use : usesOf(difference)) {
-      Operation* user = use->getOwner();
-      const bool isLogSoftmax =
-          isa<SubOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), logarithms);
-      if (!isa<ExpOp>(user) && !isLogSoftmax)
-        return false;
-    }
-  for (Value exponential : exponentials)
-    for (OpOperand* use : usesOf(exponential)) {
-      Operation* user = use->getOwner();
-      const bool isSoftmax = isa<DivOp>(user) && use->getOperandNumber() == 0 && derives(user->getOperand(1), sums);
-      if (!isa<ReduceSumOp>(user) && !isSoftmax)
-        return false;
-    }
-  for (Value sum : sums)
-    for (OpOperand* use : usesOf(sum)) {
-      Operation* user = use->getOwner();
-      const bool isSoftmax =
-          isa<DivOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), exponentials);
-      if (!isa<LogOp>(user) && !isSoftmax)
-        return false;
-    }
-  llvm::SmallPtrSet<Value, 1> shift{m};
-  auto isSum = [&](Operation* user) {
-    return isa<AddOp>(user) && ((derives(user->getOperand(0), shift) && derives(user->getOperand(1), logarithms)) ||
-                                (derives(user->getOperand(1), shift) && derives(user->getOperand(0), logarithms)));
-  };
-  for (Value logarithm : logarithms)
-    for (OpOperand* use : usesOf(logarithm)) {
-      Operation* user = use->getOwner();
-      const bool isLogSoftmax =
-          isa<SubOp>(user) && use->getOperandNumber() == 1 && derives(user->getOperand(0), differences);
-      if (!isLogSoftmax && !isSum(user))
-        return false;
-    }
-  return llvm::all_of(usesOf(m), [&](OpOperand* use) { return isa<SubOp>(use->getOwner()) || isSum(use->getOwner()); });
 }
 
 //===--- The joint function ------------------------------------------------------------------------------------------//

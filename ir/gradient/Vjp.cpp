@@ -11,10 +11,6 @@ using namespace cermet::ir;
 
 using Cotangents = SmallVector<Value>;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 Cotangents AddOp::buildGradient(OpBuilder&, ValueRange cotangents) {
   return {cotangents[0], cotangents[0]};
 }

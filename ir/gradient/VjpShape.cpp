@@ -7,10 +7,6 @@ using namespace cermet::ir;
 
 using Cotangents = SmallVector<Value>;
 
-static RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 Cotangents ConstantOp::buildGradient(OpBuilder&, ValueRange) {
   return {};
 }

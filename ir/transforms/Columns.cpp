@@ -19,10 +19,6 @@ constexpr int kMaxSteps = 256; // operations that one concat may become
 using Map = SmallVector<int64_t>;
 constexpr int64_t kAny = -1;
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 // One concat's rows, [rows..., columns].
 class Rearrangement {
 public:

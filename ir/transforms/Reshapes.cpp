@@ -7,10 +7,6 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 bool sameShape(RankedTensorType a, RankedTensorType b) {
   return ArrayRef(dimensions(a)) == ArrayRef(dimensions(b));
 }

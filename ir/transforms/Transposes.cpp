@@ -10,10 +10,6 @@ namespace {
 
 constexpr int kMaxSteps = 256; // operations that one transpose may be moved past
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 bool isReduction(Operation* op) {
   return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
 }

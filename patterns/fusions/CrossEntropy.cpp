@@ -18,10 +18,6 @@ namespace {
 
 constexpr size_t kMaxOperations = 256;
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 // The core: the logarithm of the sum over a row of exponentials, and what they are of.
 struct LogSum {
   LogOp log;

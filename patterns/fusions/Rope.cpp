@@ -17,10 +17,6 @@ constexpr size_t kMaxOperations = 64;
 constexpr size_t kMaxTogether = 2; // queries and keys
 constexpr size_t kMaxBetween = 16; // rotations between two that become one
 
-RankedTensorType typeOf(Value value) {
-  return cast<RankedTensorType>(value.getType());
-}
-
 // What one column of a value is: a sum of columns of x, each times a coefficient (null: 1).
 struct Term {
   int64_t sign, column;
