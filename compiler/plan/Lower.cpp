@@ -1,5 +1,6 @@
 #include "compiler/plan/Lower.h"
 #include "compiler/plan/LowerOperations.h"
+#include "compiler/plan/ProgramWriter.h"
 #include "frontends/c/cermet.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
@@ -8,13 +9,10 @@
 #include "runtime/abi/RowArguments.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallPtrSet.h"
-#include "llvm/ADT/StringExtras.h"
 #include <algorithm>
 #include <bitset>
 #include <fmt/format.h>
 #include <optional>
-#include <set>
-#include <tuple>
 
 namespace cermet {
 namespace {
@@ -32,13 +30,6 @@ std::string text(mlir::Type type) {
   return result;
 }
 
-std::string identifier(std::string name) {
-  for (char& c : name)
-    if (!llvm::isAlnum(c) && c != '_')
-      c = '_';
-  return name.empty() || llvm::isDigit(name[0]) ? fmt::format("_{}", name) : name;
-}
-
 Space join(Space a, Space b) {
   if (a == b || b == Space::Uniform)
     return a;
@@ -50,13 +41,13 @@ double rounded(double value, mlir::Type type) {
   return ir::roundTo(mlir::getElementTypeOrSelf(type), value);
 }
 
-class Lowering {
+class Lowering : ProgramWriter {
 public:
   // `function`: whose computation it is, if it has one of its own; its values then have names.
   Lowering(const Computation& computation, mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
            LoweredFunction& lowered)
-      : computation(computation), function(function), strided(strided), program(lowered.program),
-        positions(lowered.positions), appendsColumn(lowered.appendsColumn) {
+      : ProgramWriter(lowered.program, lowered.positions), computation(computation), function(function),
+        strided(strided), appendsColumn(lowered.appendsColumn) {
     for (auto [position, operand] : llvm::enumerate(computation.operands))
       operands[operand] = static_cast<int>(position);
   }
@@ -244,40 +235,6 @@ private:
                        ir::shapeText(shapeOf(value)), ir::shapeText(tile));
   }
 
-  int emit(Opcode opcode, DType type, Space space, llvm::ArrayRef<int> inputs, int operand = -1, double constant = 0) {
-    Instruction op{opcode, type, space, 0, {-1, -1, -1}, operand, constant};
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      op.inputs[i] = inputs[i];
-      const Instruction& input = program.instructions[inputs[i]];
-      op.stage = std::max(op.stage, input.stage + isReduction(input.opcode));
-    }
-    // Broadcasts and widening casts leave no instruction, so equal ones can meet only here.
-    auto number = [](int input) { return uint64_t(uint32_t(input)); };
-    const InstructionKey key{
-        (uint64_t(opcode) << 48) | (uint64_t(type) << 40) | (uint64_t(space) << 32) | number(operand),
-        (number(op.inputs[0]) << 32) | number(op.inputs[1]), number(op.inputs[2]), std::bit_cast<uint64_t>(constant)};
-    auto [known, isNew] = emitted.try_emplace(key, static_cast<int>(program.instructions.size()));
-    if (isNew)
-      program.instructions.push_back(op);
-    return known->second;
-  }
-
-  int spread(int value, Space space) {
-    const Instruction& op = program.instructions[value];
-    return op.space == space ? value : emit(Opcode::Cast, op.type, space, {value});
-  }
-
-  int addOperand(std::string name, OperandKind kind, DType dtype, bool isOutput, int position, bool isStrided = false) {
-    name = identifier(std::move(name));
-    std::string unique = name;
-    for (int i = 1; !names.insert(unique).second; ++i)
-      unique = fmt::format("{}_{}", name, i);
-    isStrided &= kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered;
-    program.operands.push_back({unique, kind, dtype, isOutput, isStrided});
-    positions.push_back(position);
-    return static_cast<int>(program.operands.size()) - 1;
-  }
-
   std::string input(Value argument, int position) {
     std::optional<Space> space = classify(shapeOf(argument));
     if (!space)
@@ -342,50 +299,6 @@ private:
     return "";
   }
 
-  // A sum of which all but one column is 0, that with a given number: select(column == number, value, 0), or its
-  // negation. Where the others are what is picked of zeros at that number, the sum is NaN if no column has it.
-  std::optional<int> pick(int summed, DType type) {
-    const auto& all = program.instructions;
-    bool isNegated = false;
-    for (; all[summed].opcode == Opcode::Neg && all[summed].type == type; isNegated = !isNegated)
-      summed = all[summed].inputs[0];
-    const Instruction selection = all[summed];
-    if (selection.opcode != Opcode::Select || classOf(type) != ValueClass::Real)
-      return std::nullopt;
-    const Instruction& condition = all[selection.inputs[0]];
-    if (condition.opcode != Opcode::Equal && condition.opcode != Opcode::NotEqual)
-      return std::nullopt;
-    const bool isSwapped = condition.opcode == Opcode::NotEqual;
-    int value = selection.inputs[isSwapped ? 2 : 1];
-    const int other = selection.inputs[isSwapped ? 1 : 2];
-    if (!isZero(other) || all[value].type != type)
-      return std::nullopt;
-    const double missing = all[other].opcode == Opcode::Pick ? all[other].constant : 0;
-    for (int side : {0, 1}) {
-      const Instruction& index = all[condition.inputs[side]];
-      const int number = condition.inputs[1 - side];
-      const bool isOneEach =
-          all[number].stage == 0 && (all[number].space == Space::Row || all[number].space == Space::Uniform);
-      const bool isSameNumber = all[other].opcode != Opcode::Pick || all[other].inputs[1] == number;
-      if (index.opcode == Opcode::ColumnIndex && index.constant == 0 && isOneEach && isSameNumber) {
-        if (isNegated)
-          value = emit(Opcode::Neg, type, all[value].space, {value});
-        return emit(Opcode::Pick, type, Space::Row, {spread(value, Space::Element), number}, -1, missing);
-      }
-    }
-    return std::nullopt;
-  }
-
-  // Whether a value is 0, or picked of zeros.
-  bool isZero(int value) const {
-    const auto& all = program.instructions;
-    if (all[value].opcode == Opcode::Pick)
-      value = all[value].inputs[0];
-    while (all[value].opcode == Opcode::Cast)
-      value = all[value].inputs[0];
-    return all[value].opcode == Opcode::Constant && all[value].constant == 0;
-  }
-
   std::string picked(ir::PickOp op, DType type) {
     Value result = op.getResult();
     if (classify(shapeOf(op.getOperand())) != Space::Element)
@@ -400,30 +313,6 @@ private:
     const int rows = spread(values.lookup(op.getOperand()), Space::Element);
     values[result] = emit(Opcode::Pick, type, Space::Row, {rows, number}, -1, std::numeric_limits<double>::quiet_NaN());
     return "";
-  }
-
-  // What nothing stored needs any more leaves the program.
-  void dropDead() {
-    std::vector<Instruction>& all = program.instructions;
-    std::vector<char> isNeeded(all.size(), false);
-    for (size_t i = all.size(); i-- > 0;) {
-      isNeeded[i] |= all[i].opcode == Opcode::Store || all[i].opcode == Opcode::AccumulateRows;
-      for (int input : all[i].inputs)
-        if (isNeeded[i] && input >= 0)
-          isNeeded[input] = true;
-    }
-    std::vector<int> place(all.size());
-    int kept = 0;
-    for (size_t i = 0; i < all.size(); ++i) {
-      if (!isNeeded[i])
-        continue;
-      for (int& input : all[i].inputs)
-        if (input >= 0)
-          input = place[input];
-      place[i] = kept;
-      all[kept++] = all[i];
-    }
-    all.resize(kept);
   }
 
   bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
@@ -557,26 +446,20 @@ private:
     return "";
   }
 
-  using InstructionKey = std::tuple<uint64_t, uint64_t, uint64_t, uint64_t>;
-
   const Computation& computation;
   mlir::func::FuncOp function;
   const llvm::SmallBitVector& strided;
   llvm::DenseMap<Value, int> operands; // positions
-  RowProgram& program;
-  std::vector<int>& positions;
   ir::Dimensions tile;
   bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
   llvm::DenseSet<Value> readValues; // by anything live but what reads it where it is stored
-  llvm::DenseMap<InstructionKey, int> emitted;
   llvm::DenseMap<Value, int> values;     // instruction
   std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
   llvm::DenseMap<int, int> indices;      // row extent to the load of its index
   llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
   llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
-  std::set<std::string> names;
 };
 
 } // namespace
