@@ -2,7 +2,6 @@
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
 #include "compiler/program/KernelSpec.h"
-#include "runtime/abi/Limits.h"
 #include "runtime/abi/RowArguments.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <gtest/gtest.h>
@@ -332,24 +331,6 @@ TEST(Plan, AKernelHasSoManyOperands) {
     if (inputs < kMaxOperands) {
       EXPECT_EQ(plan["steps"][0]["operands"].size(), size_t(kMaxOperands));
     }
-  }
-}
-
-TEST(Plan, AsManyValuesAsAPlanHas) {
-  const std::string number = "tensor<1xf32>";
-  for (int count : {kMaxValues - 2, kMaxValues - 1}) { // beside the input and the output
-    std::string types;
-    types.reserve(size_t(count) * 15);
-    for (int i = 0; i < count; ++i)
-      types += i ? "," + number : number;
-    const std::string text = graph("f", "%x: " + number, number,
-                                   fmt::format("    %o:{} = cermet.opaque \"split\"(%x) : ({}) -> ({})\n    %y = "
-                                               "cermet.neg %o#{} : {}\n    return %y : {}\n",
-                                               count, number, types, count - 1, number, number));
-    std::string answer, error;
-    const cermet_status status = compileGraph(text, "sm_90", Dump(), answer, error);
-    EXPECT_EQ(status, count == kMaxValues - 2 ? CERMET_OK : CERMET_UNSUPPORTED);
-    EXPECT_EQ(error, count == kMaxValues - 2 ? "" : "the graph needs 1048577 values, a plan has at most 1048576");
   }
 }
 

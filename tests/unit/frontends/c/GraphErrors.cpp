@@ -210,43 +210,6 @@ TEST_F(GraphErrors, ALargeTextIsRefusedAtOnce) {
   }
 }
 
-// What the compiler plans the runtime reads, at each limit; one more is refused by name.
-TEST_F(GraphErrors, ThePlansReaderHasTheWritersLimits) {
-  const auto symbolic = [](int count) {
-    std::string arguments, results, body, returned;
-    for (int i = 0; i < count; ++i) {
-      const std::string type = fmt::format("tensor<?x8xf32, #cermet.symbols<[\"s{}\"]>>", i);
-      const std::string comma = i ? ", " : "";
-      arguments += fmt::format("{}%a{}: {}", comma, i, type);
-      results += comma + type;
-      returned += fmt::format("{}%v{}", comma, i);
-      body += fmt::format("    %v{0} = cermet.neg %a{0} : {1}\n", i, type);
-    }
-    return fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n  func.func @f({}) -> ({}) {{\n{}    return "
-                       "{} : {}\n  }}\n}}\n",
-                       arguments, results, body, returned, results);
-  };
-  compile(symbolic(32), CERMET_OK);
-  EXPECT_EQ(compile(symbolic(33), CERMET_UNSUPPORTED),
-            "the graph's inputs have 33 symbolic dimensions, a plan has at most 32");
-
-  const auto chain = [](size_t count, const std::string& type, const char* operation) {
-    std::string body;
-    for (size_t i = 0; i < count; ++i)
-      body += fmt::format("    %{} = {} %{} : {}\n", i + 1, fmt::format(fmt::runtime(operation), type), i, type);
-    return fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n  func.func @f(%0: {0}) -> ({0}) {{\n{1}    "
-                       "return %{2} : {0}\n  }}\n}}\n",
-                       type, body, count);
-  };
-  const std::string large = fmt::format("tensor<{}xf32>", int64_t(1) << 60);
-  compile(chain(1, large, "cermet.neg"), CERMET_OK);
-  EXPECT_STARTS(
-      compile(chain(1, fmt::format("tensor<{}xf32>", (int64_t(1) << 60) + 1), "cermet.neg"), CERMET_INVALID_GRAPH),
-      "graph:2:");
-  EXPECT_EQ(compile(chain(100001, "tensor<8xf32>", "cermet.neg"), CERMET_UNSUPPORTED),
-            "@f has 100001 operations, expected at most 100000");
-}
-
 // More than 1,024 values, as a whole model has.
 TEST_F(GraphErrors, APlanHasManyValues) {
   std::string names, types;
