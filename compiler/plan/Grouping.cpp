@@ -358,7 +358,7 @@ private:
     }
     ops.append(more.begin(), more.end()); // they stand behind all others
     Group merged;
-    if (!form(merged, std::move(ops)).empty() || movesMore(merged, members, more) || hasPathAround(members, more))
+    if (hasPathAround(members, more) || !form(merged, std::move(ops)).empty() || movesMore(merged, members, more))
       return false;
     searches.clear();
     grownFrom.clear();

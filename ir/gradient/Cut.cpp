@@ -164,10 +164,17 @@ std::tuple<double, size_t, size_t> Cutter::cost(const GradientCut& cut) const {
 }
 
 GradientCut Cutter::best() {
-  // Every choice among the first outputs: a region has few, and a graph with many is not cut by this alone.
-  unsigned choices = 1u << std::min<size_t>(outputs.size(), 6);
+  // Every choice among the first outputs: a region has few, and a graph with many is not cut by this alone. One that
+  // the gradient does not come by even where nothing is saved changes nothing.
+  unsigned choices = 1u << std::min<size_t>(outputs.size(), 6), met = 0;
+  const GradientCut whole = walk(0, {});
+  for (const auto& [output, index] : outputIndex)
+    if (index < 32 && whole.needed.contains(output))
+      met |= 1u << index;
   GradientCut cut = withFewestSaved(0);
   for (unsigned chosen = 1; chosen < choices; ++chosen) {
+    if (chosen & ~met)
+      continue;
     GradientCut other = withFewestSaved(chosen);
     if (cost(other) < cost(cut))
       cut = std::move(other);

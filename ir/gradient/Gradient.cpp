@@ -77,16 +77,23 @@ static LogicalResult buildJoint(func::FuncOp function, ArrayRef<bool> wanted, Sm
     gradient[value] = Formula(builder, location).add(sum, cotangent);
   };
   SmallVector<Value> outputs(terminator->getOperands());
-  for (auto [index, output] : llvm::enumerate(outputs)) {
-    cotangents.push_back(Value());
-    if (!isFloatTensor(output.getType()))
-      continue;
-    NameLoc location = nameLoc(function.getContext(), "grad_" + Twine(index));
-    if (failed(function.insertArgument(function.getNumArguments(), output.getType(), {}, location)))
-      return failure();
-    cotangents.back() = block.getArguments().back();
-    if (active.contains(output))
-      accumulate(output, Formula(builder, location).widen(cotangents.back()), location);
+  // All at once: each time, the function's type is made again.
+  SmallVector<Type> types;
+  SmallVector<Location> locations;
+  for (auto [index, output] : llvm::enumerate(outputs))
+    if (isFloatTensor(output.getType())) {
+      types.push_back(output.getType());
+      locations.push_back(nameLoc(function.getContext(), "grad_" + Twine(index)));
+    }
+  const unsigned inputs = function.getNumArguments();
+  if (failed(function.insertArguments(SmallVector<unsigned>(types.size(), inputs), types,
+                                      SmallVector<DictionaryAttr>(types.size()), locations)))
+    return failure();
+  auto given = block.getArguments().drop_front(inputs).begin();
+  for (Value output : outputs) {
+    cotangents.push_back(isFloatTensor(output.getType()) ? Value(*given++) : Value());
+    if (Value cotangent = cotangents.back(); cotangent && active.contains(output))
+      accumulate(output, Formula(builder, cotangent.getLoc()).widen(cotangent), cotangent.getLoc());
   }
 
   for (Operation* op : llvm::reverse(forward)) {

@@ -6,7 +6,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 #include <numeric>
-#include <tuple>
+#include <set>
 
 using namespace mlir;
 
@@ -34,7 +34,7 @@ public:
   Value run() {
     Map map(columns);
     std::iota(map.begin(), map.end(), 0);
-    Value result = at(root, map);
+    Value result = at(root, kept(std::move(map)));
     return result && gains() ? whole(result) : Value();
   }
 
@@ -45,17 +45,25 @@ private:
     return llvm::any_of(reads, [](const auto& read) { return read.second > 1; });
   }
 
-  Value whole(Value value) { return f.broadcast(value, withElement(typeOf(root), typeOf(value).getElementType())); }
+  // The root's type with another element type.
+  RankedTensorType wide(Type element) {
+    RankedTensorType& type = wideTypes[element];
+    return type ? type : type = withElement(typeOf(root), element);
+  }
+  Value whole(Value value) { return f.broadcast(value, wide(typeOf(value).getElementType())); }
+
+  // Equal maps are one object, so that they are compared once.
+  const Map& kept(Map map) { return *maps.insert(std::move(map)).first; }
 
   // `value`, whose rows are the root's, at those columns: [rows..., columns], or something that broadcasts to it.
+  // `map` is a kept one.
   Value at(Value value, const Map& map) {
-    for (const auto& [known, at, made] : memory)
-      if (known == value && at == map)
-        return made;
+    if (auto known = memory.find({value, &map}); known != memory.end())
+      return known->second;
     if (++steps > kMaxSteps)
       return {};
     Value made = compute(value, map);
-    memory.push_back({value, map, made});
+    memory[{value, &map}] = made;
     return made;
   }
 
@@ -68,7 +76,7 @@ private:
     if (!op)
       return read(value, map);
     if (auto constant = dyn_cast<ConstantOp>(op))
-      return ConstantOp::create(builder, constant.getLoc(), withElement(typeOf(root), typeOf(value).getElementType()),
+      return ConstantOp::create(builder, constant.getLoc(), wide(typeOf(value).getElementType()),
                                 constant.getValueAttr());
     if (isElementwise(op))
       return elementwise(op, map);
@@ -90,10 +98,11 @@ private:
         return {};
       operands.push_back(whole(made));
     }
-    Operation* clone = builder.clone(*op);
-    clone->setOperands(operands);
-    clone->getResult(0).setType(withElement(typeOf(root), typeOf(op->getResult(0)).getElementType()));
-    return clone->getResult(0);
+    const Type type = wide(typeOf(op->getResult(0)).getElementType());
+    return builder
+        .insert(Operation::create(op->getLoc(), op->getName(), type, operands, op->getDiscardableAttrDictionary(),
+                                  op->getPropertiesStorage(), BlockRange(), /*numRegions=*/0))
+        ->getResult(0);
   }
 
   // What a view of one operand reads at those columns.
@@ -106,7 +115,7 @@ private:
         return {};
       wanted.push_back(source ? source->at : kAny);
     }
-    return at(view->getOperand(0), wanted);
+    return at(view->getOperand(0), kept(std::move(wanted)));
   }
 
   Value joined(ConcatOp concat, const Map& map) {
@@ -124,7 +133,7 @@ private:
     }
     Value result;
     for (auto& [part, wanted] : parts) {
-      Value value = at(part, wanted);
+      Value value = at(part, kept(wanted));
       Value condition = result && value ? columnsWhere(wanted, map) : Value();
       if (!value || (result && !condition))
         return {};
@@ -162,7 +171,7 @@ private:
       ++end;
     if (!condition && holds([&](int64_t at) { return at >= first && at < end; }))
       condition = f.min(f.compare("ge", column, double(first)), f.compare("lt", column, double(end)));
-    return condition ? f.broadcast(condition, withElement(typeOf(root), builder.getI1Type())) : Value();
+    return condition ? f.broadcast(condition, wide(builder.getI1Type())) : Value();
   }
 
   // Rows of the operand are some of the root's, or none.
@@ -175,7 +184,7 @@ private:
     for (int64_t element : map)
       wanted.push_back(element == kAny ? kAny : elements.source(element)->at);
     std::swap(rows, itsRows);
-    Value made = at(broadcast.getOperand(), wanted);
+    Value made = at(broadcast.getOperand(), kept(std::move(wanted)));
     std::swap(rows, itsRows);
     return made;
   }
@@ -238,7 +247,9 @@ private:
   Dimensions rows;
   int64_t columns = 0;
   int steps = 0;
-  SmallVector<std::tuple<Value, Map, Value>> memory;
+  std::set<Map> maps;
+  llvm::DenseMap<std::pair<Value, const Map*>, Value> memory;
+  llvm::SmallDenseMap<Type, RankedTensorType, 4> wideTypes;
   llvm::DenseMap<Value, int> reads; // in how many arrangements a value of the root's rows is read
 };
 

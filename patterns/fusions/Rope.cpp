@@ -54,8 +54,9 @@ llvm::SmallSetVector<Operation*, 32> around(ConcatOp concat) {
 class RotationSearch {
 public:
   // The first `rows` dimensions of x are rows: what is left of it is a head, in one dimension or in pairs.
-  RotationSearch(Value x, size_t rows, ConcatOp concat) : x(x), concat(concat), rows(rows) {
-    const auto near = around(concat);
+  // `near` is what lies around the concat.
+  RotationSearch(Value x, size_t rows, ConcatOp concat, const llvm::SmallSetVector<Operation*, 32>& near)
+      : x(x), concat(concat), rows(rows) {
     cone.insert(x);
     llvm::SmallVector<Value> pending{x};
     while (!pending.empty() && ops.size() < kMaxOperations)
@@ -85,11 +86,21 @@ private:
   std::optional<Sum> sumAt(Value value, int64_t column) {
     if (value == x)
       return Sum{{1, column, {}}};
-    Operation* op = value.getDefiningOp();
-    if (!op || !cone.contains(value))
+    if (!cone.contains(value))
       return std::nullopt;
-    visited.insert(op);
-    if (std::optional<RowElement> source = views.try_emplace(op, op, rows).first->second.source(column))
+    if (auto known = sums.find({value, column}); known != sums.end())
+      return known->second;
+    std::optional<Sum> sum = sumOf(value.getDefiningOp(), column);
+    sums[{value, column}] = sum;
+    return sum;
+  }
+
+  std::optional<RowElement> sourceOf(Operation* op, int64_t column) {
+    return views.try_emplace(op, op, rows).first->second.source(column);
+  }
+
+  std::optional<Sum> sumOf(Operation* op, int64_t column) {
+    if (std::optional<RowElement> source = sourceOf(op, column))
       return sumAt(source->value, source->at);
     if (isa<NegOp, CastOp>(op)) {
       std::optional<Sum> sum = sumAt(op->getOperand(0), column);
@@ -120,24 +131,37 @@ private:
     return left;
   }
 
+  // Adds the operations that the column is made of, which is such a sum.
+  void addOps(Value value, int64_t column, llvm::SetVector<Operation*>& made) {
+    if (value == x)
+      return;
+    Operation* op = value.getDefiningOp();
+    made.insert(op);
+    if (std::optional<RowElement> source = sourceOf(op, column))
+      return addOps(source->value, source->at, made);
+    for (Value operand : op->getOperands())
+      if (cone.contains(operand))
+        addOps(operand, column, made);
+  }
+
   std::optional<Rotation> rotationAt(Value value) {
     RankedTensorType type = typeOf(value);
     if (type.getRank() != int64_t(rows) + 1 || type.isDynamicDim(rows) || type.getShape().back() > kMaxHeadColumns ||
         !isa<FloatType>(type.getElementType()))
       return std::nullopt;
     const int64_t columns = type.getShape().back();
-    visited.clear();
-    std::vector<Sum> sums;
+    std::vector<Sum> row;
     for (int64_t column = 0; column < columns; ++column) {
       std::optional<Sum> sum = sumAt(value, column);
       if (!sum)
         return std::nullopt;
-      sums.push_back(std::move(*sum));
+      row.push_back(std::move(*sum));
     }
     Rotation rotation{x, value, {}, {}};
-    if (!rotates(sums, rotation.coefficients))
+    if (!rotates(row, rotation.coefficients))
       return std::nullopt;
-    rotation.ops = visited;
+    for (int64_t column = 0; column < columns; ++column)
+      addOps(value, column, rotation.ops);
     return rotation;
   }
 
@@ -198,8 +222,8 @@ private:
   size_t rows;
   llvm::SmallSetVector<Operation*, 16> ops;
   llvm::DenseSet<Value> cone;
-  llvm::SetVector<Operation*> visited;
   llvm::DenseMap<Operation*, RowView> views;
+  llvm::DenseMap<std::pair<Value, int64_t>, std::optional<Sum>> sums; // that were asked for
 };
 
 // Whose columns a concat brings together: what its parts are slices of.
@@ -300,12 +324,13 @@ std::optional<Rotation> rotationOf(ConcatOp concat) {
   if (concat.getDim() + 1 != uint64_t(typeOf(concat).getRank()))
     return std::nullopt;
   const auto sources = slicedFor(concat);
+  const auto near = around(concat);
   // Of a whole head rather than of a wider tensor, such as queries, keys and values in one; and of all its columns
   // rather than of pairs: in a product of complex numbers either factor is rotated by the other.
   std::optional<Rotation> best;
   std::pair<bool, int64_t> bestRank;
   auto consider = [&](Value source, size_t rows) {
-    std::optional<Rotation> found = RotationSearch(source, rows, concat).run();
+    std::optional<Rotation> found = RotationSearch(source, rows, concat, near).run();
     if (!found)
       return;
     const int64_t columns = typeOf(found->result).getShape().back();
