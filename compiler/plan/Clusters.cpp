@@ -9,6 +9,7 @@
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Names.h"
 #include "patterns/fusions/Rope.h"
+#include <fmt/format.h>
 #include <set>
 
 using namespace mlir;
@@ -202,17 +203,28 @@ Apart apart(const Selection& cluster) {
   return {nodes.size(), before};
 }
 
-// Whether one kernel moves enough less.
-bool gains(const Selection& cluster) {
-  const Apart before = apart(cluster);
+// What one kernel moves.
+double together(const Selection& cluster) {
   double after = 0;
   for (Value value : cluster.operands)
     after += bytesOf(value);
   for (Value value : cluster.results)
     after += bytesOf(value);
+  return after;
+}
+
+// Whether one kernel moves so much less that it is worth compiling.
+bool saves(const Selection& cluster) {
+  const Apart before = apart(cluster);
   // Masks and positions are small, or made once: integers have no bandwidth to win.
-  return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - after >= kLeastSaved &&
-         after <= kMaxMoved * before.bytes;
+  return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - together(cluster) >= kLeastSaved;
+}
+
+void addMiss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
+  Operation* last = cluster.ops.front();
+  for (Operation* op : cluster.ops)
+    last = last->isBeforeInBlock(op) ? op : last;
+  misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
 }
 
 // Why what has a reduction and something beside it is left alone, where it could have gained.
@@ -221,15 +233,11 @@ void miss(const Selection& cluster, const std::string& reason, std::vector<NearM
   const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
     return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp>(op) && isReal(op->getOperand(0));
   });
-  if (!isCore || before.nodes < 2 || before.bytes < kLeastSaved)
-    return;
-  Operation* last = cluster.ops.front();
-  for (Operation* op : cluster.ops)
-    last = last->isBeforeInBlock(op) ? op : last;
-  misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
+  if (isCore && before.nodes > 1 && before.bytes >= kLeastSaved)
+    addMiss(cluster, reason, misses);
 }
 
-// One that would gain and cannot be replaced is a near miss.
+// One that would gain and cannot be replaced is a near miss, and so is one that does not gain enough.
 std::vector<Selection> find(const Search& search) {
   SmallCopy copy(search.function, search.taken);
   const bool maySumRows = search.function->getParentOp()->hasAttr(ir::kNoGradient);
@@ -262,7 +270,14 @@ std::vector<Selection> find(const Search& search) {
     name(cluster, search.taken);
     if (std::string reason = complete(cluster, search.nodes); !reason.empty())
       miss(cluster, reason, search.nearMisses);
-    else if (gains(cluster) && !llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); })) {
+    else if (!saves(cluster) || llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); }))
+      continue;
+    else if (double before = apart(cluster).bytes, after = together(cluster); after > kMaxMoved * before)
+      addMiss(cluster,
+              fmt::format("one kernel moves {:.0f} bytes where its operations move {:.0f}, expected at most {:.0f} %",
+                          after, before, 100 * kMaxMoved),
+              search.nearMisses);
+    else {
       for (Operation* op : cluster.ops)
         if (!isRepeated(op) && !isView(op))
           computed.insert(op);

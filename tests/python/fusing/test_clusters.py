@@ -134,3 +134,15 @@ def test_a_row_of_zeros_has_eagers_gradient():
 def test_what_is_no_region_says_why(function, condition):
     found = cermet.explain(function, torch.randn(ROWS, COLUMNS))
     assert any(condition in miss.condition for miss in found.near_misses), str(found)
+
+
+def test_what_does_not_gain_enough_says_what_it_moves():
+    def products(x, y, z):
+        first = x * y
+        return first, first * z
+
+    found = cermet.explain(products, *(torch.randn(ROWS, COLUMNS) for _ in range(3)))
+    size = ROWS * COLUMNS * 4
+    reason = f"one kernel moves {5 * size} bytes where its operations move {6 * size}, expected at most 80 %"
+    assert found.counts["cluster"] == 0
+    assert [(miss.pattern, miss.condition) for miss in found.near_misses] == [("cluster", reason)], str(found)

@@ -50,4 +50,21 @@ TEST(Clusters, ButEndsWhereCompilingMovesTransposes) {
   EXPECT_EQ(regionsOf(text), std::vector<std::string>()) << text;
 }
 
+// Of two products that are both read, the second would read the first from the chip: five tensors where it was six.
+TEST(Clusters, WhatDoesNotGainEnoughIsANearMiss) {
+  const std::string x = tensor({"64", "256"}, "f32");
+  const std::string text =
+      graph("f", "%x: " + x + ", %y: " + x + ", %z: " + x, x + ", " + x,
+            "    %a = cermet.mul %x, %y : " + x + " loc(\"a\")\n    %b = cermet.mul %a, %z : " + x +
+                " loc(\"b\")\n    return %a, %b : " + x + ", " + x + "\n");
+  EXPECT_EQ(regionsOf(text), std::vector<std::string>());
+  std::string answer, error;
+  ASSERT_EQ(matchGraph(text, Dump(), answer, error), CERMET_OK) << error;
+  const json misses = json::parse(answer)["near_misses"];
+  ASSERT_EQ(misses.size(), 1u) << answer;
+  EXPECT_EQ(misses[0]["at"], "b");
+  EXPECT_EQ(misses[0]["condition"],
+            "one kernel moves 327680 bytes where its operations move 393216, expected at most 80 %");
+}
+
 } // namespace
