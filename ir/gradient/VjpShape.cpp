@@ -48,6 +48,23 @@ Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
     return {f.reshape(to.size() > 1 ? f.sumRows(sum) : sum, from)};
   }
 
+  // The same of a number for each of some dimensions, which have a size: they are the columns.
+  SmallVector<int64_t> order, columns;
+  for (size_t i = 0; i < to.size(); ++i)
+    (aligned[i] == to[i] ? columns : order).push_back(i);
+  const bool isSized = llvm::none_of(columns, [&](int64_t i) { return to[i].isSymbol(); });
+  if (to.back().isSymbol() && aligned.back().isOne() && isSized && order.size() < kMaxDimensions) {
+    Dimensions rows;
+    Dimension product;
+    for (int64_t i : order)
+      rows.push_back(to[i]);
+    for (int64_t i : columns)
+      product.size *= to[i].size;
+    rows.push_back(product);
+    order.append(columns);
+    return {f.reshape(f.sumRows(f.reshape(f.transpose(sum, order), rows)), from)};
+  }
+
   size_t rank = to.size();
   while (rank > 0 && aligned[rank - 1].isOne())
     --rank;
