@@ -241,6 +241,8 @@ std::string ProgramValues::expression(int index) const {
     return call("relu");
   case Opcode::Sigmoid:
     return graded("sigmoid");
+  case Opcode::Softplus:
+    return call("softplus");
   case Opcode::Silu:
     return graded("silu");
   case Opcode::Gelu:
@@ -328,6 +330,7 @@ bool ProgramValues::isExpensive(int index) const {
   case Opcode::Tanh:
   case Opcode::Erf:
   case Opcode::Sigmoid:
+  case Opcode::Softplus:
   case Opcode::Silu:
   case Opcode::Gelu:
   case Opcode::GeluTanh:

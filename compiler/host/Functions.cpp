@@ -52,6 +52,7 @@ private:
   Value erfc(Value x, Value exponent);
   Value tanh(Value x);
   Value erf(Value x);
+  Value softplus(Value x);
   Value gelu(Value x);
   Value geluTanh(Value x);
   Value pow(Value x, Value y);
@@ -133,6 +134,14 @@ Value Wide::erf(Value x) {
   return select(isBelow(size(x), 0.25), multiply(x, polynomial(square, coefficients)), large);
 }
 
+// max(x, 0) + log(1 + e) with e = exp(-|x|), and where that sum loses e, Taylor's e - e^2 / 2 + e^3 / 3.
+Value Wide::softplus(Value x) {
+  Value e = exp2(multiply(size(x), -kLog2e));
+  Value large = multiply(log2(add(e, constant(1))), kLn2);
+  Value small = multiply(e, polynomial(e, {1.0 / 3, -0.5, 1}));
+  return add(select(isBelow(x, 0), constant(0), x), select(isBelow(e, 0x1p-12), small, large));
+}
+
 // x * erfc(-x / sqrt 2) / 2, of which nothing cancels: below 0 it is this product, above, x * (1 - erfc(x / sqrt 2) /
 // 2).
 Value Wide::gelu(Value x) {
@@ -170,6 +179,8 @@ Value Wide::result(Opcode opcode, ValueRange inputs) {
     return tanh(x);
   case Opcode::Erf:
     return erf(x);
+  case Opcode::Softplus:
+    return softplus(x);
   case Opcode::Gelu:
     return gelu(x);
   case Opcode::GeluTanh:
@@ -186,6 +197,7 @@ bool HostFunctions::has(Opcode opcode) {
   case Opcode::Log:
   case Opcode::Tanh:
   case Opcode::Erf:
+  case Opcode::Softplus:
   case Opcode::Gelu:
   case Opcode::GeluTanh:
   case Opcode::Pow:

@@ -1,4 +1,5 @@
-// Functions of host kernels that are computed in f64 and rounded once to f32: log, tanh, erf, gelu, gelu_tanh and pow.
+// Functions of host kernels that are computed in f64 and rounded once to f32: log, tanh, erf, softplus, gelu,
+// gelu_tanh and pow.
 // Each is a private function of the kernel's module, compiled once however often the kernel calls it. As in HostMath,
 // every operation is exact and lane-wise, so all levels compute the same bits.
 #pragma once

@@ -7,7 +7,8 @@
 // arguments give equal bits, on every level (but for a NaN's own bits). Errors over the whole f32 range, in units in
 // the last place of the f32 result, before it is rounded to a 16-bit type:
 //   add, sub, mul, div, sqrt           0.5 (correctly rounded)
-//   log, tanh, erf, gelu, gelu_tanh    0.501, in both tails and where results are subnormal, too
+//   log, tanh, erf, softplus           0.501, in both tails and where results are subnormal, too
+//   gelu, gelu_tanh                    the same
 //   pow                                0.501, with C's special cases
 //   exp                                1
 //   rsqrt                              1.51

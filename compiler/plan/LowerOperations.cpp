@@ -34,6 +34,7 @@ std::optional<Opcode> elementwise(Operation& op) {
       .Case<ir::ErfOp>([](auto) { return Opcode::Erf; })
       .Case<ir::ReluOp>([](auto) { return Opcode::Relu; })
       .Case<ir::SigmoidOp>([](auto) { return Opcode::Sigmoid; })
+      .Case<ir::SoftplusOp>([](auto) { return Opcode::Softplus; })
       .Case<ir::SiluOp>([](auto) { return Opcode::Silu; })
       .Case<ir::GeluOp>([](auto) { return Opcode::Gelu; })
       .Case<ir::GeluTanhOp>([](auto) { return Opcode::GeluTanh; })

@@ -41,6 +41,7 @@ constexpr std::array kOpcodes{
     OpcodeTraits{"erf", 1, Classes::Reals},
     OpcodeTraits{"relu", 1, Classes::Reals},
     OpcodeTraits{"sigmoid", 1, Classes::Reals},
+    OpcodeTraits{"softplus", 1, Classes::Reals},
     OpcodeTraits{"silu", 1, Classes::Reals},
     OpcodeTraits{"gelu", 1, Classes::Reals},
     OpcodeTraits{"gelu_tanh", 1, Classes::Reals},

@@ -71,6 +71,7 @@ enum class Opcode {
   Erf,
   Relu,
   Sigmoid,
+  Softplus,
   Silu,
   Gelu,
   GeluTanh,

@@ -23,6 +23,7 @@ public:
   mlir::Value erf(mlir::Value a) { return ErfOp::create(builder, location, a.getType(), a); }
   mlir::Value rsqrt(mlir::Value a) { return RsqrtOp::create(builder, location, a.getType(), a); }
   mlir::Value sigmoid(mlir::Value a) { return SigmoidOp::create(builder, location, a.getType(), a); }
+  mlir::Value softplus(mlir::Value a) { return SoftplusOp::create(builder, location, a.getType(), a); }
   mlir::Value silu(mlir::Value a) { return SiluOp::create(builder, location, a.getType(), a); }
 
   mlir::Value gelu(mlir::Value a) { return GeluOp::create(builder, location, a.getType(), a); }

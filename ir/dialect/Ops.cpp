@@ -1,6 +1,6 @@
 #include "ir/dialect/Ops.h"
-#include "ir/dialect/Formula.h"
 #include "ir/dialect/ElementTypes.h"
+#include "ir/dialect/Formula.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -42,7 +42,7 @@ LogicalResult SymbolsAttr::verifyEncoding(ArrayRef<int64_t> shape, Type,
 
 bool cermet::ir::isElementwise(Operation* op) {
   return isa<AddOp, SubOp, MulOp, DivOp, PowOp, MaxOp, MinOp, NegOp, AbsOp, ExpOp, LogOp, SqrtOp, RsqrtOp, TanhOp,
-             ErfOp, ReluOp, SigmoidOp, SiluOp, GeluOp, GeluTanhOp, CompareOp, SelectOp, CastOp>(op);
+             ErfOp, ReluOp, SigmoidOp, SoftplusOp, SiluOp, GeluOp, GeluTanhOp, CompareOp, SelectOp, CastOp>(op);
 }
 
 //===--- Folds: what changes no bit ----------------------------------------------------------------------------------//

@@ -58,6 +58,7 @@ def Cermet_TanhOp : Cermet_Unary<"tanh", "hyperbolic tangent of x">;
 def Cermet_ErfOp : Cermet_Unary<"erf", "error function of x">;
 def Cermet_ReluOp : Cermet_Unary<"relu", "max(x, 0)">;
 def Cermet_SigmoidOp : Cermet_Unary<"sigmoid", "1 / (1 + e^-x)">;
+def Cermet_SoftplusOp : Cermet_Unary<"softplus", "log(1 + e^x)">;
 def Cermet_SiluOp : Cermet_Unary<"silu", "x / (1 + e^-x)">;
 def Cermet_GeluOp : Cermet_Unary<"gelu", "x / 2 (1 + erf(x / sqrt(2)))">;
 def Cermet_GeluTanhOp : Cermet_Unary<"gelu_tanh", "x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))">;

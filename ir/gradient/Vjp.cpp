@@ -151,6 +151,11 @@ Cotangents SigmoidOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {f.mul(cotangents[0], f.mul(s, f.sub(f.number(s.getType(), 1), s)))};
 }
 
+Cotangents SoftplusOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  Formula f(builder, getLoc());
+  return {f.mul(cotangents[0], f.sigmoid(f.widen(getOperand())))};
+}
+
 // d(x s) = s (1 + x (1 - s)) dx, s = sigmoid(x)
 Cotangents SiluOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   Formula f(builder, getLoc());

@@ -1,5 +1,5 @@
-// Each small operation that computes, in float64; the operations of shape are in ir/meaning/ShapeOperations.cpp. The caller
-// rounds results to their element type.
+// Each small operation that computes, in float64; the operations of shape are in ir/meaning/ShapeOperations.cpp. The
+// caller rounds results to their element type.
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Ops.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -93,6 +93,10 @@ LogicalResult ReluOp::interpret(Operands operands, cermet::ir::Array& result) {
 }
 LogicalResult SigmoidOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return 1 / (1 + std::exp(-x)); });
+}
+// As written, e^x overflows far above 0, and far below 0 the sum with 1 loses it.
+LogicalResult SoftplusOp::interpret(Operands operands, cermet::ir::Array& result) {
+  return unary(operands, result, [](double x) { return larger(x, 0) + std::log1p(std::exp(-std::fabs(x))); });
 }
 LogicalResult SiluOp::interpret(Operands operands, cermet::ir::Array& result) {
   return unary(operands, result, [](double x) { return x / (1 + std::exp(-x)); });

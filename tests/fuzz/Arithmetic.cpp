@@ -274,8 +274,10 @@ Value Steps::unary(const Value& a, int which) {
     return add(formula.silu(a.value), -0.3, std::max(a.high, 0.0), false, false);
   case 11:
     return add(formula.gelu(a.value), -0.2, std::max(a.high, 0.0), false, false);
-  default:
+  case 12:
     return add(formula.geluTanh(a.value), -0.2, std::max(a.high, 0.0), false, false);
+  default:
+    return add(formula.softplus(a.value), 0, std::max(a.high, 0.0) + 0.7, false, false);
   }
 }
 

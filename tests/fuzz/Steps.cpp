@@ -29,7 +29,7 @@ void Steps::unaryStep() {
       add(ir::AbsOp::create(builder, location, a.value.getType(), a.value), 0, a.largest(), true, true);
     return;
   }
-  unary(anyFloat(), pick(13));
+  unary(anyFloat(), pick(14));
 }
 
 void Steps::binaryStep() {

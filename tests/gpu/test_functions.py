@@ -8,7 +8,7 @@ import torch
 from test_core import DTYPES, run
 
 FUNCTIONS = {"exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "erf": torch.erf,
-             "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
+             "softplus": lambda x: -torch.nn.functional.logsigmoid(-x), "silu": torch.nn.functional.silu, "gelu": torch.nn.functional.gelu,
              # x (1 + tanh(y)) / 2 in a form that does not cancel
              "gelu_tanh": lambda x: x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))}
 TINY = {"gelu": 1e-6}  # 1 + erf(x) cancels in the tail, as in torch

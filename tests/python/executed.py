@@ -38,7 +38,7 @@ _ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "pow": torch.pow, "max": torch.maximum,
     "min": torch.minimum, "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log": torch.log, "sqrt": torch.sqrt,
     "rsqrt": lambda x: 1 / torch.sqrt(x), "tanh": torch.tanh, "erf": torch.erf, "relu": torch.relu,
-    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)), "silu": _silu, "gelu": torch.nn.functional.gelu,
+    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)), "softplus": lambda x: -torch.nn.functional.logsigmoid(-x), "silu": _silu, "gelu": torch.nn.functional.gelu,
     "gelu_tanh": _gelu_tanh,
 }  # fmt: skip
 _COMPARISONS = {name: getattr(torch, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")}

@@ -241,6 +241,9 @@ DEVICE float square_root(float x) {
 DEVICE float logarithm(float x) {
   return std::log(x);
 }
+DEVICE float logarithm_of_1_plus(float x) {
+  return std::log1p(x);
+}
 DEVICE float power(float x, float y) {
   return std::pow(x, y);
 }

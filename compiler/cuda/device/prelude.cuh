@@ -271,6 +271,7 @@ DEVICE float fast_divide(float x, float y) {
 DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
 DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 DEVICE float logarithm(float x) { return logf(x); }
+DEVICE float logarithm_of_1_plus(float x) { return log1pf(x); }
 DEVICE float power(float x, float y) { return powf(x, y); }
 DEVICE float exact_tanh(float x) { return tanhf(x); }
 // 1 - 2 / (exp(2 |x|) + 1), but for the digits that it loses near 0: there the start of the series, fitted up to 0.2.

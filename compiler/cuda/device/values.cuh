@@ -50,6 +50,8 @@ template <class T, int Count> DEVICE Vector<T, Count> load_strided(const char* b
 
 // As the prelude says: `exact` is within a few ulp of f32, `fast` is enough for a result of sixteen bits.
 DEVICE float relu(float x) { return maximum(x, 0.0f); }
+// log(1 + e^x), of which nothing overflows or is lost in the sum.
+DEVICE float softplus(float x) { return relu(x) + logarithm_of_1_plus(exact_exp(-absolute(x))); }
 DEVICE float exact_gelu(float x) { return x * normal_cdf(x); }
 DEVICE float fast_gelu(float x) { return 0.5f * x * (1.0f + error_function(x * 0.70710678f)); }
 // x / 2 (1 + tanh(u)) = x sigmoid(2 u), which loses nothing where tanh(u) is near -1.

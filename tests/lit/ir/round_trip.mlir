@@ -44,8 +44,10 @@ module attributes {cermet.version = 1 : i64} {
     %relu = cermet.relu %erf : !wide
     // CHECK: cermet.sigmoid
     %sigmoid = cermet.sigmoid %relu : !wide
+    // CHECK: cermet.softplus
+    %softplus = cermet.softplus %sigmoid : !wide
     // CHECK: cermet.gelu %
-    %gelu = cermet.gelu %sigmoid : !wide
+    %gelu = cermet.gelu %softplus : !wide
     // CHECK: cermet.gelu_tanh
     %gelu_tanh = cermet.gelu_tanh %gelu : !wide
     // CHECK: cermet.silu

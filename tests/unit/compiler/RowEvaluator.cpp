@@ -94,6 +94,8 @@ double realOf(Opcode opcode, double a, double b) {
     return larger(a, 0);
   case Opcode::Sigmoid:
     return 1 / (1 + std::exp(-a));
+  case Opcode::Softplus:
+    return larger(a, 0) + std::log1p(std::exp(-std::fabs(a)));
   case Opcode::Silu:
     return a / (1 + std::exp(-a));
   case Opcode::Gelu: // as x / 2 * (1 + erf(x / sqrt 2)) it would cancel far below 0

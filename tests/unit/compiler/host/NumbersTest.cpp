@@ -98,6 +98,11 @@ TEST_P(Numbers, Erf) {
   EXPECT_LE(largestError(Opcode::Erf, [](double x) { return std::erf(x); }), kOnce);
 }
 
+TEST_P(Numbers, SoftplusKeepsItsNegativeTail) {
+  auto truth = [](double x) { return std::fmax(x, 0) + std::log1p(std::exp(-std::fabs(x))); };
+  EXPECT_LE(largestError(Opcode::Softplus, truth), kOnce);
+}
+
 TEST_P(Numbers, GeluKeepsItsNegativeTail) {
   EXPECT_LE(largestError(Opcode::Gelu, [](double x) { return 0.5 * x * std::erfc(-x * M_SQRT1_2); }), kOnce);
 }

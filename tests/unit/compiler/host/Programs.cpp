@@ -195,7 +195,7 @@ RowProgram everyFunction(int64_t columns, DType dtype) {
   int x = p.load("x", tile, dtype), y = p.load("y", tile, dtype);
   int size = p.compute(Max, p.compute(Abs, x), p.constant(0.01));
   int sum = p.compute(Pow, size, y);
-  for (Opcode opcode : {Exp, Tanh, Erf, Relu, Sigmoid, Silu, Gelu, GeluTanh})
+  for (Opcode opcode : {Exp, Tanh, Erf, Relu, Sigmoid, Softplus, Silu, Gelu, GeluTanh})
     sum = p.compute(Add, sum, p.compute(opcode, x));
   for (Opcode opcode : {Log, Sqrt, Rsqrt})
     sum = p.compute(Add, sum, p.compute(opcode, size));

@@ -172,6 +172,7 @@ bool isExact(Opcode opcode) {
   case Opcode::Tanh:
   case Opcode::Erf:
   case Opcode::Sigmoid:
+  case Opcode::Softplus:
   case Opcode::Silu:
   case Opcode::Gelu:
   case Opcode::GeluTanh:

@@ -90,6 +90,15 @@ TEST_F(OperationsTest, Functions) {
   expectUnary("silu", [](double x) { return x / (1 + std::exp(-x)); });
 }
 
+// Of e^-40 nothing is left in 1 + e^-40, and e^1000 is no number.
+TEST_F(OperationsTest, Softplus) {
+  Array x{{5}, {-40, -1, 0, 40, 1000}};
+  Array given = evaluate("%x: tensor<5xf64>", "softplus %x : tensor<5xf64>", "tensor<5xf64>", x);
+  const double expected[] = {4.248354255291589e-18, 0.31326168751822284, M_LN2, 40, 1000};
+  for (int i = 0; i < 5; ++i)
+    EXPECT_NEAR(given.data[i], expected[i], 1e-15 * expected[i]) << x.data[i];
+}
+
 // gelu far below 0 keeps its digits, and both are what PyTorch documents.
 TEST_F(OperationsTest, Gelu) {
   Array x{{6}, {-30, -8, -1, 0, 1, 8}};
