@@ -3,6 +3,7 @@ against float64; and what keeps one from being a region is said."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -53,6 +54,8 @@ OF_ONE: dict[str, Callable[..., torch.Tensor]] = {
     "a length": lambda x: torch.linalg.vector_norm(x * 1.5, dim=-1),
     "standardised": lambda x: (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6),
     "standardised, rows without a column": lambda x: (x - x.mean(-1)[:, None]) / x.var(-1).add(1e-6).sqrt()[:, None],
+    "softplus": lambda x: F.softplus(x * 3).mean(-1),
+    "bits": lambda x: -(torch.sigmoid(x) * F.logsigmoid(x) + torch.sigmoid(-x) * F.logsigmoid(-x)).sum(-1),
     "root mean square": lambda x: x.pow(2).mean(-1).add(1e-6).sqrt(),
 }
 OF_TWO: dict[str, Callable[..., torch.Tensor]] = {
@@ -67,6 +70,11 @@ OF_TWO: dict[str, Callable[..., torch.Tensor]] = {
     "cosine_similarity": lambda x, y: F.cosine_similarity(x * 1.5, y, dim=-1),
     "difference of logsumexp": lambda x, y: torch.logsumexp(x, -1) - torch.logsumexp(y, -1),
     "mixed divergence": mixed,
+    "preferences": lambda x, y: -F.logsigmoid(0.1 * (x - y)).mean(-1),
+    "binary cross-entropy": lambda x, y: F.binary_cross_entropy_with_logits(x, softmax(y)),
+    "smooth_l1": lambda x, y: F.smooth_l1_loss(x * 1.5, y),
+    "huber": lambda x, y: F.huber_loss(x * 1.5, y, delta=0.7),
+    "learnt slopes": lambda x, y: F.prelu(x * 1.5, y[0]),
     "squared error, rows": lambda x, y: ((x - y) ** 2).mean(-1),
     "squared error of probabilities": lambda x, y: F.mse_loss(softmax(x), softmax(y)),
 }
@@ -122,6 +130,31 @@ def test_a_row_of_zeros_has_eagers_gradient():
         ours = values_and_gradients(graphs.compiled(function), [x], cotangent)
         for mine, theirs in zip(ours, values_and_gradients(function, [x], cotangent)):
             torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5 * theirs.abs().max().item())
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 0.0, -0.0, 100.0, -100.0, 88.8, -88.8, 20.0, -20.0, 1e-30, -1e-30, 0.5, -0.5]
+OF_SPECIALS: dict[str, Callable[..., torch.Tensor]] = {
+    "softplus": lambda x, y: F.softplus(x) * 2,
+    "logsigmoid": lambda x, y: F.logsigmoid(x) * 2,
+    "prelu": lambda x, y: F.prelu(x, y[1]) * 2,
+    "smooth_l1": lambda x, y: F.smooth_l1_loss(x, y * 0, beta=0.5, reduction="none") * 2,
+    "huber": lambda x, y: F.huber_loss(x, y * 0, delta=0.5, reduction="none") * 2,
+    "binary": lambda x, y: F.binary_cross_entropy_with_logits(x, y.abs().clamp(max=1), reduction="none") * 2,
+}
+
+
+@pytest.mark.parametrize("name", OF_SPECIALS)
+def test_specials_are_eagers(name):
+    x, y = torch.randn(ROWS, COLUMNS), torch.randn(ROWS, COLUMNS)
+    x[0, : len(SPECIAL)] = torch.tensor(SPECIAL)
+    x[2, ::7] = math.inf
+    cotangent = torch.randn(ROWS, COLUMNS)
+    function = OF_SPECIALS[name]
+    assert cermet.explain(function, x.clone().requires_grad_(), y.clone().requires_grad_()).counts["cluster"] == 1
+    ours = values_and_gradients(graphs.compiled(function), [x, y], cotangent)
+    eager = values_and_gradients(function, [x, y], cotangent)
+    for mine, theirs in zip(ours, eager, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize(

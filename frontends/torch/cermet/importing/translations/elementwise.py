@@ -14,6 +14,7 @@ import torch.fx as fx
 from ...graph.nodes import example
 from ...text import ELEMENT_TYPES, FLOATS, Value
 from .call import DTYPES, LOW_PRECISION, Call, Refused, is_number, wide
+from .shape import Named
 
 Operand = Value | float
 _KEPT = ("add", "sub", "mul", "div")  # operations whose numbers keep the precision of the arithmetic
@@ -145,6 +146,57 @@ def _gelu(call: Call) -> Value:
     if approximate not in kinds:
         raise Refused(f"approximate {approximate!r}")
     return call.unary(kinds[approximate], call.widened(call.float_tensor(call.argument(0, "input")), call.element))
+
+
+def log_sigmoid_of(call: Call, value: Value) -> Value:
+    """log(sigmoid(value)), rounded once."""
+    wider = call.cast(value, wide(str(value.type.element)))
+    result = call.unary("neg", call.unary("softplus", call.unary("neg", wider)))
+    return call.cast(result, str(value.type.element))
+
+
+def _log_sigmoid(call: Call) -> Value:
+    call.only("input")
+    return log_sigmoid_of(call, call.widened(call.float_tensor(call.argument(0, "input")), call.element))
+
+
+def _log_sigmoid_forward(call: Call, named: Named) -> list[Value | None]:
+    """aten.log_sigmoid_forward: with what its gradient reads."""
+    named(0)
+    value = call.float_tensor(call.argument(0, "input"))
+    if call.parts[0] is None:
+        raise Refused("a logarithm that is no tensor")
+    return [log_sigmoid_of(call, value), None]
+
+
+def _softplus(call: Call) -> Value:
+    """log(1 + e^(beta x)) / beta, and x where beta x is above the threshold."""
+    call.only("input", "beta", "threshold")
+    beta, threshold = call.number(call.argument(1, "beta", 1)), call.number(call.argument(2, "threshold", 20))
+    value = call.widened(call.float_tensor(call.argument(0, "input")), call.element)
+    value = call.cast(value, wide(call.element))
+    scaled = value if beta == 1 else call.binary("mul", value, call.constant_like(beta, value))
+    result = call.unary("softplus", scaled)
+    if beta != 1:
+        result = call.binary("div", result, call.constant_like(beta, result))
+    is_large = call.compare("gt", scaled, call.constant_like(threshold, scaled))
+    return call.cast(call.select(is_large, value, result), call.element)
+
+
+def _prelu(call: Call) -> Value:
+    """Slopes below 0: one, one for each of dimension 1, or, in ATen's kernel, of a shape that broadcasts."""
+    call.only("input", "weight")
+    value, slope = (call.float_tensor(call.argument(i, name)) for i, name in enumerate(("input", "weight")))
+    if value.type != call.expected or slope.type.element != call.element:
+        raise Refused(f"an input of {value.type} and slopes of {slope.type}")
+    if len(slope.type.dims) == 1 and slope.type.dims != (1,):
+        if len(value.type.dims) < 2:
+            raise Refused(f"slopes of {slope.type} for {value.type}")
+        slope = call.reshape(slope, (*slope.type.dims, *[1] * (len(value.type.dims) - 2)))
+    zero = call.constant_like(0.0, value)
+    is_above = call.compare("gt", value, zero)
+    below = call.select(is_above, zero, value)  # so that a slope's gradient has nothing of an infinity above
+    return call.select(is_above, value, call.binary("mul", call.broadcast(slope, value.type), below))
 
 
 def _pow(call: Call) -> Value:
@@ -311,6 +363,9 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "clamp_min": _clamp(1, None),
     "clamp_max": _clamp(None, 1),
     "gelu": _gelu,
+    "log_sigmoid": _log_sigmoid,
+    "softplus": _softplus,
+    "prelu": _prelu,
     "where": _where,
     "where_method": _where_method,
     "masked_fill": _masked_fill,
@@ -327,3 +382,5 @@ UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "relu", "si
 TRANSLATIONS |= {op: _unary(op) for op in UNARY}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 TRANSLATIONS |= {predicate: _comparison(predicate) for predicate in COMPARISONS}
+
+SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {"log_sigmoid_forward": _log_sigmoid_forward}

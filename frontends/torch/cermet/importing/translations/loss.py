@@ -1,6 +1,6 @@
 """Cross-entropy and its halves, for class indices (the score of a row's label is picked, and is NaN where there is no
-such class; so is the row's gradient then; on the CPU a launch raises what eager raises) and for probabilities;
-divergence and squared error.
+such class; so is the row's gradient then; on the CPU a launch raises what eager raises), for probabilities and for
+each element alone; divergence, squared and absolute error and what lies between those.
 
 Every step rounds where torch's does: log_softmax once, the negated score is exact, a sum once, and a mean divides the
 sum in f32 by how many labels count.
@@ -13,6 +13,7 @@ from typing import Any
 
 from ...text import TensorType, Value
 from .call import Call, Refused, element_count, wide
+from .elementwise import log_sigmoid_of
 from .reduction import log_softmax_of
 from .shape import Named
 
@@ -243,9 +244,93 @@ def _squared_error(call: Call) -> Value:
     return _reduced_loss(call, values, reduction)
 
 
+def _absolute_error(call: Call) -> Value:
+    """F.l1_loss(input, target, size_average, reduce, reduction): torch rounds the difference, too."""
+    call.only("input", "target", "reduction", "beta")
+    reduction = _reduction_of(_reduction_argument(call, 4, {"size_average": 2, "reduce": 3}))
+    return _reduced_loss(call, call.unary("abs", call.binary("sub", *_pair(call))), reduction)
+
+
+def _bent(call: Call, reduction: Any, bend: Any, is_divided: bool) -> Value:
+    """Of d = input - target: d^2 / 2 up to the bend, from there on bend (|d| - bend / 2); both divided by the bend or
+    not. With q, which is d kept within the bend, that is q (d - q / 2), whose gradient is finite where d is not."""
+    bend = call.number(bend)
+    first, second = (call.cast(value, wide(call.element)) for value in _pair(call))
+    difference = call.binary("sub", first, second)
+    near = call.binary("max", difference, call.constant_like(-bend, difference))
+    near = call.binary("min", near, call.constant_like(bend, difference))
+    rest = call.binary("sub", difference, call.binary("mul", call.constant_like(0.5, near), near))
+    slope = call.binary("div", near, call.constant_like(bend, near)) if is_divided else near
+    values = call.cast(call.binary("mul", slope, rest), call.element)
+    return _reduced_loss(call, values, _reduction_of(reduction))
+
+
+def _smooth_l1(call: Call) -> Value:
+    """F.smooth_l1_loss(input, target, size_average, reduce, reduction, beta)"""
+    call.only("input", "target", "reduction", "beta")
+    beta = call.argument(5, "beta", 1.0)
+    if beta == 0:
+        return _absolute_error(call)
+    return _bent(call, _reduction_argument(call, 4, {"size_average": 2, "reduce": 3}), beta, is_divided=True)
+
+
+def _smooth_l1_loss(call: Call) -> Value:
+    """aten.smooth_l1_loss(self, target, reduction, beta)"""
+    call.only("reduction", "beta")
+    beta = call.argument(3, "beta", 1.0)
+    if beta == 0:
+        raise Refused("no bend")
+    return _bent(call, call.argument(2, "reduction", 1), beta, is_divided=True)
+
+
+def _huber(call: Call) -> Value:
+    """F.huber_loss(input, target, reduction, delta, weight), aten.huber_loss(self, target, reduction, delta)"""
+    call.only("input", "target", "reduction", "delta")
+    if call.argument(4, "weight") is not None:
+        raise Refused("argument weight")
+    return _bent(call, call.argument(2, "reduction", "mean"), call.argument(3, "delta", 1.0), is_divided=False)
+
+
+def _binary_cross_entropy(call: Call, weight: Any, positive: Any, reduction: Any) -> Value:
+    """(1 - target) input - w log(sigmoid(input)), w = 1 + (positive - 1) target: a composition, which rounds at each of
+    its steps."""
+    logits, target = _pair(call)
+    one = call.constant_like(1.0, target)
+    values = log_sigmoid_of(call, logits)
+    if positive is not None:
+        more = call.float_tensor(positive)
+        more = call.broadcast(call.binary("sub", more, call.constant_like(1.0, more)), target.type)
+        values = call.binary("mul", values, call.binary("add", call.binary("mul", more, target), one))
+    values = call.binary("sub", call.binary("mul", call.binary("sub", one, target), logits), values)
+    if weight is not None:
+        values = call.binary("mul", values, call.broadcast(call.float_tensor(weight), values.type))
+    return _reduced_loss(call, values, _reduction_of(reduction))
+
+
+def _binary_with_logits(call: Call) -> Value:
+    """F.binary_cross_entropy_with_logits(input, target, weight, size_average, reduce, reduction, pos_weight)"""
+    call.only("input", "target", "weight", "reduction", "pos_weight")
+    reduction = _reduction_argument(call, 5, {"size_average": 3, "reduce": 4})
+    return _binary_cross_entropy(call, call.argument(2, "weight"), call.argument(6, "pos_weight"), reduction)
+
+
+def _binary_with_logits_of_aten(call: Call) -> Value:
+    """torch and aten.binary_cross_entropy_with_logits(self, target, weight, pos_weight, reduction)"""
+    call.only("weight", "pos_weight", "reduction")
+    return _binary_cross_entropy(
+        call, call.argument(2, "weight"), call.argument(3, "pos_weight"), call.argument(4, "reduction", 1)
+    )
+
+
 TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "kl_div": _divergence,
     "mse": _squared_error,
+    "l1": _absolute_error,
+    "smooth_l1": _smooth_l1,
+    "smooth_l1_loss": _smooth_l1_loss,
+    "huber": _huber,
+    "binary_with_logits": _binary_with_logits,
+    "binary_cross_entropy_with_logits": _binary_with_logits_of_aten,
     "cross_entropy": _cross_entropy,
     "cross_entropy_loss": _cross_entropy_loss,
     "nll": _nll,

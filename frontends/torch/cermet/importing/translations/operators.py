@@ -37,6 +37,7 @@ SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **shape.SEVERAL,
     **reduction.SEVERAL,
     **loss.SEVERAL,
+    **elementwise.SEVERAL,
     **backward.SEVERAL,
 }
 
@@ -109,12 +110,18 @@ _FUNCTIONS: dict[Any, str] = {
     torch._C._nn.linear: "linear",
     torch._C._nn.gelu: "gelu",
     torch._C._nn.silu: "silu",
+    torch._C._nn.log_sigmoid: "log_sigmoid",
+    torch._C._nn.softplus: "softplus",
+    torch.prelu: "prelu",
     torch._C._nn.pad: "pad",
     torch._C._nn.cross_entropy_loss: "cross_entropy_loss",
     torch._C._nn.nll_loss: "nll_loss",
     F.linear: "linear",
     F.gelu: "gelu",
     F.silu: "silu",
+    F.logsigmoid: "log_sigmoid",
+    F.softplus: "softplus",
+    F.prelu: "prelu",
     F.relu: "relu",
     F.tanh: "tanh",
     F.sigmoid: "sigmoid",
@@ -131,6 +138,11 @@ _FUNCTIONS: dict[Any, str] = {
     F.cosine_similarity: "cosine_similarity",
     F.kl_div: "kl_div",
     F.mse_loss: "mse",
+    F.l1_loss: "l1",
+    F.smooth_l1_loss: "smooth_l1",
+    F.huber_loss: "huber",
+    F.binary_cross_entropy_with_logits: "binary_with_logits",
+    torch.binary_cross_entropy_with_logits: "binary_cross_entropy_with_logits",
     torch.norm: "norm",
     torch.functional.norm: "norm",
     torch.linalg.vector_norm: "vector_norm",
@@ -155,8 +167,11 @@ _ATEN |= {"ones_like": "ones", "new_ones": "ones", "full": "full", "full_like": 
 _ATEN |= {"scalar_tensor": "scalar", "linalg_vector_norm": "vector_norm"}
 _ATEN |= {f"{name}_backward": f"{name}_backward" for name in "sigmoid tanh silu gelu threshold".split()}
 _ATEN |= {f"_{name}_backward_data": f"{name}_backward" for name in ("softmax", "log_softmax")}
+_ATEN |= {"log_sigmoid": "log_sigmoid", "softplus": "softplus", "prelu": "prelu", "_prelu_kernel": "prelu"}
+_ATEN |= {name: name for name in ("smooth_l1_loss", "binary_cross_entropy_with_logits")} | {"huber_loss": "huber"}
 _ATEN |= {"native_dropout_backward": "dropout_backward"}
 _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_with_statistics"}
+_SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward"}
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 
