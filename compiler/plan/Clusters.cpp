@@ -2,13 +2,14 @@
 #include "compiler/plan/Grouping.h"
 #include "compiler/plan/Lower.h"
 #include "compiler/plan/StoredValues.h"
+#include "ir/dialect/Body.h"
 #include "ir/dialect/Ops.h"
-#include "ir/transforms/Reshapes.h"
 #include "ir/text/Text.h"
+#include "ir/transforms/Reshapes.h"
 #include "mlir/IR/IRMapping.h"
+#include "patterns/fusions/Rope.h"
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Names.h"
-#include "patterns/fusions/Rope.h"
 #include <fmt/format.h>
 #include <set>
 
@@ -20,6 +21,7 @@ namespace {
 constexpr double kMaxMoved = 0.8;         // of the bytes that the operations one by one move
 constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
 constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
+constexpr int kMaxRounds = 3;             // of taking launches apart, before those that nothing took are all kept
 
 double bytesOf(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -35,14 +37,19 @@ bool isFused(Operation* op) {
   return isa<ir::DecomposableOpInterface>(op);
 }
 
-// A copy of the function in small operations, with regions that are taken as operations of their own, and what each
-// operation is of the original. It is the form that a plan is made of (normalize in Plan.cpp) less what leaves
-// operations of which no node of the frontend is the original: equal ones are not merged, transposes are not moved
-// through others, and concats do not become reads of columns. So a region ends at those; the plan of what is one text
-// crosses them.
+// A kernel that stands in the graph already, and whose operations are known.
+bool isLaunch(Operation* op) {
+  return op->hasAttr(ir::kBody);
+}
+
+// A copy of the function in small operations, those of launches too but for the `kept` ones, with regions that are
+// taken as operations of their own, and what each operation is of the original. It is the form that a plan is made of
+// (normalize in Plan.cpp) less what leaves operations of which no node of the frontend is the original: equal ones are
+// not merged, transposes are not moved through others, and concats do not become reads of columns. So a region ends at
+// those; the plan of what is one text crosses them.
 class SmallCopy {
 public:
-  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken)
+  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken, const llvm::DenseSet<Operation*>& kept)
       : module(ir::createGraph(*function.getContext())) {
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     IRMapping mapping;
@@ -51,8 +58,12 @@ public:
       originals[mapping.lookup(&op)] = &op;
     for (const Selection& cluster : taken)
       close(cluster, mapping);
+    for (Operation& op : function.getBody().front())
+      if (isLaunch(&op) && !kept.contains(&op))
+        open(&op, mapping);
     for (ir::DecomposableOpInterface op : llvm::to_vector(copy.getOps<ir::DecomposableOpInterface>()))
-      decompose(op);
+      if (hasKernelTypes(op))
+        replace(op, originals.lookup(op), [&](OpBuilder& builder) { return op.decompose(builder); });
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(copy.getBody().front())))
       if (isOpTriviallyDead(&op))
         op.erase();
@@ -87,16 +98,21 @@ private:
       result.replaceAllUsesWith(made);
   }
 
-  void decompose(ir::DecomposableOpInterface op) {
-    if (!hasKernelTypes(op))
-      return;
-    Operation* original = originals.lookup(op);
+  void open(Operation* original, const IRMapping& mapping) {
+    Operation* launch = mapping.lookup(original);
+    replace(launch, original,
+            [&](OpBuilder& builder) { return ir::inlineBody(original, launch->getOperands(), builder); });
+  }
+
+  // With what stands for it, of which `original` is the original.
+  void replace(Operation* op, Operation* original, llvm::function_ref<llvm::SmallVector<Value>(OpBuilder&)> make) {
     Operation* before = op->getPrevNode();
     OpBuilder builder(op);
-    op->replaceAllUsesWith(op.decompose(builder));
+    op->replaceAllUsesWith(make(builder));
     Operation* made = before ? before->getNextNode() : &op->getBlock()->front();
     for (; made != op; made = made->getNextNode())
       originals[made] = original;
+    originals.erase(op);
     op->erase();
   }
 
@@ -175,10 +191,27 @@ struct Apart {
   double bytes;
 };
 
+double bytesOf(ValueRange values) {
+  double bytes = 0;
+  for (Value value : values)
+    bytes += bytesOf(value);
+  return bytes;
+}
+
+double moved(const Selection& selection) {
+  return bytesOf(selection.operands) + bytesOf(selection.results);
+}
+
 Apart apart(const Selection& cluster) {
   std::map<std::string, std::pair<std::set<void*>, std::set<void*>>> nodes; // values that each reads and makes
   double before = 0;
+  size_t launches = 0;
   for (Operation* op : cluster.ops) {
+    if (isLaunch(op)) {
+      before += bytesOf(op->getOperands()) + bytesOf(op->getResults());
+      ++launches;
+      continue;
+    }
     if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp>(op))
       continue;
     auto& [reads, makes] = nodes[nameOf(op)];
@@ -200,24 +233,26 @@ Apart apart(const Selection& cluster) {
       if (!values.second.contains(read))
         before += bytesOf(Value::getFromOpaquePointer(read));
   }
-  return {nodes.size(), before};
+  return {nodes.size() + launches, before};
 }
 
-// What one kernel moves.
-double together(const Selection& cluster) {
-  double after = 0;
-  for (Value value : cluster.operands)
-    after += bytesOf(value);
-  for (Value value : cluster.results)
-    after += bytesOf(value);
-  return after;
-}
-
-// Whether one kernel moves so much less that it is worth compiling.
-bool saves(const Selection& cluster) {
+// Whether one kernel moves enough less.
+bool gains(const Selection& cluster, const NodeValues& nodes) {
   const Apart before = apart(cluster);
+  const double after = moved(cluster);
   // Masks and positions are small, or made once: integers have no bandwidth to win.
-  return llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - together(cluster) >= kLeastSaved;
+  if (llvm::none_of(cluster.results, isReal) || before.nodes < 2)
+    return false;
+  if (llvm::none_of(cluster.ops, isLaunch))
+    return before.bytes - after >= kLeastSaved && after <= kMaxMoved * before.bytes;
+  // Less than its launches as they stand and the rest beside them, as one kernel if that is one.
+  Selection launches, rest;
+  for (Operation* op : cluster.ops)
+    (isLaunch(op) ? launches : rest).ops.insert(op);
+  double beside = apart(rest).bytes;
+  if (complete(rest, nodes).empty() && gains(rest, nodes))
+    beside = std::min(beside, moved(rest));
+  return apart(launches).bytes + beside - after >= kLeastSaved;
 }
 
 void addMiss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
@@ -237,54 +272,96 @@ void miss(const Selection& cluster, const std::string& reason, std::vector<NearM
     addMiss(cluster, reason, misses);
 }
 
-// One that would gain and cannot be replaced is a near miss, and so is one that does not gain enough.
-std::vector<Selection> find(const Search& search) {
-  SmallCopy copy(search.function, search.taken);
+// What saves bytes, but too small a part of them.
+void missGain(const Selection& cluster, std::vector<NearMiss>& misses) {
+  const Apart before = apart(cluster);
+  const double after = moved(cluster);
+  if (llvm::none_of(cluster.ops, isLaunch) && llvm::any_of(cluster.results, isReal) && before.nodes > 1 &&
+      before.bytes - after >= kLeastSaved)
+    addMiss(cluster,
+            fmt::format("one kernel moves {:.0f} bytes where its operations move {:.0f}, expected at most {:.0f} %",
+                        after, before.bytes, 100 * kMaxMoved),
+            misses);
+}
+
+// Completes a cluster; whether it is to be replaced.
+bool take(Selection& cluster, const Search& search, llvm::DenseSet<Operation*>& computed,
+          std::vector<NearMiss>& misses) {
+  for (size_t i = 0; i < cluster.ops.size(); ++i)
+    for (Value operand : cluster.ops[i]->getOperands())
+      if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
+        cluster.ops.insert(op);
+  close(cluster, search.nodes);
+  name(cluster, search.taken);
+  if (std::string reason = complete(cluster, search.nodes); !reason.empty()) {
+    miss(cluster, reason, misses);
+    return false;
+  }
+  if (llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); }))
+    return false;
+  if (!gains(cluster, search.nodes)) {
+    missGain(cluster, misses);
+    return false;
+  }
+  for (Operation* op : cluster.ops)
+    if (!isRepeated(op) && !isView(op))
+      computed.insert(op);
+  return true;
+}
+
+// What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
+// is a near miss; launches that something was grouped with in vain are to be kept.
+std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
+                                  std::vector<NearMiss>& misses) {
+  SmallCopy copy(search.function, search.taken, kept);
   const bool maySumRows = search.function->getParentOp()->hasAttr(ir::kNoGradient);
   std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
-    if (!group.isKernel || group.lowered.appendsColumn)
+    if (!group.isKernel)
       continue;
     Selection cluster;
-    bool isWhole = true;
+    bool isWhole = !group.lowered.appendsColumn;
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
       Operation* original = copy.originalOf(op);
-      isWhole &= original != nullptr && !isa<ir::GatherOp>(op) && (maySumRows || !isa<ir::SumRowsOp>(op));
+      isWhole &= original && !isa<ir::GatherOp>(op) && (maySumRows || !isa<ir::SumRowsOp>(op));
       if (original)
         cluster.ops.insert(original);
     }
-    // A fused operation is in it or is not.
+    // A fused operation or a launch is in it or is not.
     for (Operation* original : cluster.ops)
-      if (isFused(original))
+      if (isFused(original) || isLaunch(original))
         for (Operation* op : copy.copiesOf(original))
           isWhole &= members.contains(op) || isRepeated(op) || isView(op);
-    if (!isWhole)
-      continue;
-    for (size_t i = 0; i < cluster.ops.size(); ++i)
-      for (Value operand : cluster.ops[i]->getOperands())
-        if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
-          cluster.ops.insert(op);
-    close(cluster, search.nodes);
-    name(cluster, search.taken);
-    if (std::string reason = complete(cluster, search.nodes); !reason.empty())
-      miss(cluster, reason, search.nearMisses);
-    else if (!saves(cluster) || llvm::any_of(cluster.ops, [&](Operation* op) { return computed.contains(op); }))
-      continue;
-    else if (double before = apart(cluster).bytes, after = together(cluster); after > kMaxMoved * before)
-      addMiss(cluster,
-              fmt::format("one kernel moves {:.0f} bytes where its operations move {:.0f}, expected at most {:.0f} %",
-                          after, before, 100 * kMaxMoved),
-              search.nearMisses);
-    else {
-      for (Operation* op : cluster.ops)
-        if (!isRepeated(op) && !isView(op))
-          computed.insert(op);
+    llvm::SmallVector<Operation*> launches;
+    llvm::copy_if(cluster.ops, std::back_inserter(launches), isLaunch);
+    const bool hasMore = cluster.ops.size() > 1;
+    if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
-    }
+    else if (hasMore)
+      kept.insert(launches.begin(), launches.end());
   }
   return clusters;
+}
+
+// A launch that is no better in a kernel with others is whole in the next round, so that they find each other.
+std::vector<Selection> find(const Search& search) {
+  llvm::DenseSet<Operation*> kept;
+  for (int round = 1;; ++round) {
+    const size_t before = kept.size();
+    std::vector<NearMiss> misses;
+    std::vector<Selection> clusters = findAround(kept, search, misses);
+    if (kept.size() == before) {
+      llvm::append_range(search.nearMisses, std::move(misses));
+      return clusters;
+    }
+    if (round < kMaxRounds)
+      continue;
+    for (Operation& op : func::FuncOp(search.function).getBody().front())
+      if (isLaunch(&op) && llvm::none_of(clusters, [&](const Selection& it) { return it.ops.contains(&op); }))
+        kept.insert(&op);
+  }
 }
 
 } // namespace

@@ -1,6 +1,7 @@
-// The text form of a graph: public, versioned (docs/ir.md), one `func.func` in a module that carries
-// `cermet.version = 1 : i64`. Whatever text comes in, parseGraph answers with a verified module or with an error that
-// has a place; it does not crash on nonsense, on deep nesting or on huge input.
+// The text form of a graph: public, versioned (docs/ir.md), one `func.func`, and private ones that are bodies of its
+// operations (ir/dialect/Body.h), in a module that carries `cermet.version = 1 : i64`. Whatever text comes in, parseGraph
+// answers with a verified module or with an error that has a place; it does not crash on nonsense, on deep nesting or on
+// huge input.
 #pragma once
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -26,11 +27,11 @@ mlir::OwningOpRef<mlir::ModuleOp> parseGraph(llvm::StringRef text, mlir::MLIRCon
 // equal text whatever their nodes were called.
 std::string printGraph(mlir::ModuleOp graph, bool withLocations);
 
-// What verification of a module does not cover: one function, named dimensions, ranks up to 8, no zero or overflowing
-// size, sane argument attributes, nothing but operations of the dialect. Emits an error where it fails.
+// What verification of a module does not cover: which functions it has, named dimensions, ranks up to 8, no zero or
+// overflowing size, sane argument attributes, nothing but operations of the dialect. Emits an error where it fails.
 llvm::LogicalResult verifyGraph(mlir::ModuleOp graph);
 
-// The only function of a graph.
+// The function that a graph is: its first.
 mlir::func::FuncOp graphFunction(mlir::ModuleOp graph);
 
 // An empty module with the version attribute.

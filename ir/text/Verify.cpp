@@ -1,5 +1,6 @@
 // What makes a module a graph, beyond what MLIR and each operation verify.
 #include "frontends/c/cermet.h"
+#include "ir/dialect/Body.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
 #include "runtime/abi/Limits.h"
@@ -61,17 +62,7 @@ static LogicalResult verifyArguments(func::FuncOp function) {
   return success();
 }
 
-LogicalResult verifyGraph(ModuleOp graph) {
-  auto version = graph->getAttrOfType<IntegerAttr>("cermet.version");
-  if (!version || !version.getType().isSignlessInteger(64))
-    return graph.emitError() << "the module has no cermet.version, expected `cermet.version = 1 : i64`";
-  if (version.getInt() != 1)
-    return graph.emitError() << "cermet.version is " << version.getInt() << ", expected 1";
-  Block* body = graph.getBody();
-  if (!llvm::hasSingleElement(*body) || !isa<func::FuncOp>(body->front()))
-    return graph.emitError() << "the module has " << body->getOperations().size()
-                             << " operations, expected one func.func and nothing else";
-  auto function = cast<func::FuncOp>(body->front());
+static LogicalResult verifyFunction(func::FuncOp function) {
   if (!llvm::hasSingleElement(function.getBody()))
     return function.emitError() << "@" << function.getName() << " has " << function.getBody().getBlocks().size()
                                 << " blocks, expected a body of one";
@@ -87,7 +78,34 @@ LogicalResult verifyGraph(ModuleOp graph) {
       if (failed(verifyType(emitError, result.getType())))
         return failure();
     }
+    if (failed(verifyBody(&op)))
+      return failure();
   }
+  return success();
+}
+
+LogicalResult verifyGraph(ModuleOp graph) {
+  auto version = graph->getAttrOfType<IntegerAttr>("cermet.version");
+  if (!version || !version.getType().isSignlessInteger(64))
+    return graph.emitError() << "the module has no cermet.version, expected `cermet.version = 1 : i64`";
+  if (version.getInt() != 1)
+    return graph.emitError() << "cermet.version is " << version.getInt() << ", expected 1";
+  Block* body = graph.getBody();
+  const bool isGraph =
+      !body->empty() && isa<func::FuncOp>(body->front()) && llvm::all_of(llvm::drop_begin(*body), [](Operation& op) {
+        auto function = dyn_cast<func::FuncOp>(op);
+        return function && function.isPrivate();
+      });
+  if (!isGraph)
+    return graph.emitError() << "the module has " << body->getOperations().size()
+                             << " operations, expected one func.func, and behind it private ones only";
+  for (func::FuncOp function : graph.getOps<func::FuncOp>())
+    if (failed(verifyFunction(function)))
+      return failure();
+  for (func::FuncOp function : llvm::drop_begin(graph.getOps<func::FuncOp>()))
+    for (Operation& op : function.getBody().front())
+      if (op.hasAttr(kBody))
+        return op.emitOpError() << "has cermet.body in a private function, expected it in the graph's only";
   return success();
 }
 

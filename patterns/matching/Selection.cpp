@@ -1,5 +1,5 @@
 #include "patterns/matching/Selection.h"
-#include "ir/dialect/Ops.h"
+#include "ir/dialect/Body.h"
 #include "ir/text/Text.h"
 #include "mlir/IR/IRMapping.h"
 #include "patterns/matching/Dataflow.h"
@@ -24,6 +24,16 @@ llvm::SmallVector<Operation*> inBlockOrder(llvm::SetVector<Operation*>& ops) {
   llvm::SmallVector<Operation*> order(ops.begin(), ops.end());
   llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
   return order;
+}
+
+// A view for others of what others read, too, stays where it is: it would be the same result twice.
+bool staysToo(Operation* op, const Selection& selection, const NodeValues& nodes) {
+  auto isOutside = [&](Operation* user) { return !selection.ops.contains(user); };
+  auto reshape = dyn_cast<ir::ReshapeOp>(op);
+  return reshape && reshape.getOperand().getDefiningOp() && !isOutside(reshape.getOperand().getDefiningOp()) &&
+         nodes.isNodes(reshape.getOperand()) && nodes.isNodes(reshape.getResult()) &&
+         llvm::any_of(reshape.getOperand().getUsers(), isOutside) &&
+         !llvm::any_of(reshape->getUsers(), [&](Operation* user) { return writes(user, reshape.getResult()); });
 }
 
 } // namespace
@@ -52,6 +62,7 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
 
   llvm::SmallSetVector<Value, 8> operands;
   llvm::SmallPtrSet<Operation*, 16> entries; // of operands alone
+  llvm::SmallPtrSet<Operation*, 4> views;    // that stay for others
   selection.results.clear();
   for (Operation* op : order) {
     bool fromOperands = true;
@@ -64,6 +75,10 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
     }
     if (fromOperands && isEntry(op)) {
       entries.insert(op);
+      continue;
+    }
+    if (staysToo(op, selection, nodes)) {
+      views.insert(op);
       continue;
     }
     for (Value value : op->getResults()) {
@@ -99,7 +114,7 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
     return "nothing reads it";
   if (selection.operands.empty())
     return "it reads nothing";
-  auto isMember = [&](Operation* op) { return selection.ops.contains(op); };
+  auto isMember = [&](Operation* op) { return selection.ops.contains(op) && !views.contains(op); };
   return obstacle(selection.operands, selection.results, isMember)
              ? "one of its results is read before the last of its operands exists"
              : "";
@@ -209,9 +224,8 @@ private:
   std::map<int, std::string> names;
 };
 
-} // namespace
-
-std::string textOf(const Selection& selection) {
+// Of a selection in small operations.
+std::string textOfSmall(const Selection& selection) {
   MLIRContext* context = selection.ops.front()->getContext();
   auto unknown = UnknownLoc::get(context);
   OwningOpRef<ModuleOp> graph = ir::createGraph(*context);
@@ -237,6 +251,41 @@ std::string textOf(const Selection& selection) {
     results.push_back(mapping.lookup(result));
   func::ReturnOp::create(builder, unknown, results);
   return ir::printGraph(*graph, /*withLocations=*/false);
+}
+
+} // namespace
+
+std::string textOf(const Selection& selection) {
+  if (llvm::none_of(selection.ops, [](Operation* op) { return op->hasAttr(ir::kBody); }))
+    return textOfSmall(selection);
+  MLIRContext* context = selection.ops.front()->getContext();
+  OwningOpRef<ModuleOp> graph = ir::createGraph(*context);
+  OpBuilder builder = OpBuilder::atBlockEnd(graph->getBody());
+  auto function = func::FuncOp::create(builder, UnknownLoc::get(context), selection.pattern,
+                                       builder.getFunctionType(ValueRange(selection.operands).getTypes(), {}));
+  Block* body = function.addEntryBlock();
+  builder.setInsertionPointToStart(body);
+  IRMapping mapping;
+  mapping.map(selection.operands, body->getArguments());
+  for (Operation* op : selection.ops)
+    if (op->hasAttr(ir::kBody)) {
+      auto operands = llvm::map_to_vector(op->getOperands(), [&](Value operand) { return mapping.lookup(operand); });
+      mapping.map(op->getResults(), ir::inlineBody(op, operands, builder));
+    } else {
+      builder.clone(*op, mapping);
+    }
+  Selection small{selection.pattern, selection.counts, {}, {}, {}};
+  for (Value operand : body->getArguments())
+    small.operands.push_back(operand);
+  for (Value result : selection.results)
+    small.results.push_back(mapping.lookup(result));
+  func::ReturnOp::create(builder, UnknownLoc::get(context), small.results);
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body->without_terminator())))
+    if (isOpTriviallyDead(&op))
+      op.erase();
+  for (Operation& op : body->without_terminator())
+    small.ops.insert(&op);
+  return textOfSmall(small);
 }
 
 } // namespace cermet

@@ -80,6 +80,12 @@ _FOREIGN = {"opaque", "matmul"}
 _MOVING = _FOREIGN | set("constant iota broadcast reshape transpose slice concat gather".split())
 
 
+def _private(text: str, name: str) -> str:
+    """The function of a graph text, under another name, as one that others of its module may name."""
+    function = text[text.index("func.func @") : text.rindex("}")].rstrip()
+    return "  " + re.sub(r"^func\.func @[\w$.]+", f"func.func private @{name}", function)
+
+
 class Builder:
     """One function of a graph text, in order. Values are never checked here: the library's verifiers do that."""
 
@@ -91,6 +97,7 @@ class Builder:
         self._body: list[str] = []
         self._operations: list[tuple[str, str]] = []  # of each line of the body: what it is, and its name
         self._results: list[Value] = []
+        self._bodies: dict[str, str] = {}  # graph texts, as private functions of these names
         self._next = 0
 
     def argument(self, type: TensorType, name: str, strides: Sequence[int] | None = None) -> Value:
@@ -186,7 +193,9 @@ class Builder:
         name: str,
         effect: str = "pure",
         versions: int = 0,
+        body: str = "",
     ) -> list[Value]:
+        """`body`: the text of a graph that computes the same, where one is known."""
         count = len(types)
         values = [Value(self._fresh(), types[0])] if count == 1 else []
         prefix = f"{values[0].ssa} = " if values else ""
@@ -196,6 +205,7 @@ class Builder:
             prefix = f"{pack}:{count} = "
         attributes = [f"effect = {quote(effect)}"] if effect != "pure" else []
         attributes += [f"versions = {versions} : i64"] if versions else []
+        attributes += [f"cermet.body = @{self._bodies.setdefault(body, f'body_{len(self._bodies)}')}"] if body else []
         attribute_text = f" {{{', '.join(attributes)}}}" if attributes else ""
         inputs = ", ".join(str(operand.type) for operand in operands)
         outputs = ", ".join(map(str, types))
@@ -233,6 +243,7 @@ class Builder:
             *self._body,
             last,
             "  }",
+            *(_private(text, name) for text, name in self._bodies.items()),
             "}",
             "",
         ]

@@ -15,7 +15,7 @@ module attributes {cermet.version = 1 : i64} {
 
 // -----
 
-// expected-error @+1 {{the module has 2 operations, expected one func.func and nothing else}}
+// expected-error @+1 {{the module has 2 operations, expected one func.func, and behind it private ones only}}
 module attributes {cermet.version = 1 : i64} {
   func.func @f() { return }
   func.func @g() { return }

@@ -7,6 +7,7 @@ the match is declined and reported as a near miss.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,7 +37,8 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any], fu
     graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
     (its cast to float32), where a region keeps the value itself. A failure over one match leaves it alone.
     """
-    by_name = {node.name: node for node in module.graph.nodes}
+    by_name = {name: definition.node for name, definition in imported.definitions.items() if definition.version == 0}
+    by_name |= {node.name: node for node in module.graph.nodes}
     near_misses = [
         NearMiss(item["pattern"], item["at"], item["condition"], _source(by_name, item["at"]))
         for item in answer["near_misses"]
@@ -117,6 +119,7 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
     operands = [definition.node for definition in definitions]
     results = [by_name[name] for name in item["results"]]
     replaced = {by_name[name] for name in item["replaced"] if name in by_name} | set(results)
+    replaced |= {user for node in replaced for user in node.users if user.target is operator.getitem}
 
     states = {imported.states[node] for node in replaced}
     if len(states) != 1:

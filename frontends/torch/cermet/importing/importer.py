@@ -90,8 +90,9 @@ def strides_if_not_contiguous(value: torch.Tensor) -> list[int] | None:
 
 
 class _Importer:
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, body_of: Callable[[fx.Node], str]) -> None:
         self.module = module
+        self.body_of = body_of
         self.builder = Builder("graph", differentiable=not after_autograd(module.graph))
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
@@ -291,7 +292,9 @@ class _Importer:
         several = isinstance(result, (tuple, list))
         own = [tensor_type(item) for item in (result if several else [result])]
         types = [operand.type for operand in operands[:versions]] + [type for type in own if type is not None]
-        values = self.builder.opaque(describe(node, self._is_value), operands, types, node.name, effect, versions)
+        body = self.body_of(node) if effect == "pure" else ""
+        target = describe(node, self._is_value)
+        values = self.builder.opaque(target, operands, types, node.name, effect, versions, body)
         names = [node.name] if len(types) == 1 else [f"{node.name}#{i}" for i in range(len(types))]
         named = list(zip(values, names))
         rest = iter(named[versions:])
@@ -374,6 +377,9 @@ def describe(node: fx.Node, is_value: Callable[[fx.Node], bool]) -> str:
     return f"{name}({', '.join(arguments)})"
 
 
-def import_graph(module: fx.GraphModule) -> Imported:
-    """The text of `module`'s graph (bodies of higher-order operators are graphs of their own)."""
-    return _Importer(module).run()
+def import_graph(module: fx.GraphModule, body_of: Callable[[fx.Node], str] = lambda node: "") -> Imported:
+    """The text of `module`'s graph (bodies of higher-order operators are graphs of their own).
+
+    `body_of`: the graph text of what a call computes that no table knows, or "".
+    """
+    return _Importer(module, body_of).run()

@@ -67,4 +67,69 @@ TEST(Clusters, WhatDoesNotGainEnoughIsANearMiss) {
             "one kernel moves 327680 bytes where its operations move 393216, expected at most 80 %");
 }
 
+// A graph that nobody will differentiate, of three f32 tensors x, y, d, with the private function @body behind it.
+std::string launched(const std::string& body, const std::string& results, const std::string& function) {
+  const std::string t = tensor({"2", "64", "256"}, "f32");
+  return fmt::format("module attributes {{cermet.version = 1 : i64, cermet.no_gradient}} {{\n  func.func @f(%x: {0} "
+                     "loc(\"x\"), %y: {0} loc(\"y\"), %d: {0} loc(\"d\")) -> ({1}) {{\n{2}  }}\n{3}}}\n",
+                     t, results, fmt::format(fmt::runtime(body), t), function);
+}
+
+json answerOf(const std::string& text) {
+  std::string answer, error;
+  EXPECT_EQ(matchGraph(text, Dump(), answer, error), CERMET_OK) << error << text;
+  return answer.empty() ? json() : json::parse(answer);
+}
+
+const std::string kRows = tensor({"r0", "r1", "256"}, "f32"), kTile = tensor({"2", "64", "256"}, "f32");
+const std::string kProduct =
+    fmt::format("  func.func private @body(%a: {0}, %b: {0}) -> {0} {{\n    %m = cermet.mul %a, %b "
+                ": {0}\n    %e = cermet.exp %m : {0}\n    return %e : {0}\n  }}\n",
+                kRows);
+const std::string kLaunch =
+    "    %l = cermet.opaque \"launch\"(%x, %y) {{cermet.body = @body}} : ({0}, {0}) -> {0} loc(\"launch\")\n";
+
+TEST(Clusters, ALaunchIsTakenApartAsIfItsOperationsStoodThere) {
+  const std::string sum = "    %s = cermet.add %l, %d : {0} loc(\"sum\")\n    return %s : {0}\n";
+  const json found = answerOf(launched(kLaunch + sum, kTile, kProduct))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"x", "y", "d"}));
+  EXPECT_EQ(found[0]["results"], json({"sum"}));
+  EXPECT_EQ(found[0]["replaced"], json({"launch", "sum"}));
+  const std::string small =
+      "    %m = cermet.mul %x, %y : {0} loc(\"mul\")\n    %l = cermet.exp %m : {0} loc(\"exp\")\n";
+  EXPECT_EQ(found[0]["text"], answerOf(launched(small + sum, kTile, ""))["regions"][0]["text"]);
+}
+
+TEST(Clusters, ALaunchWithoutNeighboursStays) {
+  EXPECT_EQ(answerOf(launched(kLaunch + "    return %l : {0}\n", kTile, kProduct))["regions"], json::array());
+  const std::string apart = "    %n = cermet.neg %d : {0} loc(\"neg\")\n    return %l, %n : {0}, {0}\n";
+  EXPECT_EQ(answerOf(launched(kLaunch + apart, kTile + ", " + kTile, kProduct))["regions"], json::array());
+}
+
+TEST(Clusters, ALaunchThatCannotJoinLeavesItsNeighboursTheirKernel) {
+  const std::string body =
+      fmt::format("  func.func private @body(%a: {0}, %b: {0}) -> {0} {{\n    %c = cermet.concat %a, %b "
+                  "{{dim = 2 : i64}} : {0}, {0} to {1}\n    %h = cermet.slice %c [0, 0, 128] : {1} to "
+                  "{0}\n    %e = cermet.exp %h : {0}\n    return %e : {0}\n  }}\n",
+                  kRows, tensor({"r0", "r1", "512"}, "f32"));
+  const std::string chain = "    %n = cermet.neg %l : {0} loc(\"neg\")\n    %s = cermet.add %n, %d : {0} loc(\"sum\")\n"
+                            "    return %s : {0}\n";
+  const json found = answerOf(launched(kLaunch + chain, kTile, body))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"launch", "d"}));
+  EXPECT_EQ(found[0]["replaced"], json({"neg", "sum"}));
+}
+
+TEST(Clusters, AReshapeOfAResultIsNoSecondResult) {
+  const std::string body =
+      "    %n = cermet.neg %x : {0} loc(\"neg\")\n    %e = cermet.exp %n : {0} loc(\"exp\")\n    %v = "
+      "cermet.reshape %e : {0} to tensor<128x256xf32> loc(\"view\")\n    %s = cermet.sum_rows %v : "
+      "tensor<128x256xf32> to tensor<256xf32> loc(\"sum\")\n    return %e, %v, %s : {0}, "
+      "tensor<128x256xf32>, tensor<256xf32>\n";
+  const json found = answerOf(launched(body, kTile + ", tensor<128x256xf32>, tensor<256xf32>", ""))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["results"], json({"exp", "sum"}));
+}
+
 } // namespace
