@@ -1,13 +1,17 @@
-"""What tracing leaves in an ATen graph that runs as it is: views of views, and copies of handles that nobody needs.
+"""What tracing leaves in an ATen graph that runs as it is: views of views, and copies that nobody needs, of handles and
+of memory (a dropout of 0 is one).
 
 A graph that a compiler lowers pays nothing for them; one whose operations are called pays the dispatcher's time each.
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 import torch.fx as fx
 
+from ...graph import memory
 from ...graph.layouts import row_major, written
 
 _aten = torch.ops.aten
@@ -18,17 +22,28 @@ _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 def simplify(graph: fx.Graph) -> None:
     """In place; every output keeps its node, so that results share memory only where they did."""
     returned = set(graph.output_node().all_input_nodes)
+    outside = memory.memories([node.meta.get("val") for node in (*returned, *graph.find_nodes(op="placeholder"))])
     for node in list(graph.nodes):
         if node.target in _RESHAPES and _sums_alone(node):
             _keep_no_ones(node.args[0], node)
-        source = _equal(node)
+        source = node.args[0] if _copies_in_vain(node, outside) else _equal(node)
         if source is not None and node not in returned:
             node.replace_all_uses_with(source)
         elif node.target in _RESHAPES and _contiguous(base := _reshaped(node)):
             node.args = (base, *node.args[1:])
+    idle = _SAME | _RESHAPES | {_aten.t.default, _aten.clone.default}
     for node in reversed(list(graph.nodes)):
-        if not node.users and (node.target in _SAME or node.target in _RESHAPES or node.target is _aten.t.default):
+        if not node.users and node.target in idle:
             graph.erase_node(node)
+
+
+def _copies_in_vain(node: fx.Node, outside: frozenset[Hashable]) -> bool:
+    """Whether a copy lies as what it copies does, and neither is in memory that others have: nothing writes them."""
+    if node.target is not _aten.clone.default:
+        return False
+    copy, copied = node.meta["val"], node.args[0].meta["val"]
+    same = [written(stride) for stride in copy.stride()] == [written(stride) for stride in copied.stride()]
+    return same and outside.isdisjoint(memory.memories([copy, copied]))
 
 
 def _equal(node: fx.Node) -> fx.Node | None:

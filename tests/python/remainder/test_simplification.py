@@ -1,0 +1,31 @@
+"""Copies that an ATen graph does without, and those that it needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from cermet.remainder.aten.simplification import simplify
+
+CASES = {  # a function, and how many of its copies stay
+    "between two calls": (lambda x: torch.cos(torch.sin(x).clone()), 0),
+    "of a view": (lambda x: torch.cos(torch.sin(x).view(6, 4).clone()), 0),
+    "in another order": (lambda x: torch.cos(torch.sin(x).t().clone(memory_format=torch.contiguous_format)), 1),
+    "of an argument": (lambda x: torch.cos(x.clone()), 1),
+    "returned": (lambda x: torch.sin(x).clone(), 1),
+    "returned as a view": (lambda x: torch.sin(x).clone().view(6, 4), 1),
+    "of what is returned": (lambda x: (y := torch.sin(x), torch.cos(y.clone())), 1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_copies_that_nobody_could_tell_from_what_they_copy_go(name):
+    function, expected = CASES[name]
+    x = torch.randn(4, 6)
+    traced = make_fx(function, tracing_mode="fake")(x)
+    simplify(traced.graph)
+    traced.recompile()
+    copies = [node for node in traced.graph.nodes if node.target is torch.ops.aten.clone.default]
+    assert len(copies) == expected, traced.code
+    torch.testing.assert_close(traced(x), function(x), rtol=0, atol=0)
