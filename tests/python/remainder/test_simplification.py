@@ -1,4 +1,4 @@
-"""Copies that an ATen graph does without, and those that it needs."""
+"""What an ATen graph does without: copies, and reshapes for a sum."""
 
 from __future__ import annotations
 
@@ -29,3 +29,22 @@ def test_copies_that_nobody_could_tell_from_what_they_copy_go(name):
     copies = [node for node in traced.graph.nodes if node.target is torch.ops.aten.clone.default]
     assert len(copies) == expected, traced.code
     torch.testing.assert_close(traced(x), function(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "reads"),
+    [((15, 4), [0], "sin"), ((15, 4), [-2], "sin"), ((15, 4), [1], "view"), ((3, 20), [0], "view"), ((60,), [0], "view")],
+)
+@pytest.mark.parametrize("keepdim", [False, True], ids=["", "ones that a view drops"])
+def test_a_sum_over_all_rows_reads_what_was_reshaped(shape, dims, reads, keepdim):
+    def function(x):
+        x = torch.sin(x).view(shape)
+        return x.sum(dims, keepdim=True).view(x.sum(dims).shape) if keepdim else x.sum(dims)
+
+    x = torch.randn(3, 5, 4)
+    traced = make_fx(function, tracing_mode="fake")(x)
+    simplify(traced.graph)
+    traced.recompile()
+    sums = traced.graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)
+    assert {total.args[0].name for total in sums} == {reads}, traced.code
+    torch.testing.assert_close(traced(x), function(x))

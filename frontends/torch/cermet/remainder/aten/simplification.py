@@ -26,6 +26,8 @@ def simplify(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.target in _RESHAPES and _sums_alone(node):
             _keep_no_ones(node.args[0], node)
+            _sum_unreshaped(node.args[0])
+        _sum_unreshaped(node)
         source = node.args[0] if _copies_in_vain(node, outside) else _equal(node)
         if source is not None and node not in returned:
             node.replace_all_uses_with(source)
@@ -70,6 +72,21 @@ def _sums_alone(node: fx.Node) -> bool:
 def _keep_no_ones(total: fx.Node, reshape: fx.Node) -> None:
     total.args = (*total.args[:2], False, *total.args[3:])
     total.meta["val"] = reshape.meta["val"]
+
+
+def _sum_unreshaped(total: fx.Node) -> None:
+    """A sum over all rows reads what a reshape made one dimension of: in a bias gradient that is a product of symbols,
+    which no kernel would be given."""
+    if total.target is not _aten.sum.dim_IntList:
+        return
+    viewed, dims, *rest = total.args
+    rank = viewed.meta["val"].dim()
+    if any(rest) or sorted(dim % rank for dim in dims or ()) != [*range(rank - 1)]:
+        return
+    base = viewed
+    while base.target in _RESHAPES and len(sizes := _sizes(base.args[0])) > 1 and sizes[-1] == _sizes(viewed)[-1]:
+        base = base.args[0]
+    total.args = (base, [*range(len(_sizes(base)) - 1)], *rest)
 
 
 def _reshaped(node: fx.Node) -> fx.Node:
