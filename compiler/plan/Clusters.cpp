@@ -20,16 +20,20 @@ namespace {
 
 constexpr double kMaxMoved = 0.8;         // of the bytes that the operations one by one move
 constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
-constexpr double kSymbolicSize = 1024;    // what a symbolic dimension counts as: a typical number of tokens
+constexpr double kSymbolicSize = 1024;    // of a symbol that cermet.sizes does not name
 constexpr int kMaxRounds = 3;             // of taking launches apart, before those that nothing took are all kept
 
 double bytesOf(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   if (!type)
     return 0;
+  auto graph = value.getParentBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto sizes = graph->getAttrOfType<DictionaryAttr>(ir::kSizes);
   double bytes = double(type.getElementTypeBitWidth()) / 8;
-  for (int64_t size : type.getShape())
-    bytes *= ShapedType::isDynamic(size) ? kSymbolicSize : double(size);
+  for (const ir::Dimension& dimension : ir::dimensions(type)) {
+    auto said = dimension.isSymbol() && sizes ? sizes.getAs<IntegerAttr>(dimension.symbol) : IntegerAttr();
+    bytes *= said ? double(said.getInt()) : dimension.isSymbol() ? kSymbolicSize : double(dimension.size);
+  }
   return bytes;
 }
 

@@ -1,7 +1,7 @@
 // The text form of a graph: public, versioned (docs/ir.md), one `func.func`, and private ones that are bodies of its
-// operations (ir/dialect/Body.h), in a module that carries `cermet.version = 1 : i64`. Whatever text comes in, parseGraph
-// answers with a verified module or with an error that has a place; it does not crash on nonsense, on deep nesting or on
-// huge input.
+// operations (ir/dialect/Body.h), in a module that carries `cermet.version = 1 : i64`. Whatever text comes in,
+// parseGraph answers with a verified module or with an error that has a place; it does not crash on nonsense, on deep
+// nesting or on huge input.
 #pragma once
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -13,6 +13,9 @@ namespace cermet::ir {
 
 // A module's attribute, of unit type: nobody will differentiate the graph.
 inline constexpr llvm::StringLiteral kNoGradient = "cermet.no_gradient";
+
+// A module's attribute: a dictionary of what symbols are for now, by which the bytes that a graph moves are judged.
+inline constexpr llvm::StringLiteral kSizes = "cermet.sizes";
 
 // Loads the dialects of a graph and switches the context's threads off. Call once for each context.
 void registerDialects(mlir::MLIRContext& context);

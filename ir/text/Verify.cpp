@@ -90,6 +90,15 @@ LogicalResult verifyGraph(ModuleOp graph) {
     return graph.emitError() << "the module has no cermet.version, expected `cermet.version = 1 : i64`";
   if (version.getInt() != 1)
     return graph.emitError() << "cermet.version is " << version.getInt() << ", expected 1";
+  if (Attribute sizes = graph->getAttr(kSizes)) {
+    auto dictionary = dyn_cast<DictionaryAttr>(sizes);
+    auto isSize = [](NamedAttribute item) {
+      auto number = dyn_cast<IntegerAttr>(item.getValue());
+      return number && number.getType().isSignlessInteger(64) && number.getInt() > 0;
+    };
+    if (!dictionary || !llvm::all_of(dictionary, isSize))
+      return graph.emitError() << "cermet.sizes is " << sizes << ", expected symbols with numbers of at least 1";
+  }
   Block* body = graph.getBody();
   const bool isGraph =
       !body->empty() && isa<func::FuncOp>(body->front()) && llvm::all_of(llvm::drop_begin(*body), [](Operation& op) {

@@ -91,6 +91,7 @@ class Builder:
 
     def __init__(self, name: str, differentiable: bool = True) -> None:
         """`differentiable`: somebody may want a gradient of it."""
+        self.sizes: dict[str, int] = {}  # of symbols for now, by which bytes are judged
         self._attributes = "cermet.version = 1 : i64" + ("" if differentiable else ", cermet.no_gradient")
         self._name = re.sub(r"\W", "_", name) or "graph"
         self._arguments: list[str] = []
@@ -237,8 +238,10 @@ class Builder:
         values = ", ".join(value.ssa for value in self._results)
         last = f"    return {values} : {types}" if self._results else "    return"
         signature = f"({', '.join(self._arguments)})" + (f" -> ({types})" if self._results else "")
+        sizes = ", ".join(f"{quote(symbol)} = {size} : i64" for symbol, size in self.sizes.items())
+        attributes = self._attributes + (f", cermet.sizes = {{{sizes}}}" if sizes else "")
         lines = [
-            f"module attributes {{{self._attributes}}} {{",
+            f"module attributes {{{attributes}}} {{",
             f"  func.func @{self._name}{signature} {{",
             *self._body,
             last,

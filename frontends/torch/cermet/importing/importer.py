@@ -93,7 +93,8 @@ class _Importer:
     def __init__(self, module: fx.GraphModule, body_of: Callable[[fx.Node], str]) -> None:
         self.module = module
         self.body_of = body_of
-        self.builder = Builder("graph", differentiable=not after_autograd(module.graph))
+        self.judged = after_autograd(module.graph)  # in bytes, for the sizes at hand: nothing stands behind it that fuses
+        self.builder = Builder("graph", differentiable=not self.judged)
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
         self.memory: dict[fx.Node, frozenset[Any]] = {}
@@ -147,6 +148,9 @@ class _Importer:
         name = name or node.name
         self.values[node] = value
         tensor = example(node) if tensor is None else tensor
+        if self.judged and isinstance(tensor, torch.Tensor):
+            hints = {dimension(size): size.node.hint for size in tensor.shape if not isinstance(size, int)}
+            self.builder.sizes |= {symbol: hint for symbol, hint in hints.items() if hint}
         same = self.returned.get(node)
         if same in self.memory:
             self.merged |= dict.fromkeys(memories(tensor) - {HIDDEN}, self.memory[same])

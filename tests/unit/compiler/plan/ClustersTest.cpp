@@ -132,4 +132,22 @@ TEST(Clusters, AReshapeOfAResultIsNoSecondResult) {
   EXPECT_EQ(found[0]["results"], json({"exp", "sum"}));
 }
 
+TEST(Clusters, BytesAreThoseOfTheSizesThatTheTextSays) {
+  const std::string body =
+      "module attributes {{cermet.version = 1 : i64, cermet.no_gradient, cermet.sizes = {{a = 4 : i64, b = {0} : i64, "
+      "\"a*b\" = {1} : i64}}}} {{\n  func.func @f(%x: {2} loc(\"x\"), %g: {2} loc(\"g\")) -> ({3}, tensor<640xf32>) "
+      "{{\n"
+      "    %v = cermet.reshape %x : {2} to {3} loc(\"v\")\n    %w = cermet.reshape %g : {2} to {3} loc(\"w\")\n"
+      "    %e = cermet.exp %v : {3} loc(\"y\")\n    %y = cermet.mul %e, %w : {3} loc(\"y\")\n"
+      "    %s = cermet.sum_rows %y : {3} to tensor<640xf32> loc(\"s\")\n    return %y, %s : {3}, tensor<640xf32>\n  "
+      "}}\n}}\n";
+  auto of = [&](int b) {
+    return answerOf(fmt::format(fmt::runtime(body), b, 4 * b, tensor({"a*b", "640"}, "f32"),
+                                tensor({"a", "b", "640"}, "f32")))["regions"]
+        .size();
+  };
+  EXPECT_EQ(of(96), 1u) << "a product of symbols is as large as they are";
+  EXPECT_EQ(of(1), 0u) << "ten kilobytes are not worth a kernel";
+}
+
 } // namespace
