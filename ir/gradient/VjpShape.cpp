@@ -53,7 +53,7 @@ Cotangents BroadcastOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
   for (size_t i = 0; i < to.size(); ++i)
     (aligned[i] == to[i] ? columns : order).push_back(i);
   const bool isSized = llvm::none_of(columns, [&](int64_t i) { return to[i].isSymbol(); });
-  if (to.back().isSymbol() && aligned.back().isOne() && isSized && order.size() < kMaxDimensions) {
+  if (to.back().isSymbol() && aligned.back().isOne() && isSized && order.size() < CERMET_MAX_RANK) {
     Dimensions rows;
     Dimension product;
     for (int64_t i : order)
