@@ -202,12 +202,28 @@ double bytesOf(ValueRange values) {
   return bytes;
 }
 
+// What an operation reads of the operand: of a table no more than the rows that it takes.
+double bytesRead(Operation* op, Value operand) {
+  auto gather = dyn_cast<ir::GatherOp>(op);
+  return gather && operand == gather.getSource() ? std::min(bytesOf(operand), bytesOf(gather.getResult()))
+                                                 : bytesOf(operand);
+}
+
 double moved(const Selection& selection) {
-  return bytesOf(selection.operands) + bytesOf(selection.results);
+  double bytes = bytesOf(selection.results);
+  for (Value operand : selection.operands) {
+    double read = 0;
+    for (Operation* user : operand.getUsers())
+      if (selection.ops.contains(user))
+        read = std::max(read, bytesRead(user, operand));
+    bytes += read;
+  }
+  return bytes;
 }
 
 Apart apart(const Selection& cluster) {
-  std::map<std::string, std::pair<std::set<void*>, std::set<void*>>> nodes; // values that each reads and makes
+  // What each reads, in bytes, and the values that it makes.
+  std::map<std::string, std::pair<std::map<void*, double>, std::set<void*>>> nodes;
   double before = 0;
   size_t launches = 0;
   for (Operation* op : cluster.ops) {
@@ -220,10 +236,13 @@ Apart apart(const Selection& cluster) {
       continue;
     auto& [reads, makes] = nodes[nameOf(op)];
     for (Value operand : op->getOperands()) {
-      while (operand.getDefiningOp() && isa<ir::BroadcastOp, ir::ReshapeOp>(operand.getDefiningOp()))
-        operand = operand.getDefiningOp()->getOperand(0);
-      if (!operand.getDefiningOp<ir::ConstantOp>())
-        reads.insert(operand.getAsOpaquePointer());
+      Value source = operand;
+      while (source.getDefiningOp() && isa<ir::BroadcastOp, ir::ReshapeOp>(source.getDefiningOp()))
+        source = source.getDefiningOp()->getOperand(0);
+      if (source.getDefiningOp<ir::ConstantOp>())
+        continue;
+      double& bytes = reads[source.getAsOpaquePointer()];
+      bytes = std::max(bytes, source == operand ? bytesRead(op, operand) : bytesOf(source));
     }
     for (Value result : op->getResults())
       makes.insert(result.getAsOpaquePointer());
@@ -233,9 +252,9 @@ Apart apart(const Selection& cluster) {
     for (void* made : values.second)
       largest = std::max(largest, bytesOf(Value::getFromOpaquePointer(made)));
     before += largest;
-    for (void* read : values.first)
+    for (auto [read, bytes] : values.first)
       if (!values.second.contains(read))
-        before += bytesOf(Value::getFromOpaquePointer(read));
+        before += bytes;
   }
   return {nodes.size() + launches, before};
 }
@@ -318,7 +337,7 @@ bool take(Selection& cluster, const Search& search, llvm::DenseSet<Operation*>& 
 std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
                                   std::vector<NearMiss>& misses) {
   SmallCopy copy(search.function, search.taken, kept);
-  const bool maySumRows = search.function->getParentOp()->hasAttr(ir::kNoGradient);
+  const bool hasNoGradient = search.function->getParentOp()->hasAttr(ir::kNoGradient);
   std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
@@ -329,7 +348,7 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
       Operation* original = copy.originalOf(op);
-      isWhole &= original && !isa<ir::GatherOp>(op) && (maySumRows || !isa<ir::SumRowsOp>(op));
+      isWhole &= original && (hasNoGradient || !isa<ir::SumRowsOp, ir::GatherOp>(op));
       if (original)
         cluster.ops.insert(original);
     }

@@ -128,6 +128,10 @@ class RowNames {
 public:
   explicit RowNames(const Selection& selection) {
     for (Operation* op : selection.ops) {
+      if (auto gather = dyn_cast<ir::GatherOp>(op)) {
+        relate(gather);
+        continue;
+      }
       for (Value value : op->getResults())
         keepLast(value);
       for (Value operand : op->getOperands()) {
@@ -179,6 +183,14 @@ private:
   void keepLast(Value value) {
     if (const size_t rank = shapeOf(value).size())
       fix({value, unsigned(rank - 1)});
+  }
+
+  // Of a gather's rows there are as many as numbers, and the table's are of no matter.
+  void relate(ir::GatherOp gather) {
+    keepLast(gather.getResult());
+    join({gather.getSource(), 1}, {gather.getResult(), unsigned(shapeOf(gather.getResult()).size() - 1)});
+    for (unsigned row = 0; row < shapeOf(gather.getIndex()).size(); ++row)
+      join({gather.getIndex(), row}, {gather.getResult(), row});
   }
 
   void relate(Operation* op, Value operand, Value result) {

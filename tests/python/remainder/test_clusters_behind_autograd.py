@@ -111,6 +111,33 @@ def test_a_layer_is_as_near_to_float64_as_eager(layer, dtype, dynamic, ran):
     assert launches(ran[1]) == 3, "what two products or a graph's ends stand between"
 
 
+class Embeddings(torch.nn.Module):
+    """Rows of two tables, as many of the second as the first has words at most, and their norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(500, COLUMNS), torch.nn.Embedding(64, COLUMNS)
+        self.norm = torch.nn.LayerNorm(COLUMNS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(words.shape[1]).expand(words.shape)
+        return self.norm(self.words(words) + self.places(places))
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def test_rows_of_tables_are_read_by_the_kernel_that_adds_them(dtype, dynamic, ran):
+    model = Embeddings().to(dtype)
+    words = torch.randint(500, (4, 48))
+    call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
+    ours, eager = call(words), model(words)
+    with Float64():
+        truth = double(model)(words)
+    errors = [{"y": [relative(value, truth)]} for value in (ours, eager)]
+    assert_none_is_far_from_eager(*errors, dtype)
+    assert not called(ran[0]) & {"aten.embedding.default", "aten.add.Tensor", "aten.native_layer_norm.default"}, ran[0]
+
+
 def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, ran):
     from cermet.remainder import clusters
 

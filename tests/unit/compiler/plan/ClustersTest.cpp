@@ -150,4 +150,19 @@ TEST(Clusters, BytesAreThoseOfTheSizesThatTheTextSays) {
   EXPECT_EQ(of(1), 0u) << "ten kilobytes are not worth a kernel";
 }
 
+TEST(Clusters, RowsOfATableAreReadWhereTheyAreAdded) {
+  const std::string body = "    %t = cermet.opaque \"table\"() : () -> tensor<30000x256xf32> loc(\"table\")\n    %i = "
+                           "cermet.opaque \"ids\"() : () "
+                           "-> tensor<2x64xi64> loc(\"ids\")\n    %e = cermet.gather %t, %i : tensor<30000x256xf32>, "
+                           "tensor<2x64xi64> to {0} "
+                           "loc(\"rows\")\n    %a = cermet.add %e, %x : {0} loc(\"sum\")\n    return %a : {0}\n";
+  const json found = answerOf(launched(body, kTile, ""))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"table", "ids", "x"}));
+  const std::string text = found[0]["text"];
+  for (const std::string& type :
+       {tensor({"r0", "256"}, "f32"), tensor({"r1", "r2"}, "i64"), tensor({"r1", "r2", "256"}, "f32")})
+    EXPECT_NE(text.find(type), std::string::npos) << type << " is not in\n" << text;
+}
+
 } // namespace
