@@ -33,7 +33,13 @@ def test_copies_that_nobody_could_tell_from_what_they_copy_go(name):
 
 @pytest.mark.parametrize(
     ("shape", "dims", "reads"),
-    [((15, 4), [0], "sin"), ((15, 4), [-2], "sin"), ((15, 4), [1], "view"), ((3, 20), [0], "view"), ((60,), [0], "view")],
+    [
+        ((15, 4), [0], "sin"),
+        ((15, 4), [-2], "sin"),
+        ((15, 4), [1], "view"),
+        ((3, 20), [0], "view"),
+        ((60,), [0], "view"),
+    ],
 )
 @pytest.mark.parametrize("keepdim", [False, True], ids=["", "ones that a view drops"])
 def test_a_sum_over_all_rows_reads_what_was_reshaped(shape, dims, reads, keepdim):

@@ -93,7 +93,7 @@ class _Importer:
     def __init__(self, module: fx.GraphModule, body_of: Callable[[fx.Node], str]) -> None:
         self.module = module
         self.body_of = body_of
-        self.judged = after_autograd(module.graph)  # in bytes, for the sizes at hand: nothing stands behind it that fuses
+        self.judged = after_autograd(module.graph)  # by bytes, at the sizes at hand
         self.builder = Builder("graph", differentiable=not self.judged)
         self.values: dict[fx.Node, Value] = {}
         self.several: dict[fx.Node, list[tuple[Value, str] | None]] = {}  # nodes that return a tuple or list
