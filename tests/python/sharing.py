@@ -121,14 +121,13 @@ def _exact(case: Case, texts: list[torch.Tensor]) -> dict[str, torch.Tensor]:
 @contextlib.contextmanager
 def _recorded_plan() -> Iterator[list[list[tuple[str, int, tuple[int, ...]]]]]:
     plan = []
-    run = pipeline.run
+    tally = pipeline.tally
 
-    def recorded(*arguments: Any, **named: Any) -> Any:
-        done = run(*arguments, **named)
-        plan.append([(region.pattern, region.key, region.keys()) for region in done.regions])
-        return done
+    def recorded(record: Any) -> None:
+        plan.append([(region.pattern, region.key, region.keys()) for region in record.regions])
+        tally(record)
 
-    with unittest.mock.patch.object(pipeline, "run", recorded):
+    with unittest.mock.patch.object(pipeline, "tally", recorded):
         yield plan
 
 
