@@ -81,6 +81,29 @@ def test_numbers_that_are_not_finite_stay_where_they_were():
     assert torch.equal(mine.isfinite(), function(x, weight)[0].isfinite())
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_logits_of_sequences_that_a_loss_reads(monkeypatch, dynamic):
+    """Behind the product stand views whose sizes are symbols."""
+    padded = []
+    monkeypatch.setattr(direct, "align", lambda graph: padded.append(alignment.align(graph, CPU)))
+    weight = matrix(N, K, seed=1).requires_grad_()
+
+    def loss(x, weight):
+        logits = torch.nn.functional.linear(x, weight)
+        return (logits.tanh() * logits.sigmoid()).float().mean()
+
+    call = torch.compile(loss, backend="cermet", options={"remainder": "aot", "strict": True})
+    for length in (M // 2, M // 2 + 3, M // 2 + 8) if dynamic else (M // 2,):
+        x = matrix(2 * length, K).view(2, length, K).requires_grad_()
+        if dynamic:
+            torch._dynamo.mark_dynamic(x, 1)
+        gradients = torch.autograd.grad(call(x, weight), (x, weight))
+        wide = [value.detach().double().requires_grad_() for value in (x, weight)]
+        for mine, theirs in zip(gradients, torch.autograd.grad(loss(*wide), wide)):
+            assert truth.relative(mine, theirs) < 2**-6
+    assert padded == [1, 2]
+
+
 @pytest.mark.parametrize(
     "shapes",
     [

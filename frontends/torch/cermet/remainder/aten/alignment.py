@@ -17,7 +17,7 @@ from ...graph.layouts import written
 
 _aten = torch.ops.aten
 _PRODUCT, _SUM = _aten.mm.default, _aten.addmm.default
-_SAME_MEMORY = {_aten.view.default, _aten._unsafe_view.default, _aten.t.default, _aten.transpose.int, _aten.detach.default}
+_VIEWS = {_aten.view.default, _aten._unsafe_view.default, _aten.t.default, _aten.transpose.int, _aten.detach.default}
 _BYTES = 16
 _LEAST = 256  # multiplications for each byte that is copied: below, the copies may cost what the product gains
 
@@ -63,7 +63,8 @@ def _align(graph: fx.Graph, node: fx.Node, copies: dict[tuple[fx.Node, int, int]
                 result = _call(graph, _aten.clone.default, result, memory_format=torch.contiguous_format)
     result.meta = {**node.meta, "val": result.meta["val"]}
     node.replace_all_uses_with(result)
-    _renew(result)
+    if result.target is not _aten.clone.default:
+        _renew(result)
     graph.erase_node(node)
     return True
 
@@ -94,9 +95,14 @@ def _padded(
 
 def _call(graph: fx.Graph, target: Any, *arguments: Any, **settings: Any) -> fx.Node:
     node = graph.call_function(target, arguments, settings)
-    values = fx.node.map_arg((arguments, settings), lambda item: item.meta["val"])
-    node.meta["val"] = target(*values[0], **values[1])
+    node.meta["val"] = _value(node, *arguments)
     return node
+
+
+def _value(node: fx.Node, *arguments: Any) -> torch.Tensor:
+    """What a call gives for these arguments, nodes and values, in the place of its own."""
+    args, kwargs = fx.node.map_arg((arguments, node.kwargs), lambda item: item.meta["val"])
+    return node.target(*args, **kwargs)
 
 
 def _takes(node: fx.Node, value: torch.Tensor) -> bool:
@@ -104,9 +110,9 @@ def _takes(node: fx.Node, value: torch.Tensor) -> bool:
     for user in node.users:
         if user.op == "output":
             return False
-        if user.target in _SAME_MEMORY:
+        if user.target in _VIEWS:
             try:
-                again = user.target(value, *user.args[1:])
+                again = _value(user, value, *user.args[1:])
             except Exception:  # this view would need a copy
                 return False
             if not _takes(user, again):
@@ -119,6 +125,6 @@ def _takes(node: fx.Node, value: torch.Tensor) -> bool:
 def _renew(node: fx.Node) -> None:
     """Gives what has a node's memory the strides that it has now."""
     for user in node.users:
-        if user.target in _SAME_MEMORY:
-            user.meta["val"] = user.target(node.meta["val"], *user.args[1:])
+        if user.target in _VIEWS:
+            user.meta["val"] = _value(user, *user.args)
             _renew(user)
