@@ -58,15 +58,24 @@ class Pair:
         self.broken = True  # unless both answer well
         for pipe in self._pipes:
             pipe.send((function, arguments))
-        answers = []
-        for rank, pipe in enumerate(self._pipes):
-            if not pipe.poll(2 * TIMEOUT):
-                raise AssertionError(f"rank {rank} has not answered after {2 * TIMEOUT} s")
-            value, trouble = pipe.recv()
-            assert not trouble, f"rank {rank}:\n{trouble}"
+        answers, troubles = [], []
+        for rank in range(WORLD):
+            value, trouble = self._answer(rank)
             answers.append(value)
+            troubles += [f"rank {rank}: {trouble}"] if trouble else []
+        assert not troubles, "\n".join(troubles)
         self.broken = False
         return answers
+
+    def _answer(self, rank: int) -> tuple[Any, str]:
+        """What a rank's function returned, or why it did not."""
+        if not self._pipes[rank].poll(2 * TIMEOUT):
+            return None, f"no answer after {2 * TIMEOUT} s"
+        try:
+            return self._pipes[rank].recv()
+        except EOFError:
+            self._processes[rank].join(20)
+            return None, f"ended with exit code {self._processes[rank].exitcode}"
 
     def close(self) -> None:
         for pipe in self._pipes:
