@@ -118,9 +118,10 @@ bool ProgramText::isLocal(int operand) const {
   return input.map.isWithin(span);
 }
 
-// What a thread has of a mapped input among its vectors of the tensor: `read` of the pack's member, the slot and whether
-// neighbours change places.
-std::string ProgramText::localRead(int operand, const std::function<std::string(const std::string&, bool)>& read) const {
+// What a thread has of a mapped input among its vectors of the tensor: `read` of the pack's member, the slot and
+// whether neighbours change places.
+std::string ProgramText::localRead(int operand,
+                                   const std::function<std::string(const std::string&, bool)>& read) const {
   const Schedule& schedule = spec.schedule;
   const Operand& input = program.operands[operand];
   const int64_t span = int64_t(schedule.threadsPerRow) * schedule.vector;
@@ -150,9 +151,9 @@ std::string ProgramText::localPair(int operand) const {
   const auto read = [](const std::string& packed, bool swaps) {
     return swaps ? fmt::format("swapped(pair_at({}, i))", packed) : fmt::format("pair_at({}, i)", packed);
   };
-  return fmt::format(
-      "  template <class Packed> static DEVICE Pair<{}> local_pair_{}(const Packed& packed, int slot, int i) {{\n{}  }}",
-      deviceTypeOf(operand), field(operand), localRead(operand, read));
+  return fmt::format("  template <class Packed> static DEVICE Pair<{}> local_pair_{}(const Packed& packed, int slot, "
+                     "int i) {{\n{}  }}",
+                     deviceTypeOf(operand), field(operand), localRead(operand, read));
 }
 
 // The input's column that stands for the program's `column`.
@@ -172,10 +173,11 @@ static std::string mappedLoad(const ColumnMap& map, const std::string& type, con
   std::string result;
   for (const ColumnMap::Piece& piece : map.pieces) {
     const std::string from = piece.shift == 0 ? start : fmt::format("{} + ({})", start, piece.shift);
-    const std::string own = piece.step == ColumnMap::Step::One
-                                ? fmt::format("load_vector<{}, V>({}, {} + column)", type, base, from)
-                                : fmt::format("load_{}<{}, V>({}, {}, column)",
-                                              piece.step == ColumnMap::Step::Pairs ? "pairs" : "half", type, base, from);
+    const std::string own =
+        piece.step == ColumnMap::Step::One
+            ? fmt::format("load_vector<{}, V>({}, {} + column)", type, base, from)
+            : fmt::format("load_{}<{}, V>({}, {}, column)", piece.step == ColumnMap::Step::Pairs ? "pairs" : "half",
+                          type, base, from);
     result = result.empty() ? own : fmt::format("column >= {} ? {} : {}", piece.begin, own, result);
   }
   return result;
@@ -329,9 +331,10 @@ std::string emitBeside(const KernelSpec& spec) {
     ones += i ? ", 1" : "1";
     resident = std::min(resident, each.schedule.residentBlocks);
   }
-  text += fmt::format("struct Arguments {{\n{}}};\n\ntemplate <{}> DEVICE void programs(const Arguments& arguments) {{\n"
-                      "  BlockRange blocks;\n{}}}\n\n",
-                      members, parameters, branches);
+  text +=
+      fmt::format("struct Arguments {{\n{}}};\n\ntemplate <{}> DEVICE void programs(const Arguments& arguments) {{\n"
+                  "  BlockRange blocks;\n{}}}\n\n",
+                  members, parameters, branches);
   const int threads = spec.programs[0].schedule.threads;
   text += fmt::format("KERNEL({}, {}, {}, Arguments, programs<{}>)\n", threads, resident, entries.vector, vectors);
   if (entries.scalar != entries.vector)

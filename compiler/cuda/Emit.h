@@ -1,5 +1,6 @@
-// A KernelSpec as CUDA C++: prelude and skeleton as they stand in compiler/cuda/device, then the program's straight-line
-// code as a functor, then its instantiations. Nothing else is generated; no algorithm is assembled from text.
+// A KernelSpec as CUDA C++: prelude and skeleton as they stand in compiler/cuda/device, then the program's
+// straight-line code as a functor, then its instantiations. Nothing else is generated; no algorithm is assembled from
+// text.
 #pragma once
 #include "compiler/program/KernelSpec.h"
 

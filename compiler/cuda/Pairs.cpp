@@ -1,5 +1,5 @@
-// Two neighbouring elements at once: floats of sixteen bits stay in the words that memory has them in, and are added and
-// multiplied there with one rounding; what is computed in f32, integers and booleans are two values.
+// Two neighbouring elements at once: floats of sixteen bits stay in the words that memory has them in, and are added
+// and multiplied there with one rounding; what is computed in f32, integers and booleans are two values.
 #include "compiler/cuda/Values.h"
 #include <fmt/format.h>
 
@@ -55,7 +55,8 @@ std::string ProgramValues::pairExpression(int index) const {
                ? fmt::format("{} ? {} : {}", low.use(condition), input(1), input(2))
                : fmt::format("chosen({}, {}, {}, {})", low.use(condition), high.use(condition), input(1), input(2));
   }
-  return fmt::format("pair_of<{}>({}, {})", deviceType(instruction.type), low.expression(index), high.expression(index));
+  return fmt::format("pair_of<{}>({}, {})", deviceType(instruction.type), low.expression(index),
+                     high.expression(index));
 }
 
 std::string ProgramValues::pairStatements(const Needed& needed, const char* indent, const Keeping& keeping,

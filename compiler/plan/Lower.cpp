@@ -454,7 +454,7 @@ private:
   bool& appendsColumn;
   llvm::SmallPtrSet<Operation*, 32> live;
   llvm::DenseSet<Value> liveValues;
-  llvm::DenseSet<Value> readValues; // by anything live but what reads it where it is stored
+  llvm::DenseSet<Value> readValues;      // by anything live but what reads it where it is stored
   llvm::DenseMap<Value, int> values;     // instruction
   std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
   llvm::DenseMap<int, int> indices;      // row extent to the load of its index

@@ -306,8 +306,7 @@ cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, i
     CERMET_REQUIRE_CONTEXT("cermet_prepare");
     CERMET_REQUIRE_IN("cermet_prepare", plan);
     CERMET_REQUIRE_IN("cermet_prepare", executable);
-    *executable =
-        new cermet_executable{CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device))};
+    *executable = new cermet_executable{CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device))};
     return {};
   });
 }

@@ -81,18 +81,22 @@ bool isShift(ReduceMaxOp largest) {
     });
   };
   // Each is used together with the one that takes the shift back.
-  return areRead(differences, [&](OpOperand* use, Operation* user) {
-           return isa<ExpOp>(user) || (isa<SubOp>(user) && isBeside(use, 0, logarithms));
-         }) &&
-         areRead(exponentials, [&](OpOperand* use, Operation* user) {
-           return isa<ReduceSumOp>(user) || (isa<DivOp>(user) && isBeside(use, 0, sums));
-         }) &&
-         areRead(sums, [&](OpOperand* use, Operation* user) {
-           return isa<LogOp>(user) || (isa<DivOp>(user) && isBeside(use, 1, exponentials));
-         }) &&
-         areRead(logarithms, [&](OpOperand* use, Operation* user) {
-           return isSum(user) || (isa<SubOp>(user) && isBeside(use, 1, differences));
-         }) &&
+  return areRead(differences,
+                 [&](OpOperand* use, Operation* user) {
+                   return isa<ExpOp>(user) || (isa<SubOp>(user) && isBeside(use, 0, logarithms));
+                 }) &&
+         areRead(exponentials,
+                 [&](OpOperand* use, Operation* user) {
+                   return isa<ReduceSumOp>(user) || (isa<DivOp>(user) && isBeside(use, 0, sums));
+                 }) &&
+         areRead(sums,
+                 [&](OpOperand* use, Operation* user) {
+                   return isa<LogOp>(user) || (isa<DivOp>(user) && isBeside(use, 1, exponentials));
+                 }) &&
+         areRead(logarithms,
+                 [&](OpOperand* use, Operation* user) {
+                   return isSum(user) || (isa<SubOp>(user) && isBeside(use, 1, differences));
+                 }) &&
          areRead(shift, [&](OpOperand*, Operation* user) { return isa<SubOp>(user) || isSum(user); });
 }
 

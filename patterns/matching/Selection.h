@@ -29,8 +29,8 @@ private:
 };
 
 // Adds what belongs to the selection's nodes and the constants that it reads, and fills operands and results. What else
-// it reads is an operand; what others read is a result, unless it is a view, cast or broadcast of operands, or a reshape
-// of a result, which stays where it is for them. Answers why it cannot be replaced, or "".
+// it reads is an operand; what others read is a result, unless it is a view, cast or broadcast of operands, or a
+// reshape of a result, which stays where it is for them. Answers why it cannot be replaced, or "".
 std::string complete(Selection& selection, const NodeValues& nodes);
 
 // The text of one function named after the selection's pattern. Row dimensions are symbols where no operation depends

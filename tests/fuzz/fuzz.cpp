@@ -36,7 +36,8 @@ constexpr size_t kCasesPerProcess = 25, kThoroughCases = 5;
 
 bool outOfTime(const Options& options) {
   static const auto began = std::chrono::steady_clock::now();
-  return options.seconds > 0 && std::chrono::steady_clock::now() - began > std::chrono::duration<double>(options.seconds);
+  return options.seconds > 0 &&
+         std::chrono::steady_clock::now() - began > std::chrono::duration<double>(options.seconds);
 }
 
 Failure onCase(const Case& given) {
