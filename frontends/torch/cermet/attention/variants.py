@@ -6,9 +6,10 @@ variant is compiled when a call needs it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -69,11 +70,22 @@ class Later:
     def __call__(self) -> Callable[..., Any] | None:
         if self._make is None:
             return self._made
-        with compile_lock, tracing(self._context), preserve_rng_state():
+        with compile_lock, _compiling(), tracing(self._context), preserve_rng_state():
             if self._make is not None:
                 self._made = self._make()
                 self._make = self._context = None
         return self._made
+
+
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Says what Dynamo says while it compiles: else another thread's call of a compiled function raises meanwhile."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 def choosing(padded: Later, unpadded: Later, places: Sequence[int]) -> Callable[..., Any]:
