@@ -1,4 +1,5 @@
-// The targets that code is generated for, with the limits that schedules and launches keep.
+// The targets that code is generated for, with the limits that schedules and launches keep. Those of one major ascend: a
+// GPU takes the last one that it can run.
 #pragma once
 
 namespace cermet {
