@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -23,8 +22,6 @@ from ..counting import count
 from ..graph.decision import NearMiss
 from ..graph.edit import copy_of
 from . import masks
-
-_log = logging.getLogger("cermet")
 
 
 @dataclasses.dataclass(frozen=True)
