@@ -25,6 +25,7 @@ from . import clusters
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
+from .aten.mutation import write
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
@@ -48,6 +49,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
                 _keep_saved()
             simplify(graph.graph)
             join(graph.graph)
+            write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
             keys = clusters.fuse(graph, options.strict) if SECOND_STAGE else []

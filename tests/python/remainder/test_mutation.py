@@ -1,0 +1,169 @@
+"""Writes that a functional graph spells as copies are writes again, where nothing can tell."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import cermet
+from cermet.remainder import direct
+from cermet.remainder.aten import mutation
+from tiny_models import tiny, words
+
+aten = torch.ops.aten
+ROWS, COLUMNS = 12, 8
+
+
+def rewritten(function, *args):
+    """How many copies went; the graph gives what the function gives and leaves its arguments as that does."""
+    graph = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*args)
+    graph.graph.eliminate_dead_code()
+    times = mutation.write(graph.graph)
+    graph.graph.lint()
+    graph.recompile()
+    ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
+    found, expected = graph(*ours), function(*theirs)
+    torch.testing.assert_close((found, ours), (expected, theirs), rtol=0, atol=0)
+    return times, [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def inputs():
+    return torch.randn(ROWS, COLUMNS), torch.randn(2, COLUMNS), torch.tensor([3, 9])
+
+
+@pytest.mark.parametrize(
+    "store, call",
+    [
+        (lambda cache, row, at: cache.index_copy_(0, at, row), "aten.index_copy_.default"),
+        (lambda cache, row, at: cache.__setitem__(at, row), "aten.index_put_.default"),
+        (lambda cache, row, at: cache.index_add_(0, at, row), "aten.index_add_.default"),
+        (lambda cache, row, at: cache.scatter_(0, at[:, None].expand(2, COLUMNS), row), "aten.scatter_.src"),
+        (lambda cache, row, at: cache[4:6].copy_(row), "aten.copy_.default"),
+        (lambda cache, row, at: cache[:, 2].copy_(cache.new_ones(ROWS)), "aten.copy_.default"),
+    ],
+)
+def test_a_write_is_one_store(store, call):
+    def function(cache, row, at):
+        store(cache, row, at)
+        return cache.sum(0)
+
+    times, called = rewritten(function, *inputs())
+    assert times == 1 and call in called
+    assert not {"aten.index_copy.default", "aten.index_put.default", "aten.slice_scatter.default"} & set(called)
+
+
+def test_two_writes_in_a_row():
+    def function(cache, row, at):
+        cache.index_copy_(0, at, row)
+        cache[0:2] = row * 2
+        return cache @ row.t()
+
+    times, called = rewritten(function, *inputs())
+    assert times == 1 and called.count("aten.copy_.default") == 1
+
+
+def test_what_was_computed_from_the_old_value_stays_what_it_is():
+    def function(cache, row, at):
+        before = cache * 2
+        cache.index_copy_(0, at, row)
+        return before + cache
+
+    assert rewritten(function, *inputs())[0] == 1
+
+
+def graph_of(function, cache=None):
+    """How many copies went from the graph of a function that says itself what it copies."""
+    given, row, at = inputs()
+    return mutation.write(make_fx(function, tracing_mode="fake")(given if cache is None else cache, row, at).graph)
+
+
+def test_an_old_value_that_is_read_later_keeps_the_copy():
+    def build(cache, row, at):
+        new = torch.index_copy(cache, 0, at, row)
+        old = cache.sum()
+        cache.copy_(new)
+        return old
+
+    assert graph_of(build) == 0
+
+
+def test_a_view_of_the_old_value_that_is_read_later_keeps_the_copy():
+    def build(cache, row, at):
+        view = cache[2:]
+        new = torch.index_copy(cache, 0, at, row)
+        old = view.sum()
+        cache.copy_(new)
+        return old
+
+    assert graph_of(build) == 0
+
+
+def test_a_value_that_is_returned_keeps_the_copy():
+    def build(cache, row, at):
+        new = torch.index_copy(cache, 0, at, row)
+        cache.copy_(new)
+        return new
+
+    assert graph_of(build) == 0
+
+
+def test_a_row_of_the_cache_itself_keeps_the_copy():
+    def build(cache, row, at):
+        new = torch.index_copy(cache, 0, at, cache[1:3])
+        cache.copy_(new)
+        return row + 1
+
+    assert graph_of(build) == 0
+
+
+def test_another_inputs_value_keeps_the_copy():
+    def build(cache, row, at):
+        new = torch.index_copy(cache + 0, 0, at, row)
+        cache.copy_(new)
+        return row + 1
+
+    assert graph_of(build) == 0
+
+
+def test_a_value_in_another_memory_order_keeps_the_copy():
+    def build(cache, row, at):
+        new = torch.index_copy(cache, 0, at, row).t().contiguous().t()
+        cache.copy_(torch.index_copy(new, 0, at, row))
+        return row + 1
+
+    assert graph_of(build) == 0
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+def test_a_static_cache_is_stored_into_and_never_copied(dynamic, monkeypatch):
+    graphs = []
+
+    class Kept(direct.StraightLine):
+        def __init__(self, graph, *arguments, **keywords):
+            graphs.append([str(node.target) for node in graph.graph.nodes if node.op == "call_function"])
+            super().__init__(graph, *arguments, **keywords)
+
+    monkeypatch.setattr(direct, "StraightLine", Kept)
+    model = tiny("Llama", torch.float32).eval()
+    call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
+    texts = words(length=5)
+    tokens = []
+    with torch.no_grad(), torch._functorch.config.patch(enable_autograd_cache=False):
+        for runner in (model, call):
+            cache = transformers.StaticCache(config=model.config, max_cache_len=24)
+            found = model(input_ids=texts, past_key_values=cache, cache_position=torch.arange(5), use_cache=True)
+            tokens.append([])
+            for position in range(5, 12):
+                token = found.logits[:, -1:].argmax(-1)
+                tokens[-1].append(token)
+                where = torch.tensor([position])
+                found = runner(input_ids=token, past_key_values=cache, cache_position=where, use_cache=True)
+    assert torch.equal(*map(torch.cat, tokens))
+    assert cermet.counters()["fallbacks"] == 0 and graphs
+    layers = model.config.num_hidden_layers
+    for called in graphs:
+        assert called.count("aten.index_copy_.default") == 2 * layers and "aten.index_copy.default" not in called
