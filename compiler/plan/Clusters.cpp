@@ -20,6 +20,7 @@ namespace {
 
 constexpr double kMaxMoved = 0.8;         // of the bytes that the operations one by one move
 constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
+constexpr double kLeastAlone = 1 << 20;   // bytes that one operation moves where its own kernel is to be better
 constexpr double kSymbolicSize = 1024;    // of a symbol that cermet.sizes does not name
 constexpr int kMaxRounds = 3;             // of taking launches apart, before those that nothing took are all kept
 
@@ -39,6 +40,11 @@ double bytesOf(Value value) {
 
 bool isFused(Operation* op) {
   return isa<ir::DecomposableOpInterface>(op);
+}
+
+// Whether nobody asks for the graph's gradient: it is one of those that autograd made.
+bool hasNoGradient(Operation* op) {
+  return op->getParentOfType<ModuleOp>()->hasAttr(ir::kNoGradient);
 }
 
 // A kernel that stands in the graph already, and whose operations are known.
@@ -259,14 +265,27 @@ Apart apart(const Selection& cluster) {
   return {nodes.size() + launches, before};
 }
 
-// Whether one kernel moves enough less.
+// Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of reductions over rows and
+// of functions reach a third to four fifths of a copy's speed (bench/results/functions.json); sums and products that
+// of a copy.
+bool isMoreThanBytes(Operation* op) {
+  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(op) ||
+         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
+             ir::GeluOp, ir::GeluTanhOp>(op);
+}
+
+// Whether one kernel moves enough less, or is worth it for one operation that moves as much.
 bool gains(const Selection& cluster, const NodeValues& nodes) {
   const Apart before = apart(cluster);
   const double after = moved(cluster);
   // Masks and positions are small, or made once: integers have no bandwidth to win.
-  if (llvm::none_of(cluster.results, isReal) || before.nodes < 2)
+  if (llvm::none_of(cluster.results, isReal) || before.nodes == 0)
     return false;
-  if (llvm::none_of(cluster.ops, isLaunch))
+  const bool hasLaunch = llvm::any_of(cluster.ops, isLaunch);
+  if (before.nodes == 1)
+    return !hasLaunch && after >= kLeastAlone && llvm::any_of(cluster.ops, isMoreThanBytes) &&
+           hasNoGradient(cluster.ops.front());
+  if (!hasLaunch)
     return before.bytes - after >= kLeastSaved && after <= kMaxMoved * before.bytes;
   // Less than its launches as they stand and the rest beside them, as one kernel if that is one.
   Selection launches, rest;
@@ -337,7 +356,7 @@ bool take(Selection& cluster, const Search& search, llvm::DenseSet<Operation*>& 
 std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
                                   std::vector<NearMiss>& misses) {
   SmallCopy copy(search.function, search.taken, kept);
-  const bool hasNoGradient = search.function->getParentOp()->hasAttr(ir::kNoGradient);
+  const bool isBehindAutograd = hasNoGradient(search.function);
   std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
@@ -348,7 +367,7 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
       Operation* original = copy.originalOf(op);
-      isWhole &= original && (hasNoGradient || !isa<ir::SumRowsOp, ir::GatherOp>(op));
+      isWhole &= original && (isBehindAutograd || !isa<ir::SumRowsOp, ir::GatherOp>(op));
       if (original)
         cluster.ops.insert(original);
     }

@@ -61,7 +61,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.Graph]]:
             super().__init__(graph, *arguments, **keywords)
 
     monkeypatch.setattr(direct, "StraightLine", Kept)
-    monkeypatch.setattr(direct, "SECOND_STAGE", True)
     with torch._functorch.config.patch(enable_autograd_cache=False):
         yield graphs
 
@@ -170,8 +169,6 @@ PROCESS = """
 import json, sys
 sys.path[:0] = {path!r}
 import torch, cermet
-from cermet.remainder import direct
-direct.SECOND_STAGE = True
 from test_clusters_behind_autograd import COLUMNS, ROWS, Encoder, step
 torch.manual_seed(3)
 model, x = Encoder(), torch.randn(ROWS, COLUMNS)

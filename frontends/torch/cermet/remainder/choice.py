@@ -1,7 +1,7 @@
 """Who runs what Cermet leaves of a graph: AOTAutograd with direct calls, Inductor, or eager autograd.
 
-`auto` chooses. Direct calls are enough where what is left is kernels of others (matmuls, attention, embeddings), views
-and copies; where elementwise work and reductions are left that Inductor would fuse, it gets the graph.
+`auto` takes direct calls: behind autograd, what moves memory becomes kernels of Cermet's (clusters.py), and the rest is
+kernels of others. Inductor gets a graph with a body that only a compiler makes a kernel of, and who asks for it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from ..ops.build import build
 from ..options import Options
 from .content import Remainder
 
-# Of a graph's bytes, the share that work for Inductor must move to be worth its compile time.
-_SHARE = 0.05
-
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -38,16 +35,13 @@ def choose(options: Options, remainder: Remainder) -> Choice:
         return Choice(options.remainder, "as asked")
     if options.for_inductor_alone:
         return Choice("inductor", f"{options.for_inductor_alone[0]} is an option of Inductor's")
-    if remainder.unknown:
-        return Choice("inductor", "Cermet failed, and left the graph as it was")
     if remainder.bodies:
         return Choice("inductor", f"only a compiler makes a kernel of {', '.join(remainder.bodies)}")
+    if remainder.unknown:
+        return Choice("aot", "Cermet failed, and left the graph as it was")
     largest = ", ".join(f"{item.times} {item.op}" for item in remainder.parts[:3])
-    percent = f"{100 * remainder.share:.1f} % of the graph's bytes"
-    if remainder.share > _SHARE:
-        return Choice("inductor", f"{percent} are moved by work that it can fuse ({largest})")
     which = f" ({largest})" if largest else ""
-    return Choice("aot", f"{percent} are moved by work that a compiler could fuse{which}")
+    return Choice("aot", f"{100 * remainder.share:.1f} % of the graph's bytes are moved outside of named patterns{which}")
 
 
 def run(

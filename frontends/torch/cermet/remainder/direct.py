@@ -31,8 +31,6 @@ from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine
 
-SECOND_STAGE = False  # clusters.py; off until every scene is measured to gain by it
-
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
@@ -52,7 +50,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            keys = clusters.fuse(graph, options.strict) if SECOND_STAGE else []
+            keys = clusters.fuse(graph, options.strict)
             widen(graph.graph)
             capture = captures.of(graph, kind) if captures is not None else None
             return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
