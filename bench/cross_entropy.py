@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 import environment
 from core import Core
 from graphs import Program
-from kernels import DeviceTimer, measure_copy
+from timer import DeviceTimer, measure_copy
 
 from cermet.ops import library
 from cermet.importing.importer import import_graph

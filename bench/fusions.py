@@ -19,8 +19,8 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 import environment
-from kernels import DeviceTimer, as_tuple, measure_copy
 from models import MODELS
+from timer import DeviceTimer, as_tuple, bytes_of, measure_copy
 
 from cermet import pipeline
 from cermet.fusing import unfused
@@ -56,17 +56,6 @@ def like(value: torch.Tensor) -> torch.Tensor:
     if value.dtype.is_floating_point:
         return tensor.copy_(torch.randn(sizes, device="cuda")) if 0 not in strides else tensor.fill_(0.5)
     return tensor.zero_()
-
-
-def bytes_of(tensors) -> int:
-    """Each element in memory once: what is expanded is read once."""
-    total = 0
-    for tensor in tensors:
-        elements = 1
-        for size, stride in zip(tensor.shape, tensor.stride()):
-            elements *= size if stride else 1
-        total += elements * tensor.element_size()
-    return total
 
 
 def distance(mine: torch.Tensor, other: torch.Tensor) -> float:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "bench"), str(ROOT / "tests" / "gpu")]
 import environment
 from core import Core, Tensor
-from kernels import DeviceTimer, as_tuple, measure_copy
+from timer import DeviceTimer, as_tuple, measure_copy
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i64": torch.int64, "i32": torch.int32,
           "i1": torch.bool}

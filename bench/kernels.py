@@ -25,6 +25,7 @@ import torch.nn.functional as F
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parent.parent / "tests" / "gpu")]
 import environment
+from timer import DeviceTimer, as_tuple, measure_copy, relative_error
 
 EPS = 1e-5
 
@@ -126,70 +127,6 @@ PROVIDERS = {"cermet": cermet_provider, "inductor": inductor_provider, "torch": 
 # --- measuring ---------------------------------------------------------------------------------------------------------
 
 
-class DeviceTimer:
-    """Sums device activity between flushes. The flush is a bitwise_not over a buffer, a kernel nothing else here runs,
-    so it also marks where one timed segment ends and the next begins."""
-
-    marker = "bitwise_not"
-
-    def __init__(self, repeats: int):
-        self.repeats = repeats
-        cache = torch.cuda.get_device_properties(0).L2_cache_size
-        self.buffer = torch.zeros(max(4 * cache, 1 << 28), dtype=torch.uint8, device="cuda")
-
-    def flush(self) -> None:
-        self.buffer.bitwise_not_()
-
-    def measure(self, prepare: Callable[[], None], segments: list[Callable]) -> list[dict]:
-        """For each segment the median microseconds over the repeats, the names of its kernels and how long each of them
-        took the last time. In a repeat `prepare`
-        runs untimed, then each segment in order, given what the one before it returned."""
-        def once():
-            prepare()
-            state = None
-            for segment in segments:
-                self.flush()
-                state = segment(state)
-            self.flush()
-
-        for _ in range(3):
-            once()
-        torch.cuda.synchronize()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            for _ in range(self.repeats):
-                once()
-            torch.cuda.synchronize()
-        cuda = torch.autograd.DeviceType.CUDA
-        events = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in profile.profiler.kineto_results.events()
-                        if e.device_type() == cuda)
-        spans, current = [], None
-        for _, duration, name in events:
-            if self.marker in name:
-                current = []
-                spans.append(current)
-            elif current is not None:
-                current.append((duration, name))
-        period = len(segments) + 1
-        if len(spans) != self.repeats * period:
-            raise RuntimeError(f"the profiler saw {len(spans)} flushes, expected {self.repeats * period}")
-        answer = []
-        for index in range(len(segments)):
-            mine = spans[index::period]
-            times = [sum(duration for duration, _ in span) / 1e3 for span in mine]
-            answer.append({"us": statistics.median(times), "us_min": min(times), "us_max": max(times),
-                           "kernels": [name[:120] for _, name in mine[-1]],
-                           "last_us": [duration / 1e3 for duration, _ in mine[-1]]})
-        return answer
-
-
-def relative_error(value: torch.Tensor, truth: torch.Tensor) -> float:
-    return ((value.double() - truth).norm() / truth.norm()).item()
-
-
-def as_tuple(value) -> tuple:
-    return value if isinstance(value, tuple) else (value,)
-
-
 def measure_case(timer: DeviceTimer, operation: str, rows: int, columns: int, call: Callable) -> dict:
     random = torch.Generator(device="cuda").manual_seed(rows + columns)
     inputs, cotangents = make_inputs(operation, rows, columns, random)
@@ -215,13 +152,6 @@ def measure_case(timer: DeviceTimer, operation: str, rows: int, columns: int, ca
         lambda _: as_tuple(call(*inputs)),
         lambda outputs: torch.autograd.grad(outputs, inputs, cotangents)])
     return {"forward": forward, "backward": backward, "first_call_s": first, "relative_errors": errors}
-
-
-def measure_copy(timer: DeviceTimer, size: int) -> dict:
-    """A device copy that reads and writes `size` bytes in all."""
-    source = torch.randint(256, (size // 2,), dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return timer.measure(lambda: None, [lambda _: target.copy_(source)])[0]
 
 
 def call_cost(call: Callable, columns: int = 4096) -> float:

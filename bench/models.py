@@ -6,6 +6,8 @@ import dataclasses
 import torch
 import transformers
 
+from device import DEVICE
+
 _COMMON = dict(use_cache=False, bos_token_id=0, eos_token_id=0, pad_token_id=0)
 
 
@@ -24,25 +26,31 @@ class Model:
         return getattr(transformers, f"{self.family}Config")(**{**_COMMON, **self.settings, **changes})
 
     def build(self, **changes) -> torch.nn.Module:
-        """The model on the GPU in bfloat16."""
+        """The model in bfloat16, on the GPU where there is one."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
-            with torch.device("cuda"):
+            with torch.device(DEVICE):
                 return getattr(transformers, f"AutoModelFor{self.task}").from_config(self.config(**changes))
         finally:
             torch.set_default_dtype(before)
 
+    def tiny(self) -> Model:
+        """One of a few widths and two layers, to try a benchmark out."""
+        settings = {name: _TINY.get(name, value) for name, value in self.settings.items()}
+        return dataclasses.replace(self, settings=settings, batch=2, tokens=min(self.tokens, 32), layers=None)
+
     def inputs(self) -> dict[str, torch.Tensor]:
-        """What a training step is given, random, on the GPU; of masked tokens 15 % have a label, and none is padding."""
+        """What a training step is given, random; of masked tokens 15 % have a label, and none is padding."""
         if self.task == "ImageClassification":
             size = self.config().image_size
-            images = torch.randn(self.batch, 3, size, size, device="cuda", dtype=torch.bfloat16)
-            return {"pixel_values": images, "labels": torch.randint(self.config().num_labels, (self.batch,), device="cuda")}
-        words = torch.randint(self.settings["vocab_size"], (self.batch, self.tokens), device="cuda")
+            images = torch.randn(self.batch, 3, size, size, device=DEVICE, dtype=torch.bfloat16)
+            labels = torch.randint(self.config().num_labels, (self.batch,), device=DEVICE)
+            return {"pixel_values": images, "labels": labels}
+        words = torch.randint(self.settings["vocab_size"], (self.batch, self.tokens), device=DEVICE)
         if self.task == "CausalLM":
             return {"input_ids": words, "labels": words}
-        masked = torch.rand(self.batch, self.tokens, device="cuda") < 0.15
+        masked = torch.rand(self.batch, self.tokens, device=DEVICE) < 0.15
         labels = words.masked_fill(~masked, -100)
         return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": labels}
 
@@ -67,6 +75,8 @@ _BERT = dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num
              hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 _NO_DROPOUT = {"GPT2": dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
                "Bert": dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)}
+_TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             head_dim=16, vocab_size=512, n_embd=64, n_layer=2, n_head=4)
 # Slices of eight layers of large models, and models whole.
 MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),

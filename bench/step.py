@@ -18,136 +18,40 @@ the caches; the table gives the median.
 from __future__ import annotations
 
 import argparse
-import copy
 import gc
 import math
-import os
-import importlib
-import json
-import re
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import Callable
 
-# Cold caches, so that a first step is a first step; the variables are read when torch and cermet are imported.
-if not os.environ.get("CERMET_BENCH_KEEP_CACHES"):
-    fresh = tempfile.mkdtemp(prefix="cermet-bench-")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{fresh}/inductor"
-    os.environ["TRITON_CACHE_DIR"] = f"{fresh}/triton"
-    os.environ["CERMET_CACHE_DIR"] = f"{fresh}/cermet"
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import cold  # before torch, which reads where its caches are
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+import alone
+import device
 import environment
+import shares
+from contenders import CONTENDERS, Contender
 from models import MODELS, Model
 
-MATMUL = re.compile(r"gemm|nvjet|cutlass|xmma|cublas|splitK|matmul", re.IGNORECASE)
-ATTENTION = re.compile(r"flash|fmha|sdpa|attention|cudnn_generated", re.IGNORECASE)
-OURS = re.compile(r"_(v\d+|fold)$")  # the entries of Cermet's kernels
-
-
-class Contender:
-    """One way to run the model. `call(**batch)` returns transformers' output; names it needs in the family's module are
-    in place only while it runs (Liger replaces functions of the module, which the others must not see)."""
-
-    def __init__(self, name: str, model: torch.nn.Module, call: Callable, module_names: dict | None = None):
-        self.name, self.model, self.call, self.module_names = name, model, call, module_names or {}
-        self.module, self.optimizer = module_of(model), None
-        self.first_step_s = self.loss = self.peak_gb = None
-        self.rounds_ms: list[float] = []
-        self.warm: list[dict] = []  # a row each: seconds and loss of a first step in a process that finds the caches
-        self.gpu_ms: dict[str, float] = {}
-
-    def step(self, batch) -> torch.Tensor:
-        before = {name: getattr(self.module, name) for name in self.module_names}
-        for name, value in self.module_names.items():
-            setattr(self.module, name, value)
-        try:
-            self.model.zero_grad(set_to_none=True)
-            loss = self.call(**batch).loss
-            loss.backward()
-            if self.optimizer is not None:
-                self.optimizer.step()
-            return loss.detach()
-        finally:
-            for name, value in before.items():
-                setattr(self.module, name, value)
-
-
-def module_of(model: torch.nn.Module):
-    return importlib.import_module(type(model).__module__)
-
-
-def twin_of(model: torch.nn.Module) -> torch.nn.Module:
-    """A second model over the same parameters and buffers."""
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return copy.deepcopy(model, shared)
-
-
-def make_eager(model):
-    return Contender("eager", model, model)
-
-
-def make_inductor(model):
-    return Contender("inductor", model, torch.compile(model))
-
-
-def make_unmasked(model):
-    twin = twin_of(model)
-    masks = [name for name in vars(module_of(model)) if name.startswith("create_") and name.endswith("causal_mask")]
-    return Contender("inductor, no mask", twin, torch.compile(twin), {name: lambda *_, **__: None for name in masks})
-
-
-def make_cermet(remainder: str):
-    def make(model):
-        options = {"remainder": remainder, "strict": True}
-        return Contender(f"cermet, {remainder}", model, torch.compile(model, backend="cermet", options=options))
-
-    return make
-
-
-def make_liger(compiled: bool):
-    def make(model):
-        try:
-            from liger_kernel import transformers as liger
-        except ImportError:
-            return None
-        family = type(model).__name__.removesuffix("ForCausalLM").lower()
-        module = module_of(model)
-        before = dict(vars(module))
-        twin = twin_of(model)
-        getattr(liger, f"apply_liger_kernel_to_{family}")(model=twin)
-        patched = {name: value for name, value in vars(module).items() if before.get(name) is not value}
-        for name in patched:
-            setattr(module, name, before[name])
-        call = torch.compile(twin) if compiled else twin
-        return Contender("liger, compiled" if compiled else "liger", twin, call, patched)
-
-    return make
-
-
-CONTENDERS = {"eager": make_eager, "inductor": make_inductor, "inductor-unmasked": make_unmasked,
-              "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
-              "liger": make_liger(False), "liger-compiled": make_liger(True)}
+SHOWN = ("eager", "inductor", "inductor-unmasked", "cermet-aot", "cermet-inductor", "liger", "liger-compiled")
 WARM_ROUNDS = 3
 COMPILED = [name for name in CONTENDERS if name not in ("eager", "liger")]
 
 
 def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender | None:
     """A contender that has made its first step."""
-    torch.cuda.synchronize()
+    device.synchronize()
     start = time.perf_counter()
     contender = CONTENDERS[key](model)
     if contender is None:
         return None
     contender.key, contender.optimizer = key, optimizer
     contender.loss = contender.step(batch).item()
-    torch.cuda.synchronize()
+    device.synchronize()
     contender.first_step_s = time.perf_counter() - start
     return contender
 
@@ -155,50 +59,9 @@ def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender |
 def run_round(contender: Contender, batch, steps: int) -> None:
     for _ in range(2):
         contender.step(batch)
-    torch.cuda.reset_peak_memory_stats()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(steps):
-        contender.step(batch)
-    end.record()
-    end.synchronize()
-    contender.rounds_ms.append(begin.elapsed_time(end) / steps)
-    contender.peak_gb = torch.cuda.max_memory_allocated() / 1e9
-
-
-def kind_of(kernel: str) -> str:
-    if OURS.search(kernel):
-        return "cermet"
-    if ATTENTION.search(kernel):
-        return "attention"
-    return "matmul" if MATMUL.search(kernel) else "rest"
-
-
-def profile(contender: Contender, batch, steps: int = 3) -> dict:
-    """Milliseconds of GPU time a step by kind, and the kernels of ours and of the rest that take most of it.
-
-    A step of large matmuls runs at the GPU's power limit: after an idle second clocks are high and every kernel is some
-    percent faster, so what is seen comes after steps that are not."""
-    for _ in range(8):
-        contender.step(batch)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        for _ in range(steps):
-            contender.step(batch)
-        torch.cuda.synchronize()
-    sums: dict[str, float] = {}
-    names: dict[str, list] = {}
-    for event in seen.profiler.kineto_results.events():
-        if event.device_type() != torch.autograd.DeviceType.CUDA:
-            continue
-        name, ms = event.name(), event.duration_ns() / 1e6 / steps
-        sums[kind_of(name)] = sums.get(kind_of(name), 0.0) + ms
-        entry = names.setdefault(name[:100], [0.0, 0])
-        entry[0] += ms
-        entry[1] += 1
-    contender.gpu_ms = sums
-    largest = sorted(((ms, count / steps, name) for name, (ms, count) in names.items()), reverse=True)
-    return {kind: [{"ms": ms, "calls": calls, "kernel": name} for ms, calls, name in largest if kind_of(name) == kind][:12]
-            for kind in ("cermet", "rest", "attention", "matmul")}
+    device.reset_peak()
+    contender.rounds_ms.append(device.milliseconds(lambda: contender.step(batch), steps))
+    contender.peak_gb = device.peak_gb()
 
 
 def check(contenders: list[Contender], model, batch, described: Model, layers: int) -> list[str]:
@@ -227,20 +90,17 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
 
 def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict:
     """Seconds and loss of a contender's first step in a new process that finds what the first one left in the caches."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        command = [sys.executable, __file__, "--model", model, "--contender", name, "--rounds", "0", "--out", file.name]
-        command += ["--layers", str(arguments.layers)] if arguments.layers else []
-        settings = {**os.environ, "CERMET_BENCH_KEEP_CACHES": "1"}
-        done = subprocess.run(command, env=settings, capture_output=True, text=True)
-        text = Path(file.name).read_text()
-        if done.returncode or not text:
-            raise RuntimeError((done.stderr or done.stdout)[-800:])
-        row = json.loads(text)["models"][0]["contenders"][0]
-        return {key: row[key] for key in ("first_step_s", "loss")}
+    command = ["--model", model, "--contender", name, "--rounds", "0"]
+    command += ["--layers", str(arguments.layers)] if arguments.layers else []
+    command += ["--tiny"] if arguments.tiny else []
+    (found,) = alone.run("step.py", command, keep_caches=True)["models"]
+    if not found["contenders"]:
+        raise RuntimeError(str(found["failures"]))
+    return {key: found["contenders"][0][key] for key in ("first_step_s", "loss")}
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict:
-    described = MODELS[name]
+    described = MODELS[name].tiny() if arguments.tiny else MODELS[name]
     layers = arguments.layers or described.layers or described.config().num_hidden_layers
     torch.manual_seed(0)
     model = described.build(num_hidden_layers=layers)
@@ -254,7 +114,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=True)
 
     contenders, failures, kernels = [], {}, {}
-    for key in arguments.contender or CONTENDERS:
+    for key in arguments.contender or SHOWN:
         try:
             contender = run_first(key, model, optimizer, batch)
             if contender is None:
@@ -269,7 +129,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             run_round(contender, batch, arguments.steps)
     for contender in contenders if arguments.rounds else ():
-        kernels[contender.name] = profile(contender, batch)
+        contender.gpu_ms, kernels[contender.name] = shares.of(lambda: contender.step(batch))
     asked = [contender for contender in contenders if contender.key in arguments.warm]
     for number in range(WARM_ROUNDS):
         for contender in asked if number % 2 == 0 else reversed(asked):
@@ -279,7 +139,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
                 failures[f"{contender.key}, warm"] = str(problem)
                 print(f"{contender.key}, warm, failed: {problem}", flush=True)
 
-    kinds = ("matmul", "attention", "cermet", "rest")
+    kinds = shares.KINDS
     print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'loss':>10s}"
           + "".join(f"{kind:>11s}" for kind in (*kinds, "idle")))
     rows = []
@@ -311,10 +171,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--layers", type=int, help="instead of the model's own number")
+    parser.add_argument("--tiny", action="store_true", help="of a few widths, on a CPU too: only to try it out")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--warm", choices=COMPILED, nargs="+", default=())
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
+    if not (torch.cuda.is_available() or arguments.tiny):
         sys.exit("bench/step.py measures a GPU and there is none here")
     measured = []
     for name in arguments.model:
