@@ -43,7 +43,7 @@ def describe() -> dict:
     return {"gpu": gpu, "driver": driver, "gpu_memory": memory, "machine": platform.machine(),
             "python": platform.python_version(), "commit": commit(),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **{name: version(name) for name in ("torch", "triton", "transformers", "liger_kernel", "cermet")}}
+            **{name: version(name) for name in ("torch", "triton", "transformers", "peft", "liger_kernel", "cermet")}}
 
 
 def write(path: str | Path, benchmark: str, results: dict) -> None:

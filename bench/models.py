@@ -20,20 +20,33 @@ class Model:
     layers: int | None = None  # how many of them a step's benchmark takes; all where that is None
     optimizer: bool = False  # whether a step ends with AdamW's
     task: str = "CausalLM"  # what the model's class is for
+    lora: int | None = None  # the rank of peft's adapters on all products but the head's; other weights are frozen
+    checkpointing: bool = False  # whether layers are computed again in the backward
 
     def config(self, **changes) -> transformers.PretrainedConfig:
         """The configuration, with fewer layers or another vocabulary where `changes` say so."""
         return getattr(transformers, f"{self.family}Config")(**{**_COMMON, **self.settings, **changes})
 
     def build(self, **changes) -> torch.nn.Module:
-        """The model in bfloat16, on the GPU where there is one."""
+        """The model in bfloat16, on the GPU where there is one; peft's adapters as peft makes them, in float32."""
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
             with torch.device(DEVICE):
-                return getattr(transformers, f"AutoModelFor{self.task}").from_config(self.config(**changes))
+                model = getattr(transformers, f"AutoModelFor{self.task}").from_config(self.config(**changes))
         finally:
             torch.set_default_dtype(before)
+        if self.checkpointing:
+            model.gradient_checkpointing_enable()
+            model.enable_input_require_grads()
+        if self.lora is None:
+            return model
+        import peft
+
+        # Drawn, where peft would begin with zeros: then the loss depends on the adapters, and products of zeros are
+        # faster than others.
+        return peft.get_peft_model(model, peft.LoraConfig(r=self.lora, lora_dropout=0.0, target_modules=_PRODUCTS,
+                                                          init_lora_weights=False, task_type="CAUSAL_LM"))
 
     def tiny(self) -> Model:
         """One of a few widths and two layers, to try a benchmark out."""
@@ -60,6 +73,10 @@ class Model:
         return any("dropout" in name or name.endswith("pdrop") for name, rate in self.settings.items() if rate)
 
     @property
+    def has_experts(self) -> bool:
+        return "num_experts" in self.settings
+
+    @property
     def norms_per_layer(self) -> int:
         """But for those of queries and keys."""
         return 4 if self.family == "Gemma2" else 2
@@ -75,8 +92,11 @@ _BERT = dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num
              hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
 _NO_DROPOUT = {"GPT2": dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
                "Bert": dict(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)}
+_PRODUCTS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             head_dim=16, vocab_size=512, n_embd=64, n_layer=2, n_head=4)
+             head_dim=16, vocab_size=512, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_embd=64,
+             n_layer=2, n_head=4)
+_QWEN_7B = _sizes(3584, 18944, 28, 28, 4, 152064, **_APART)
 # Slices of eight layers of large models, and models whole.
 MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),
@@ -87,6 +107,12 @@ MODELS = {
     "Qwen2.5-0.5B": Model("Qwen2", _sizes(896, 4864, 24, 14, 2, 151936, **_TIED), 8, 1024),
     "Llama-3.2-1B": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 8, 1024),
     "Gemma-2-2B": Model("Gemma2", _sizes(2304, 9216, 26, 8, 4, 256000, head_dim=256), 8, 1024),
+    # transformers runs these experts by its default, "grouped_mm": tokens sorted by expert and torch's grouped product
+    # over them. Its "eager" would be a loop over the experts that were hit.
+    "Qwen3-MoE": Model("Qwen3Moe", _sizes(2048, 6144, 48, 32, 4, 151936, head_dim=128, num_experts=128,
+                                          num_experts_per_tok=8, moe_intermediate_size=768, **_APART), 4, 1024, 8),
+    "Qwen2.5-7B, LoRA": Model("Qwen2", _QWEN_7B, 2, 2048, lora=16),
+    "Qwen2.5-7B, LoRA, checkpointing": Model("Qwen2", _QWEN_7B, 2, 2048, lora=16, checkpointing=True),
     "GPT-2-large": Model("GPT2", dict(n_embd=1280, n_layer=36, n_head=20, vocab_size=50257, n_positions=1024,
                                       **_NO_DROPOUT["GPT2"]), 8, 1024),
     "BERT-large": Model("Bert", _BERT, 32, 512, task="MaskedLM"),
