@@ -1,8 +1,9 @@
 """The current results: bench/results/BENCHMARK.json holds the newest run of each thing that a benchmark measures.
 
 A run takes the place of the one before it that measured the same: a model's step with the same contenders (and first
-steps with warm caches or without), a model's fusions, a section of the GPU check, else the benchmark as a whole; older
-ones are in the history. docs/performance.md is made from these files (bench/tables.py).
+steps with warm caches or without), a scene or a function with the same contenders, a model's fusions, a section of the
+GPU check, else the benchmark as a whole; older ones are in the history. docs/performance.md is made from these files
+(bench/tables.py).
 
     python bench/results.py gpu-out/gpu.json bench-out/step.json ...      takes in what runs wrote
 """
@@ -55,6 +56,14 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
             names = ", ".join(row["contender"] for row in model["contenders"])
             warm = "; first steps warm" if any(row.get("warm") for row in model["contenders"]) else ""
             yield f"{model['model']}: {names}{warm}", model
+    elif benchmark in ("lengths", "decode"):
+        for scene in result["scenes"]:
+            of = scene["scene"] if benchmark == "lengths" else f"batch {scene['batch']}"
+            yield f"{of}: {', '.join(row['key'] for row in scene['contenders'])}", scene
+    elif benchmark == "functions":
+        for name in dict.fromkeys(case["function"] for case in result["cases"]):
+            mine = [case for case in result["cases"] if case["function"] == name]
+            yield f"{name}: {', '.join(dict.fromkeys(case['contender'] for case in mine))}", result | {"cases": mine}
     elif benchmark == "fusions":
         for name in dict.fromkeys(case["model"] for case in result["cases"]):
             yield name, result | {"cases": [case for case in result["cases"] if case["model"] == name]}

@@ -18,11 +18,14 @@ import results
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 LEARNT = "## What was learnt"  # the page from here on is written by hand
-OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU"}
-CONTENDERS = {"cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`", "inductor": "Inductor",
+OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU", "layer_norm": "LayerNorm",
+              "cross_entropy": "cross-entropy"}
+CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`",
+              "cermet, auto": "Cermet, `auto`", "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",
               "inductor, no mask": "Inductor, mask taken out by hand", "liger": "Liger", "eager": "eager",
               "liger, compiled": "Liger under `torch.compile`"}
 DIGITS = 4  # of a loss that must be eager's
+GPU_KINDS = ("matmul", "attention", "cermet", "rest", "idle")
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -33,7 +36,8 @@ def measured(run: dict) -> str:
     """On what, with what and when a run was made."""
     on = run["environment"]
     where = on.get("gpu") or f"{on.get('cpu')}, {on.get('cores')} cores"
-    names = {"driver": "driver", "nvrtc": "NVRTC", "torch": "torch", "transformers": "transformers", "liger_kernel": "Liger"}
+    names = {"driver": "driver", "nvrtc": "NVRTC", "torch": "torch", "transformers": "transformers", "peft": "peft",
+             "liger_kernel": "Liger"}
     versions = [f"{name} {on[key]}" for key, name in names.items() if on.get(key)]
     if on.get("load", 0) >= 1:
         versions.append(f"beside other work (load {on['load']:.0f})")
@@ -109,19 +113,19 @@ def step(runs: list[dict]) -> str:
     for run in runs:
         model = run["result"]
         rows = {row["contender"]: row for row in model["contenders"]}
-        ours, truth = rows["cermet, aot"], None if model.get("random") else rows["eager"]["loss"]
+        ours = rows.get("cermet, aot", rows.get("cermet, auto"))
+        truth = None if model.get("random") or "eager" not in rows else rows["eager"]["loss"]
         others = {name: row["step_ms"] for name, row in rows.items()
                   if not name.startswith("cermet") and name != "inductor, no mask" and not _wrong(row["loss"], truth)}
-        fastest = min(others, key=others.__getitem__)
+        fastest = min(others, key=others.__getitem__, default=None)
         cells = [_time(rows[name], truth) if name in rows else "–" for name in shown]
         what = f"{_name(model)} ({run['environment']['commit'][:7]})"
-        times.append([what, *cells, f"{ours['step_ms'] / rows['inductor']['step_ms']:.2f}",
-                      f"{ours['step_ms'] / others[fastest]:.2f}, {CONTENDERS[fastest]}"])
+        times.append([what, *cells, _ratio(ours, rows.get("inductor"), "step_ms"),
+                      f"{_ratio(ours, rows[fastest], 'step_ms')}, {CONTENDERS[fastest]}" if fastest else "–"])
         memory.append([what, *(f"{rows[name]['peak_gb']:.1f}; {rows[name]['first_step_s']:.1f}; {rows[name]['loss']:.4f}"
                                if name in rows else "–" for name in shown)])
-        gpu.append([what, *(" / ".join(f"{rows[name]['gpu_ms'].get(kind, 0):.1f}" for kind in
-                                               ("matmul", "attention", "cermet", "rest", "idle"))
-                                    for name in ("cermet, aot", "inductor"))])
+        gpu.append([what, *(" / ".join(f"{row['gpu_ms'].get(kind, 0):.1f}" for kind in GPU_KINDS) if row else "–"
+                            for row in (ours, rows.get("inductor")))])
     heads = [CONTENDERS[name] for name in shown]
     return "\n\n".join([
         table(["step ms (spread)", *heads, "`aot` : Inductor", "`aot` : fastest other"], times),
@@ -161,13 +165,84 @@ def _name(model: dict) -> str:
     return f"{model['model']}, {model['layers']} layers, {model['batch']} × {model['tokens']}"
 
 
+def _ratio(ours: dict | None, other: dict | None, of: str) -> str:
+    return f"{ours[of] / other[of]:.2f}" if ours and other else "–"
+
+
+def _spread(row: dict, of: str, digits: int) -> str:
+    """The median of a row's rounds, and how far they lie apart."""
+    return f"{row[of]:.{digits}f} ({max(row['rounds_ms']) - min(row['rounds_ms']):.{digits}f})"
+
+
+def _counted(found: dict | None) -> str:
+    return f"{pair(found['us'], found['fraction'])}, {len(found['kernels'])}" if found else "–"
+
+
+def _said(row: dict) -> str:
+    """A contender's name, also where its row says only why there is none."""
+    return CONTENDERS[row["key"].replace("-", ", ")]
+
+
 def _wrong(loss: float, truth: float | None) -> bool:
     return truth is not None and not abs(loss - truth) < 2 * 10 ** (len(str(int(truth))) - DIGITS)
 
 
 def _time(row: dict, truth: float | None) -> str:
-    text = f"{row['step_ms']:.1f} ({max(row['rounds_ms']) - min(row['rounds_ms']):.1f})"
+    text = _spread(row, "step_ms", 1)
     return f"{text}, loss wrong" if _wrong(row["loss"], truth) else text
+
+
+def lengths(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        scene, commit = run["result"], run["environment"]["commit"][:7]
+        found = {row["key"]: row for row in scene["contenders"] if "failed" not in row}
+        truth = found.get("eager", {}).get("losses", [])
+        for row in scene["contenders"]:
+            what = [f"{scene['scene']} ({commit})", _said(row)]
+            if "failed" in row:
+                rows.append([*what, row["failed"].splitlines()[0], *["–"] * 5])
+                continue
+            wrong = any(_wrong(mine, loss) for mine, loss in zip(row["losses"], truth))
+            rows.append([*what, f"{row['seconds'][-1]:.1f}", str(row["graphs"]),
+                         _spread(row, "step_ms", 1) + (", loss wrong" if wrong else ""), f"{row['peak_gb']:.1f}",
+                         *(_ratio(row, found.get(name), "step_ms") for name in ("liger", "inductor"))])
+    return table(["mask", "contender", "all lengths have run, s", "graphs", "step ms (spread)", "peak GB", ": Liger",
+                  ": Inductor"], rows)
+
+
+def decode(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        scene, commit = run["result"], run["environment"]["commit"][:7]
+        found = {row["key"]: row for row in scene["contenders"] if "failed" not in row}
+        for row in scene["contenders"]:
+            what = [f"{scene['batch']} ({commit})", _said(row)]
+            if "failed" in row:
+                rows.append([*what, row["failed"].splitlines()[0], *["–"] * 3])
+                continue
+            rows.append([*what, _spread(row, "token_ms", 3), _ratio(row, found.get("inductor"), "token_ms"),
+                         f"{row['first_token_s']:.1f}",
+                         " / ".join(f"{row['gpu_ms'].get(kind, 0):.2f}" for kind in GPU_KINDS)])
+    return table(["batch", "contender", "ms a token (spread)", ": Inductor", "first token, s",
+                  "GPU ms: matmul / attention / Cermet / rest / idle"], rows)
+
+
+def functions(runs: list[dict]) -> str:
+    shown = list(dict.fromkeys(case["contender"] for run in runs for case in run["result"]["cases"]))
+    rows = []
+    for run in runs:
+        commit = run["environment"]["commit"][:7]
+        found: dict[tuple, dict] = {}
+        for case in run["result"]["cases"]:
+            for direction in ("forward", "backward", "loss and gradient"):
+                if direction in case:
+                    of = found.setdefault((case["function"], direction, case["rows"], case["columns"]), {})
+                    of[case["contender"]] = case[direction]
+        for (name, direction, height, width), cells in found.items():
+            rows.append([f"{OPERATIONS.get(name, name)} {direction} {height}×{width} ({commit})",
+                         *(_counted(cells.get(each)) for each in shown)])
+    return table(["µs · fraction of the copy, kernels", *(CONTENDERS[name] for name in shown)], rows)
 
 
 def op_call(runs: list[dict]) -> str:
@@ -235,8 +310,11 @@ def check(runs: list[dict]) -> str:
 SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "The training step": ("step.py", with_cold(results.load("step")), step),
     "First steps": ("step.py", with_warm(results.load("step")), first_steps),
+    "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
+    "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),
+    "Functions by themselves": ("functions.py", results.load("functions"), functions),
     "Norms and gated units by themselves": ("kernels.py", results.load("kernels"), kernels),
     "Graphs that nobody wrote a kernel for": ("graphs.py", results.load("graphs"), graphs),
     "An op's host time": ("op_call.py", results.load("op_call"), op_call),

@@ -149,6 +149,18 @@ def section_graphs(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/graphs.py"], seconds)
 
 
+def section_functions(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/functions.py"], seconds)
+
+
+def section_decode(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/decode.py"], seconds)
+
+
+def section_lengths(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/lengths.py"], seconds)
+
+
 def section_step(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/step.py", "--check"], seconds)
 
@@ -176,6 +188,7 @@ SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "san
             "launch": (section_launch, 60), "warm": (section_warm, 60), "kernels": (section_kernels, 120),
             "graphs": (section_graphs, 120), "fusions": (section_fusions, 200),
             "cross_entropy": (section_cross_entropy, 120), "op_call": (section_op_call, 90), "curves": (section_curves, 150),
+            "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
             "step": (section_step, 300)}
 
 
