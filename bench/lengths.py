@@ -73,6 +73,10 @@ def measure(scene: str, key: str, arguments: argparse.Namespace) -> dict:
         print(f"{contender.name}: length {length} done at {seconds[-1]:.1f} s, loss {losses[-1]:.6f}", flush=True)
     row = {"key": key, "contender": contender.name, "lengths": lengths, "seconds": seconds, "losses": losses,
            "graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"]}
+    if key.startswith("cermet"):
+        import cermet
+
+        row["counters"] = cermet.counters()
 
     def all_lengths():
         for batch in batches:
