@@ -1,0 +1,55 @@
+"""The benchmarks of scenes run in a tiny size on a CPU, and what they write becomes a table of docs/performance.md."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
+
+
+def ran(benchmark: str, *arguments: str, folder: pathlib.Path) -> pathlib.Path:
+    """What it wrote; the benchmark itself compares losses, logits and gradients with eager's or float64's."""
+    out = folder / f"{benchmark}.json"
+    command = [sys.executable, BENCH / f"{benchmark}.py", "--tiny", "--out", out, *arguments]
+    asked = subprocess.run(command, capture_output=True, text=True)
+    assert asked.returncode == 0, asked.stdout[-2000:] + asked.stderr[-2000:]
+    return out
+
+
+def tabled(written: pathlib.Path, monkeypatch) -> str:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import results
+    import tables
+
+    runs = [{"part": part, "environment": environment, "result": result}
+            for _, part, environment, result in results.runs(written)]
+    return getattr(tables, written.stem)(runs)
+
+
+def test_lengths_end_in_two_graphs(tmp_path, monkeypatch) -> None:
+    written = ran("lengths", "--scene", "padded", "--rounds", "1", "--contender", "eager", "cermet-aot", folder=tmp_path)
+    (ours,) = [line for line in tabled(written, monkeypatch).splitlines() if "`aot`" in line]
+    assert ours.split("|")[4].strip() == "2", ours
+
+
+def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
+    written = ran("decode", "--batch", "2", "--rounds", "1", "--contender", "eager", "cermet-aot", folder=tmp_path)
+    assert "Cermet, `aot`" in tabled(written, monkeypatch)
+
+
+def test_functions_give_float64_s_results(tmp_path, monkeypatch) -> None:
+    asked = ("--repeats", "2", "--contender", "cermet", "--only", "layer_norm", "gelu", "cross_entropy", "rms_norm")
+    table = tabled(ran("functions", *asked, folder=tmp_path), monkeypatch)
+    wanted = ("LayerNorm backward", "gelu forward", "cross-entropy loss and gradient", "RMSNorm backward")
+    assert [name for name in wanted if name not in table] == []
+
+
+@pytest.mark.parametrize("model", ["Qwen3-MoE", "Qwen2.5-7B, LoRA, checkpointing"])
+def test_a_step_replaces_what_it_should(model, tmp_path, monkeypatch) -> None:
+    if "LoRA" in model and importlib.util.find_spec("peft") is None:
+        pytest.skip("peft is not installed")
+    asked = ("--check", "--model", model, "--rounds", "1", "--steps", "1", "--contender", "eager", "cermet-aot")
+    assert model in tabled(ran("step", *asked, folder=tmp_path), monkeypatch)
