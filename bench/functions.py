@@ -1,4 +1,4 @@
-"""Device time of functions by themselves, as users compile them: torch.compile(f, backend="cermet"), Inductor and eager.
+"""Device time of functions by themselves, as users compile them: torch.compile(f, backend="cermet"), Inductor, eager.
 
 LayerNorm, RMSNorm and activations, forward and backward, and the loss of given logits with its gradient in one, in
 bfloat16. Measured as bench/kernels.py does, with the same copy as the ceiling. Bytes: of a forward every input read
@@ -90,7 +90,8 @@ FUNCTIONS = {
                               ((8192, 32000), (8192, 128256), (8192, 50257)), reads=(0, 1), joint=True,
                               truth=lambda x, labels: F.cross_entropy(x, labels, ignore_index=IGNORED)),
     "rms_norm": Function(rms_norm, lambda rows, columns: [rows_of(rows, columns), vector_of(columns, 1)],
-                         ((3000, 1024),), reads=(0, 1), truth=lambda x, weight: F.rms_norm(x, (x.shape[-1],), weight, EPS)),
+                         ((3000, 1024),), reads=(0, 1),
+                         truth=lambda x, weight: F.rms_norm(x, (x.shape[-1],), weight, EPS)),
 }
 CONTENDERS = {"cermet": lambda call: torch.compile(call, backend="cermet", dynamic=False),
               "inductor": lambda call: torch.compile(call, dynamic=False), "eager": lambda call: call}
@@ -180,7 +181,7 @@ def main() -> None:
                           f"{part['fraction']:5.2f} of copy, {len(part['kernels'])} kernels, {part['ours']} of Cermet's",
                           flush=True)
             del case
-        environment.write(arguments.out, "functions", {"repeats": arguments.repeats, "cases": cases})  # kept from here on
+        environment.write(arguments.out, "functions", {"repeats": arguments.repeats, "cases": cases})  # is kept
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     sys.exit(failed)

@@ -2,10 +2,10 @@
 
 Batches of 8 of 513 to 1024 tokens, in a drawn order, with the mask that tokenizers give: of ones ("full"), or zero
 behind each row's own length, where labels are ignored ("padded"; one row of a batch is as long as the batch). Each
-contender has a process of its own with fresh caches. The seconds run from torch.compile or what stands for it, imports included,
-to the end of the last length's first step. Then, after each length once more, `--rounds` times all lengths in a row
-between two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and peak
-memory. A process that takes longer than `--limit` seconds is ended, and has no figures.
+contender has a process of its own with fresh caches. The seconds run from torch.compile or what stands for it, imports
+included, to the end of the last length's first step. Then, after each length once more, `--rounds` times all lengths in
+a row between two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and
+peak memory. A process that takes longer than `--limit` seconds is ended, and has no figures.
 
     python bench/lengths.py [--scene full padded] [--contender NAME ...] [--rounds 3] [--limit 150] [--out FILE]
 

@@ -162,8 +162,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     for line in wrong:
         print(f"WRONG {line}", flush=True)
     return {"model": name, "layers": layers, "batch": described.batch, "tokens": described.tokens, "dtype": "bfloat16",
-            "random": described.random, "rounds": arguments.rounds, "steps_in_a_row": arguments.steps, "contenders": rows, "failures": failures,
-            "wrong": wrong}
+            "random": described.random, "rounds": arguments.rounds, "steps_in_a_row": arguments.steps,
+            "contenders": rows, "failures": failures, "wrong": wrong}
 
 
 def main() -> None:
