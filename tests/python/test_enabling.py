@@ -1,4 +1,4 @@
-"""`cermet.enable()`: our kernels inside `backend="inductor"`, the pass among others' passes, and Inductor's caches."""
+"""`cermet.enable()`: our kernels where graphs are handed over and before Inductor, the pass among others', and caches."""
 
 from __future__ import annotations
 
@@ -14,57 +14,29 @@ from pathlib import Path
 import pytest
 import torch
 from torch._inductor import config, custom_graph_pass
-from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import cermet
 import graphs
 import truth
 from cermet import enabling, failures
 from cermet.fusing import matches
+from enabled import STAY, Recorder, change, norm, regions_of, restored  # the last: a fixture of every test
 from steps import Errors, exact, step
 from tiny_models import LAYERS, redraw, tiny, words
 
 REGIONS = 4 * LAYERS + 2  # of a Llama: two norms, a rotation and a GLU a layer, the last norm, the loss
-
-
-@pytest.fixture(autouse=True)
-def restored():
-    """Inductor's configuration is what it was, whatever a test does."""
-    names = [name for name in (enabling.SLOT, enabling.TIMING) if hasattr(config, name)]
-    before = {name: getattr(config, name) for name in names}
-    yield
-    cermet.disable()
-    for name, value in before.items():
-        setattr(config, name, value)
-
-
-def change(before: dict[str, int]) -> dict[str, int]:
-    return {name: value - before[name] for name, value in cermet.counters().items()}
-
-
-def norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    return graphs.rms_norm(x, weight)
-
-
-def regions_of(function=norm) -> int:
-    """How many regions `backend="inductor"` makes of a function of x and weight now."""
-    torch._dynamo.reset()
-    before = cermet.counters()
-    x, weight = torch.randn(4, 32), torch.randn(32)
-    with config.patch(force_disable_caches=True):  # or passes that have a uuid are not called for a graph found there
-        ours = torch.compile(function, backend="inductor", fullgraph=True)(x, weight)
-    torch.testing.assert_close(ours, function(x, weight), rtol=1e-4, atol=1e-5)
-    return change(before)["regions"]
+LAUNCHES = 2 * REGIONS + 1  # of a step: the loss's gradient is made in the forward, scaled for two products behind
 
 
 # --- What it does to a model -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-def test_training_is_as_good_as_eager(dtype):
+@pytest.mark.parametrize("options", [None, STAY], ids=["handed over", "Inductor's"])
+def test_training_is_as_good_as_eager(dtype, options):
     model = tiny("Llama", dtype).train()
     cermet.enable()
-    call = torch.compile(model, backend="inductor", fullgraph=True)
+    call = torch.compile(model, backend="inductor", fullgraph=True, options=options)
     before, errors = cermet.counters(), Errors()
     for seed in range(truth.EVERY_SEED):
         redraw(model, seed)
@@ -73,16 +45,18 @@ def test_training_is_as_good_as_eager(dtype):
     errors.check(dtype)
     found = change(before)
     assert found["graphs"] == 1 and found["regions"] == REGIONS and found["fallbacks"] == 0, found
-    assert found["launches"] == truth.EVERY_SEED * 2 * REGIONS and found["late_gradients"] == 0, found
+    launches = LAUNCHES if options is None else 2 * REGIONS
+    assert found["launches"] == truth.EVERY_SEED * launches and found["late_gradients"] == 0, found
 
 
+@pytest.mark.parametrize("options", [None, STAY], ids=["handed over", "Inductor's"])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointed_layers_are_rewritten_once(reentrant):
+def test_checkpointed_layers_are_rewritten_once(reentrant, options):
     model, text = tiny("Llama").train(), words()
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     cermet.enable()
     before, errors = cermet.counters(), Errors()
-    call = torch.compile(model, backend="inductor", fullgraph=not reentrant)
+    call = torch.compile(model, backend="inductor", fullgraph=not reentrant, options=options)
     errors.add(step(call, model, text), step(model, model, text), exact(model, text))
     errors.check(torch.float32)
     found = change(before)
@@ -99,12 +73,12 @@ def test_a_body_that_is_no_checkpoint_is_left_alone():
     assert regions_of(function) == 0
 
 
-@pytest.fixture(params=["cermet", "inductor"])
+@pytest.fixture(params=[("cermet", {"remainder": "aot"}), ("inductor", None), ("inductor", STAY)], ids=str)
 def compiled(request):
-    """torch.compile by either way in."""
+    """torch.compile by either way in, and by Inductor."""
     cermet.enable()
-    options = {"options": {"remainder": "aot"}} if request.param == "cermet" else {}
-    return lambda model: torch.compile(model, backend=request.param, fullgraph=True, **options)
+    backend, options = request.param
+    return lambda model: torch.compile(model, backend=backend, fullgraph=True, options=options)
 
 
 def test_training_and_inference_take_turns(compiled):
@@ -185,20 +159,6 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
 
 
 # --- Among others ----------------------------------------------------------------------------------------------------
-
-
-class Recorder(CustomGraphPass):
-    """Another library's pass: it counts the graphs that it is given and the ops of ours in them."""
-
-    def __init__(self) -> None:
-        self.graphs = self.ours = 0
-
-    def __call__(self, graph) -> None:
-        self.graphs += 1
-        self.ours += sum("cermet_v1" in str(node.target) for node in graph.nodes)
-
-    def uuid(self) -> str:
-        return "recorder"
 
 
 @pytest.mark.parametrize("kind", [lambda item: item, lambda item: [item], lambda item: (item,)])
@@ -298,7 +258,7 @@ def test_inductor_without_its_passes_is_an_error(monkeypatch):
     with off, pytest.raises(cermet.Error, match="use_pre_grad_passes is False, expected True"):
         cermet.enable()
     monkeypatch.delattr("torch._inductor.debug._pre_grad_graph_id")
-    with pytest.raises(cermet.Error, match=r"has no .*pre_grad_custom_pass or no .*_pre_grad_graph_id, expected both"):
+    with pytest.raises(cermet.Error, match=r"has no torch\._inductor\.debug\._pre_grad_graph_id, expected it"):
         cermet.enable()
     assert config.pre_grad_custom_pass is None
 
@@ -312,24 +272,25 @@ import cermet
 assert not [name for name in sys.modules if name.split(".")[0] == "torch"], "importing cermet imports torch"
 import cermet.enabling
 if {build!r}:
-    cermet.enabling.build = lambda: {build!r}
+    cermet.enabling.build = cermet.remainder.choice.build = lambda: {build!r}
 cermet.enable()
 import json, torch
 from tiny_models import tiny, words
 from torch._dynamo.utils import counters
 model, text = tiny("Llama").train(), words()
-loss = torch.compile(model, backend="inductor", fullgraph=True)(input_ids=text, labels=text).loss
+call = torch.compile(model, backend="inductor", fullgraph=True, options={options!r})
+loss = call(input_ids=text, labels=text).loss
 loss.backward()
 norm = torch.stack([p.grad.double().norm() for p in model.parameters()]).norm().item()
 print("ANSWER" + json.dumps(dict(
-    counters=cermet.counters(), loss=loss.item(), norm=norm,
+    counters=cermet.counters(), loss=loss.item(), norm=norm, imported="torch._inductor.compile_fx" in sys.modules,
     aot={{k: v for k, v in counters["aot_autograd"].items() if "cache" in k}},
     inductor={{k: v for k, v in counters["inductor"].items() if "fxgraph" in k}})))
 """
 
 
-def process(folder: Path, build: str = "") -> dict:
-    code = TRAINING.format(here=str(Path(__file__).resolve().parent), build=build)
+def process(folder: Path, options: dict | None, build: str = "") -> dict:
+    code = TRAINING.format(here=str(Path(__file__).resolve().parent), build=build, options=options)
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -339,15 +300,19 @@ def process(folder: Path, build: str = "") -> dict:
     return json.loads(ran.stdout.split("ANSWER")[1])
 
 
-def test_a_second_process_hits_every_cache(tmp_path):
-    cold, warm = process(tmp_path), process(tmp_path)
+@pytest.mark.parametrize("options", [None, STAY], ids=["handed over", "Inductor's"])
+def test_a_second_process_hits_every_cache(tmp_path, options):
+    cold, warm = process(tmp_path, options), process(tmp_path, options)
     assert cold["counters"]["kernels_compiled"] > 0 and cold["aot"].get("autograd_cache_miss") == 1, cold
     assert warm["counters"]["kernels_compiled"] == warm["counters"]["plans_compiled"] == 0, warm["counters"]
     assert warm["aot"].get("autograd_cache_hit") == 1 and "autograd_cache_bypass" not in warm["aot"], warm
     assert "fxgraph_cache_bypass" not in warm["inductor"] and "fxgraph_cache_miss" not in warm["inductor"], warm
-    assert warm["counters"]["launches"] == cold["counters"]["launches"] == 2 * REGIONS
+    launches = LAUNCHES if options is None else 2 * REGIONS
+    assert warm["counters"]["launches"] == cold["counters"]["launches"] == launches
     assert warm["counters"]["graphs"] == 1 and warm["counters"]["fallbacks"] == 0
     assert (warm["loss"], warm["norm"]) == (cold["loss"], cold["norm"])
-    other = process(tmp_path, build="another")  # which may save other values for the backward of the same region
+    assert cold["imported"] == warm["imported"] == (options is not None), "imported in vain"
+    # Another build may save other values for the backward of the same region.
+    other = process(tmp_path, options, build="another")
     assert other["aot"].get("autograd_cache_miss") == 1 and "autograd_cache_hit" not in other["aot"], other
     assert (other["loss"], other["norm"]) == (cold["loss"], cold["norm"])

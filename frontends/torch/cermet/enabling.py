@@ -1,16 +1,23 @@
-"""`cermet.enable()`: Cermet inside `backend="inductor"`, where the list of backends is closed (Trainer, Accelerate).
+"""`cermet.enable()`: Cermet behind `backend="inductor"`, where the list of backends is closed (Trainer, Accelerate).
 
-Inductor calls one custom pass on Dynamo's graph before autograd, and ours rewrites what `backend="cermet"` would. Two
-things differ. A pass has no place outside of the compiled graph, so logits that a graph returns beside its loss keep
-the gradient that AOTAutograd gives them, and the loss is a plain region (logits.py, Returned.DECLINED). And from torch
-2.12 on Inductor would rather look into its caches before the pass; a graph found there would hold regions that this
-process does not know (regions.py), so the pass has no uuid and asks to run first. Then the rewritten graph is the key,
-with the build of Cermet that it carries, since another one may save other values for a backward; and the caches hit as
-they do for `backend="cermet"`.
+What `torch.compile` calls for that name is handed to `backend="cermet"` instead (_doors), as a whole: the choice of who
+runs the rest, edges of returned logits, variants for padding. It is the class's method that is replaced, since Dynamo
+calls it when it has traced: objects that were made before are reached, and nobody else who compiles by Inductor is
+(AOTInductor, `torch._inductor.compile`, regions within a graph of others').
+
+Where the program asks something of Inductor itself (_for_inductor), the graph stays Inductor's, and Cermet is a pass on
+it before autograd. A pass has no place outside of the compiled graph, so logits that a graph returns beside its loss
+keep the gradient that AOTAutograd gives them, and the loss is a plain region (logits.py, Returned.DECLINED). And from
+torch 2.12 on Inductor would rather look into its caches before the pass; a graph found there would hold regions that
+this process does not know (regions.py), so the pass has no uuid and asks to run first. Then the rewritten graph is the
+key, with the build of Cermet that it carries, since another one may save other values for a backward; and the caches
+hit as they do for `backend="cermet"`.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -22,7 +29,7 @@ import torch.fx as fx
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.virtualized import V
 
-from . import environment, locks, options, pipeline
+from . import backend, environment, locks, options, pipeline
 from .errors import Error
 from .loss.logits import Returned
 from .ops.build import build
@@ -33,6 +40,18 @@ from .report import output
 SLOT = "pre_grad_custom_pass"
 TIMING = "pre_grad_pass_timing"  # torch >= 2.12; before, the pass always came first
 ROOT = "_pre_grad_graph_id"  # the id of the graph that is compiled; Inductor calls its pass on bodies, too
+WRAPPER = "_TorchCompileInductorWrapper"  # what torch.compile(backend="inductor") makes; Dynamo calls it with a graph
+GRAPHS = "triton.cudagraphs"
+# Where code of the program's own sees what Inductor compiles.
+OTHER_SLOTS = (
+    "joint_custom_pre_pass",
+    "joint_custom_post_pass",
+    "post_grad_custom_pre_pass",
+    "post_grad_custom_post_pass",
+    "_pre_fusion_custom_pass",
+    "_post_fusion_custom_pass",
+    "custom_partitioner_fn",
+)
 
 _lock = locks.lock()
 _installed: ContextVar[Pass | None] = ContextVar("cermet_pass", default=None)
@@ -70,8 +89,7 @@ def _listed(slot: Any) -> tuple[Any, ...]:
 
 
 def _rewrite(module: fx.GraphModule) -> None:
-    # What AOTInductor makes runs in processes that have no regions; what the backend made is done.
-    if V.aot_compilation or pipeline.compiled(module):
+    if _for_other_processes() or pipeline.compiled(module):  # what the backend made is done
         return
     where, given = environment.report(), options.parse(None, {"remainder": "inductor"})
     settings = Settings.of(
@@ -84,6 +102,71 @@ def _rewrite(module: fx.GraphModule) -> None:
         module.cermet_build = build()  # torch's caches hash a graph module's attributes
     if where:
         output.report(record.explanation(), where)
+
+
+def _for_other_processes() -> bool:
+    """Whether what is compiled now will run where no regions are: AOTInductor's, and what Dynamo keeps with its guards."""
+    kept = getattr(torch._functorch.config, "force_autograd_cache", False)
+    return bool(V.aot_compilation or kept or getattr(torch._dynamo.config, "caching_precompile", False))
+
+
+# --- Handing graphs over ---------------------------------------------------------------------------------------------
+
+
+def _alone() -> bool:
+    """Whether Cermet is enabled here, and the only pass before autograd."""
+    slot = getattr(inductor_config, SLOT)
+    return isinstance(slot, Pass) and slot.active and slot.before is None
+
+
+def _for_inductor(module: Any, inputs: Sequence[Any], config: dict[str, Any]) -> bool:
+    """Whether a graph stays Inductor's. `config`: what the mode and the options of `torch.compile` are to it."""
+    if not _alone() or any(getattr(inductor_config, slot, None) for slot in OTHER_SLOTS):
+        return True
+    if any(name != GRAPHS for name in config) or "cudagraph_annotation" in getattr(module, "meta", ()):
+        return True
+    # Lists are the inputs of compiled autograd's graphs.
+    plain = isinstance(module, fx.GraphModule) and not any(isinstance(each, (list, tuple, dict)) for each in inputs)
+    return not plain or _for_other_processes()
+
+
+def _call(inductor: Callable[..., Any]) -> Callable[..., Any]:
+    """What Dynamo calls with a graph. `inductor`: what it called before."""
+
+    @functools.wraps(inductor)
+    def call(self: Any, module: Any, inputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        patched = any(value is not None for value in (*args, *kwargs.values()))
+        # A subclass makes something else, as AOTInductor's does.
+        if patched or type(self) is not getattr(torch, WRAPPER) or _for_inductor(module, inputs, self.config):
+            return inductor(self, module, inputs, *args, **kwargs)
+        given = {GRAPHS: True} if inductor_config.triton.cudagraphs else {}
+        return backend.compile(module, inputs, options=given | self.config)
+
+    return call
+
+
+def _get_compiler_config(inductor: Callable[..., Any]) -> Callable[..., Any]:
+    """Inductor's configuration for what was compiled, for which torch would import Inductor whole."""
+
+    @functools.wraps(inductor)
+    def get_compiler_config(self: Any) -> Any:
+        if not _alone():
+            return inductor(self)
+        with inductor_config.patch(self.config):
+            return inductor_config.get_config_copy()
+
+    return get_compiler_config
+
+
+@functools.cache
+def _open_doors() -> None:
+    """Puts the two in their places, where they stay: what they do is asked at each call, since threads differ."""
+    wrapper = getattr(torch, WRAPPER)
+    wrapper.__call__ = _call(wrapper.__call__)
+    wrapper.get_compiler_config = _get_compiler_config(wrapper.get_compiler_config)
+
+
+# --- Switching it on and off -----------------------------------------------------------------------------------------
 
 
 class Enabled:
@@ -103,12 +186,13 @@ class Enabled:
 
 
 def enable() -> Enabled:
-    """Rewrites every graph that `torch.compile(backend="inductor")` compiles from now on; a second call does nothing.
+    """Compiles by `backend="cermet"` what `torch.compile(backend="inductor")` gets from now on; a second call does nothing.
 
-    What was compiled before stays as it is: call this first, or `torch._dynamo.reset()` after it. A pass that is in
-    `torch._inductor.config.pre_grad_custom_pass` is called before Cermet's. From torch 2.12 on that configuration is
-    the thread's own, and so is this: call it in the thread that compiles. `with cermet.enable(): ...` ends with
-    `disable()`; a model that is compiled in it must also have been called in it, since compiling waits for a call.
+    What was compiled before stays as it is: call this first, or `torch._dynamo.reset()` after it. Where the program has
+    options or passes for Inductor, that compiles, and Cermet rewrites the graph before; a pass that is in
+    `torch._inductor.config.pre_grad_custom_pass` is called first. From torch 2.12 on that configuration is the thread's
+    own, and so is this: call it in the thread that compiles. `with cermet.enable(): ...` ends with `disable()`; a model
+    that is compiled in it must also have been called in it, since compiling waits for a call.
 
     Raises:
         cermet.Error: Inductor's configuration runs no such pass, or this torch has none as expected.
@@ -121,6 +205,7 @@ def enable() -> Enabled:
         buried = _installed.get()
         if buried is not None:  # another library's pass took the slot; it may call ours or not
             buried.active = False
+        _open_doors()
         made = Pass(slot)
         setattr(inductor_config, SLOT, made)
         if made.timing is not None:
@@ -151,10 +236,10 @@ def disable() -> None:
 
 def _check() -> None:
     release = torch.__version__
-    if not hasattr(inductor_config, SLOT) or not hasattr(inductor_debug, ROOT):
+    homes = {SLOT: inductor_config, ROOT: inductor_debug, WRAPPER: torch}
+    if missing := [f"{home.__name__}.{name}" for name, home in homes.items() if not hasattr(home, name)]:
         raise Error(
-            f"cermet.enable(): torch {release} has no torch._inductor.config.{SLOT} or no "
-            f"torch._inductor.debug.{ROOT}, expected both, as torch 2.10 to 2.13 have; use "
+            f"cermet.enable(): torch {release} has no {missing[0]}, expected it, as torch 2.10 to 2.13 have it; use "
             'torch.compile(model, backend="cermet")'
         )
     if not getattr(inductor_config, "use_pre_grad_passes", True):
