@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.fx as fx
+from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
 from .attention import variants
-from .graph import nodes
 from .loss import edges
 from .options import parse
 from .record import Masks, Record, Settings
@@ -76,7 +76,7 @@ def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., An
 
 def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record, Callable[..., Any]]:
     """The callable that chooses between a graph and its variant, and the record of the one that these inputs need. The
-    other is made when a call needs it, or at once where sizes are symbolic: what it asks of them has to become a guard."""
+    other is made when a call needs it."""
     variant = record.variant
     given = dataclasses.replace(record.settings, masks=Masks.GIVEN)
     other = pipeline.run(variant.module, given, until="unmask")
@@ -84,17 +84,18 @@ def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record,
     def make_unpadded() -> Callable[..., Any] | None:
         try:
             run = _compiled(other, example_inputs)
+        except RestartAnalysis:  # of Dynamo, which traces again in another way
+            raise
         except Exception as error:
             record.failed(error)
             return None
         return run if "unmasked" in other.have else None
 
-    padded, unpadded = variants.Later(lambda: _compiled(record, example_inputs)), variants.Later(make_unpadded)
-    told = other if variant.fits(example_inputs) and unpadded() is not None else record
+    padded = variants.Later(record.module, example_inputs, lambda: _compiled(record, example_inputs))
+    unpadded = variants.Later(variant.module, example_inputs, make_unpadded)
+    told = other if variant.fits(example_inputs) and unpadded.now() is not None else record
     if told is record:
-        padded()
+        padded.now()
     for one in (record, other):  # one report is enough
         one.settings = dataclasses.replace(one.settings, describe=None)
-    if not nodes.is_static(record.module):
-        padded(), unpadded()
     return told, variants.choosing(padded, unpadded, variant.places)

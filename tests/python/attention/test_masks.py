@@ -19,6 +19,8 @@ import mask_spellings
 import truth
 from cermet.attention import calls, grouped, masks
 from cermet.errors import Error
+from cermet.graph.nodes import example
+from cermet.remainder import choice, direct
 from mask_spellings import BIDIRECTIONAL, CAUSAL, FULL, OTHERS
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
@@ -422,7 +424,6 @@ def test_variants_under_every_remainder(remainder):
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_variant_is_made_when_a_call_needs_it(dynamic):
-    """But for symbolic sizes: what the other variant asks of them can be no guard any more."""
     ones, left, _ = attention_masks()
     for first, second in ((ones, left), (left, ones)):
         torch._dynamo.reset()
@@ -434,7 +435,83 @@ def test_a_variant_is_made_when_a_call_needs_it(dynamic):
         for mask in (first, first, second, first, second):
             as_true(compiled, padded, [*operands(), mask])
             made.append(cermet.counters()["graphs"] - before)
-        assert made == ([2] * 5 if dynamic else [1, 1, 2, 2, 2])
+        assert made == [1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_variant_that_is_made_in_a_call_has_the_sizes_of_its_graph(dynamic, monkeypatch):
+    """torch forgets, when it has compiled, which sizes are symbolic."""
+    found, line = [], direct.StraightLine
+
+    def keep(graph, *others, **settings):
+        values = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+        sizes = {str(size) for value in values if isinstance(value, torch.Tensor) for size in value.shape}
+        found.append({size for size in sizes if not size.isdigit()})
+        return line(graph, *others, **settings)
+
+    monkeypatch.setattr(direct, "StraightLine", keep)
+    options = {"strict": True, "remainder": "aot"}
+    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=dynamic, options=options)
+    ones, left, _ = attention_masks()
+    with torch.no_grad(), torch._functorch.config.patch(enable_autograd_cache=False):
+        compiled(*operands(), left), compiled(*operands(), ones)
+    first, second = found
+    assert first == second and bool(first) == dynamic, found
+
+
+@pytest.mark.parametrize("first_has_padding", [False, True])
+def test_what_a_variant_asks_of_sizes_in_a_call_is_asked_of_every_call(first_has_padding, monkeypatch):
+    """Dynamo has made its guards by then."""
+    made, run = [], choice.run
+
+    def asking(module, *others):
+        values = [example(node) for node in module.graph.nodes if node.op == "placeholder"]
+        query = next(value for value in values if isinstance(value, torch.Tensor) and value.dim() == 4)
+        assert not made or query.shape[2] % 2 == 0
+        made.append(module)
+        return run(module, *others)
+
+    monkeypatch.setattr(choice, "run", asking)
+    options = {"strict": True, "remainder": "aot"}
+    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=True, options=options)
+    counted, (ones, left, _) = Counted(), attention_masks()
+    first, second = (left, ones) if first_has_padding else (ones, left)
+    with torch._functorch.config.patch(enable_autograd_cache=False):  # where the other order's guards would be
+        for length, mask in ((6, first), (6, second), (7, first), (7, second), (4, second)):
+            as_true(compiled, padded, [*operands(length), mask[:, :length]])
+    assert len(made) == 2
+    assert counted() == {"causal_masks": 1, "calls_unpadded": 2, "calls_padded": 3}
+
+
+@pytest.mark.parametrize("first_has_padding", [False, True])
+def test_a_variant_for_which_dynamo_would_trace_again_is_not_made_in_a_call(first_has_padding, monkeypatch):
+    made, run = [], choice.run
+
+    def restarting(module, *others):
+        made.append(module)
+        if len(made) == 2:
+            raise torch._dynamo.exc.TensorifyScalarRestartAnalysis
+        return run(module, *others)
+
+    monkeypatch.setattr(choice, "run", restarting)
+    options = {"strict": True, "remainder": "aot"}
+    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=True, options=options)
+    ones, left, _ = attention_masks()
+    for mask in (left, ones, left) if first_has_padding else (ones, left, ones):
+        as_true(compiled, padded, [*operands(), mask])
+    assert len(made) == 2
+
+
+def test_dynamo_traces_again_where_a_variant_that_is_made_first_asks_for_it():
+    def scaled(query, key, value, attention_mask, eps):
+        return padded(query * (1 + eps), key, value, attention_mask)
+
+    counted = Counted()
+    options = {"strict": True, "remainder": "aot"}
+    compiled = torch.compile(scaled, backend="cermet", fullgraph=True, dynamic=True, options=options)
+    ones, _, _ = attention_masks()
+    as_true(lambda *args: compiled(*args, 1e-6), lambda *args: scaled(*args, 1e-6), [*operands(), ones])
+    assert counted()["calls_unpadded"] == 1 and "fallbacks" not in counted(), counted()
 
 
 def test_a_variant_that_fails_late_leaves_the_other(monkeypatch, caplog):

@@ -50,13 +50,6 @@ def example(node: fx.Node) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def is_static(module: fx.GraphModule) -> bool:
-    """Whether every size of a graph's inputs is a number."""
-    values = [example(node) for node in module.graph.nodes if node.op == "placeholder"]
-    sizes = [size for value in values for size in (value.shape if isinstance(value, torch.Tensor) else (value,))]
-    return not any(isinstance(size, torch.SymInt) for size in sizes)
-
-
 def after_autograd(graph: fx.Graph) -> bool:
     """Whether a graph is one of AOTAutograd's, of ATen's calls, and not Dynamo's."""
     return any("val" in node.meta for node in graph.nodes)
