@@ -1,7 +1,8 @@
-"""transformers' Trainer and TRL's SFTTrainer on a tiny Llama, two steps, through both ways in."""
+"""transformers' Trainer and TRL's SFTTrainer on a tiny Llama, two steps or 40 lengths, through both ways in."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -42,8 +43,8 @@ def arguments(folder: Path, **more: Any) -> dict[str, Any]:
     return dict(
         output_dir=str(folder), max_steps=STEPS, per_device_train_batch_size=ROWS, optim="sgd", learning_rate=0.5,
         lr_scheduler_type="constant", report_to="none", save_strategy="no", logging_strategy="no", use_cpu=True,
-        disable_tqdm=True, dataloader_pin_memory=False, seed=0, **more,
-    )  # fmt: skip
+        disable_tqdm=True, dataloader_pin_memory=False, seed=0,
+    ) | more  # fmt: skip
 
 
 def plain(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
@@ -69,6 +70,27 @@ def supervised(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
     return SFTTrainer(model=model, args=given, train_dataset=data, processing_class=tokenizer)
 
 
+LENGTHS = [17 + 37 * step % 40 for step in range(40)]
+
+
+def of_every_length(model: torch.nn.Module, folder: Path, padding: bool = False, **more: Any) -> Any:
+    """With the default collator; masks are a tokenizer's, and every third batch has padding where that is asked for."""
+    from transformers import Trainer, TrainingArguments
+
+    class InOrder(Trainer):
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    items = []
+    for step, length in enumerate(LENGTHS):
+        text = torch.randint(1, 128, (ROWS, length), generator=torch.Generator().manual_seed(step))
+        mask = torch.ones_like(text)
+        mask[0, : 3 if padding and step % 3 == 1 else 0] = 0
+        items += [dict(zip(("input_ids", "labels", "attention_mask"), row)) for row in zip(text, text, mask)]
+    more = {"max_steps": len(LENGTHS), "learning_rate": 0.01} | more
+    return InOrder(model=model, args=TrainingArguments(**arguments(folder, **more)), train_dataset=items)
+
+
 def train(make: Callable[..., Any], model: torch.nn.Module, folder: Path, **more: Any) -> list[float]:
     """The loss of every step."""
     trainer = make(model, folder, **more)
@@ -81,7 +103,7 @@ def train(make: Callable[..., Any], model: torch.nn.Module, folder: Path, **more
 
     trainer.training_step = recorded
     trainer.train()
-    assert len(losses) == STEPS
+    assert len(losses) == trainer.args.max_steps
     return losses
 
 
@@ -137,6 +159,24 @@ def test_two_steps(make, way, tmp_path):
         error = abs(mine - exact) / exact
         assert error <= limit, f"step {step}: loss {mine}, eager's {theirs}, exact {exact}"
     assert abs(true[1] - true[0]) > 1e-3, f"the second step learnt nothing: {true}"
+
+
+@pytest.mark.parametrize("padding", [False, True], ids=["full", "padded"])
+@pytest.mark.parametrize("way", [through_enable, through_model_compile], ids=lambda function: function.__name__)
+def test_lengths_share_two_graphs(way, padding, tmp_path):
+    make = functools.partial(of_every_length, padding=padding)
+    eager = train(make, tiny("Llama").train(), tmp_path)
+    with truth.Float64():
+        true = train(make, truth.double(tiny("Llama").train()), tmp_path)
+    before, traced = cermet.counters(), torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    ours = way(make, tiny("Llama").train(), tmp_path)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - traced == 2
+    found = {name: value - before[name] for name, value in cermet.counters().items()}
+    assert found["graphs"] == 2 + padding, "a variant that no call needed"
+    assert found["calls_padded"] == (13 if padding else 0) and found["calls_unpadded"] + found["calls_padded"] == 40
+    assert found["fallbacks"] == 0 and found["launches"] >= 40 * 2 * LAYERS_REGIONS, found
+    mine, theirs = (max(abs(a - b) / b for a, b in zip(losses, true)) for losses in (ours, eager))
+    assert mine <= 2 * theirs + truth.spacing(torch.float32), f"losses err by {mine}, eager's by {theirs}"
 
 
 def test_an_accelerate_loop_accumulates():
