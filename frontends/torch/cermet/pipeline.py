@@ -18,6 +18,7 @@ from . import passes
 from .attention import grouped, masks, packed, variants
 from .counting import count
 from .fusing import gains, matches, replacement
+from .graph import sizes
 from .importing import complexes
 from .importing.importer import import_graph
 from .loss import logits, tails
@@ -32,6 +33,10 @@ _log = logging.getLogger("cermet")
 _compiled: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
 # --- What each pass calls --------------------------------------------------------------------------------------------
+
+
+def _unify_sizes(record: Record) -> None:
+    sizes.unify(record.module)
 
 
 def _find_masks(record: Record) -> None:
@@ -139,7 +144,8 @@ def _pass(name: str, run: Callable[..., str | None], needs: str = "", promises: 
 
 
 PASSES = (
-    # Of the graph and its bodies: attention.
+    # Of the graph and its bodies: sizes, attention.
+    _pass("sizes", _unify_sizes),
     _pass("masks", _find_masks, promises="masks"),
     _pass("variant", _make_variant, needs="masks"),
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
