@@ -3,9 +3,7 @@ number changes."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
-import functools
 import logging
 import random
 
@@ -16,73 +14,10 @@ import torch.nn.functional as F
 import cermet
 import graphs
 import mask_spellings
-import truth
-from cermet.attention import calls, grouped, masks
+from attending import BATCH, LENGTH, Counted, as_true, attending, attention_masks, found, operands, with_padding
+from cermet.attention import calls, masks
 from cermet.errors import Error
-from cermet.graph.nodes import example
-from cermet.remainder import choice, direct
 from mask_spellings import BIDIRECTIONAL, CAUSAL, FULL, OTHERS
-
-BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
-COUNTERS = ("causal_masks", "full_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks", "near_misses")
-
-
-def operands(length: int = LENGTH, heads: int = HEADS, batch: int = BATCH, keys: int | None = None):
-    random_numbers = torch.Generator().manual_seed(length)
-    lengths = (length, keys or length, keys or length)
-    return [
-        torch.randn(batch, heads, size, WIDTH, generator=random_numbers, requires_grad=True) for size in lengths
-    ]
-
-
-def attending(spelling):
-    def attend(query, key, value):
-        mask = spelling(query.shape[0], query.shape[2])
-        mask = mask.to(query.dtype) if mask.is_floating_point() else mask
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-
-    return attend
-
-
-def found(function, *args, dynamic=None) -> masks.Found:
-    return masks.find(graphs.trace(function, *args, dynamic=dynamic))
-
-
-def gradients(function, args):
-    leaves = [
-        arg.detach().clone().requires_grad_() if arg.is_floating_point() else arg.clone() for arg in args
-    ]
-    result = function(*leaves)
-    random_numbers = torch.Generator().manual_seed(7)
-    weight = torch.randn(result.shape, generator=random_numbers).to(result.dtype)
-    (result * weight).sum().backward()
-    return {"result": result.detach()} | {
-        str(index): leaf.grad for index, leaf in enumerate(leaves) if leaf.is_floating_point()
-    }
-
-
-def as_true(ours, function, args):
-    """Result and gradients by the rule for numbers: at most 2 x eager's error and one unit in the last place."""
-    eager = gradients(function, args)
-    wide = [arg.detach().double() if arg.is_floating_point() else arg for arg in args]
-    with truth.Float64():
-        true = gradients(function, wide)
-    mine = gradients(ours, args)
-    for name, value in mine.items():
-        limit = 2 * truth.relative(eager[name], true[name]) + truth.spacing(value.dtype)
-        assert truth.relative(value, true[name]) <= limit, name
-    return mine
-
-
-class Counted:
-    """What the counters grew by since this was made."""
-
-    def __init__(self):
-        self.before = cermet.counters()
-
-    def __call__(self) -> dict[str, int]:
-        now = cermet.counters()
-        return {name: now[name] - self.before[name] for name in COUNTERS if now[name] != self.before[name]}
 
 
 # --- What is causal --------------------------------------------------------------------------------------------------
@@ -116,7 +51,7 @@ def test_other_masks_stay(spelling):
         torch._dynamo.reset()
         answer = found(function, *args, dynamic=dynamic)
         assert not answer.masks and len(answer.near_misses) == 1
-        assert "mask_spellings.py" in answer.near_misses[0].source or "test_masks.py" in answer.near_misses[0].source
+        assert "mask_spellings.py" in answer.near_misses[0].source or "attending.py" in answer.near_misses[0].source
     counted = Counted()
     ours = graphs.compiled(function)(*args)
     torch.testing.assert_close(ours, function(*args), rtol=0, atol=0, equal_nan=True)
@@ -124,15 +59,6 @@ def test_other_masks_stay(spelling):
 
 
 # --- What is full ----------------------------------------------------------------------------------------------------
-
-
-def with_padding(spelling):
-    def attend(query, key, value, attention_mask):
-        allowed = spelling(query.shape[0], key.shape[2])
-        allowed = (allowed if allowed.dtype == torch.bool else allowed == 0) & attention_mask[:, None, None, :].bool()
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=allowed) * attention_mask[:, None, :, None]
-
-    return attend
 
 
 @pytest.mark.parametrize("spelling", FULL, ids=lambda spelling: spelling.__name__)
@@ -323,6 +249,14 @@ def test_every_length_of_a_dynamic_mask():
     assert counted() == {"causal_masks": 1}
 
 
+def test_an_assumed_size_that_does_not_hold_is_an_error():
+    module = graphs.trace(attending(mask_spellings.comparison), *operands())
+    (mask,) = masks.find(module).masks
+    false = dataclasses.replace(mask, proof=masks.Proof(masks.Meaning.CAUSAL, limits=(-1,)))
+    with pytest.raises(Error, match="below zero"):
+        masks.apply(module, [false])
+
+
 # --- Claims about random masks ---------------------------------------------------------------------------------------
 
 
@@ -365,326 +299,3 @@ def test_claims_about_random_masks_are_true_and_complete():
         assert claimed == holds, f"seed {seed}: claimed {claimed}, but it is {holds}"
         holding += holds
     assert 5 < holding.count(masks.Meaning.CAUSAL) < 50 and holding.count(masks.Meaning.FULL)
-
-
-# --- Padding ---------------------------------------------------------------------------------------------------------
-
-
-def padded(query, key, value, attention_mask):
-    """As a padding collator and transformers have it."""
-    length = query.shape[2]
-    rows, columns = mask_spellings.indices(length)
-    batch = torch.arange(query.shape[0])[:, None, None, None]
-    mask = (columns <= rows)[None, None] & attention_mask.bool()[batch, torch.arange(length)[None, None, None, :]]
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask) * attention_mask[:, None, :, None]
-
-
-def positions_of_padding(query, key, value, attention_mask):
-    """Positions derived from the padding mask, and a float mask."""
-    position = (attention_mask.cumsum(-1) - 1).clamp(min=0)
-    allowed = (position[:, None, :] <= position[:, :, None]) & (attention_mask[:, None, :] == 1)
-    bias = torch.zeros(allowed.shape, dtype=query.dtype).masked_fill(~allowed, torch.finfo(torch.float32).min)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias[:, None])
-
-
-def attention_masks(dtype=torch.long):
-    ones = torch.ones(BATCH, LENGTH, dtype=dtype)
-    left, right = ones.clone(), ones.clone()
-    left[0, :3], right[1, 6:] = 0, 0
-    return ones, left, right
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.int32])
-@pytest.mark.parametrize("function", [padded, positions_of_padding])
-def test_each_call_takes_its_variant(function, dtype, dynamic):
-    if function is positions_of_padding and dtype == torch.bool:
-        function = functools.partial(_with_long_mask, function)
-    counted = Counted()
-    compiled = torch.compile(
-        function, backend="cermet", fullgraph=True, dynamic=dynamic, options={"strict": True, "remainder": "eager"}
-    )
-    for mask in attention_masks(dtype):
-        as_true(compiled, function, [*operands(), mask])
-    assert counted() == {"causal_masks": 1, "calls_unpadded": 1, "calls_padded": 2}
-
-
-def _with_long_mask(function, query, key, value, mask):
-    return function(query, key, value, mask.long())
-
-
-@pytest.mark.parametrize("remainder", ["aot", "inductor"])
-def test_variants_under_every_remainder(remainder):
-    counted = Counted()
-    compiled = graphs.compiled(padded, remainder)
-    for mask in attention_masks():
-        as_true(compiled, padded, [*operands(), mask])
-    assert counted() == {"causal_masks": 1, "calls_unpadded": 1, "calls_padded": 2}
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_a_variant_is_made_when_a_call_needs_it(dynamic):
-    ones, left, _ = attention_masks()
-    for first, second in ((ones, left), (left, ones)):
-        torch._dynamo.reset()
-        before = cermet.counters()["graphs"]
-        compiled = torch.compile(
-            padded, backend="cermet", fullgraph=True, dynamic=dynamic, options={"strict": True, "remainder": "aot"}
-        )
-        made = []
-        for mask in (first, first, second, first, second):
-            as_true(compiled, padded, [*operands(), mask])
-            made.append(cermet.counters()["graphs"] - before)
-        assert made == [1, 1, 2, 2, 2]
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_a_variant_that_is_made_in_a_call_has_the_sizes_of_its_graph(dynamic, monkeypatch):
-    """torch forgets, when it has compiled, which sizes are symbolic."""
-    found, line = [], direct.StraightLine
-
-    def keep(graph, *others, **settings):
-        values = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
-        sizes = {str(size) for value in values if isinstance(value, torch.Tensor) for size in value.shape}
-        found.append({size for size in sizes if not size.isdigit()})
-        return line(graph, *others, **settings)
-
-    monkeypatch.setattr(direct, "StraightLine", keep)
-    options = {"strict": True, "remainder": "aot"}
-    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=dynamic, options=options)
-    ones, left, _ = attention_masks()
-    with torch.no_grad(), torch._functorch.config.patch(enable_autograd_cache=False):
-        compiled(*operands(), left), compiled(*operands(), ones)
-    first, second = found
-    assert first == second and bool(first) == dynamic, found
-
-
-@pytest.mark.parametrize("first_has_padding", [False, True])
-def test_what_a_variant_asks_of_sizes_in_a_call_is_asked_of_every_call(first_has_padding, monkeypatch):
-    """Dynamo has made its guards by then."""
-    made, run = [], choice.run
-
-    def asking(module, *others):
-        values = [example(node) for node in module.graph.nodes if node.op == "placeholder"]
-        query = next(value for value in values if isinstance(value, torch.Tensor) and value.dim() == 4)
-        assert not made or query.shape[2] % 2 == 0
-        made.append(module)
-        return run(module, *others)
-
-    monkeypatch.setattr(choice, "run", asking)
-    options = {"strict": True, "remainder": "aot"}
-    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=True, options=options)
-    counted, (ones, left, _) = Counted(), attention_masks()
-    first, second = (left, ones) if first_has_padding else (ones, left)
-    with torch._functorch.config.patch(enable_autograd_cache=False):  # where the other order's guards would be
-        for length, mask in ((6, first), (6, second), (7, first), (7, second), (4, second)):
-            as_true(compiled, padded, [*operands(length), mask[:, :length]])
-    assert len(made) == 2
-    assert counted() == {"causal_masks": 1, "calls_unpadded": 2, "calls_padded": 3}
-
-
-@pytest.mark.parametrize("first_has_padding", [False, True])
-def test_a_variant_for_which_dynamo_would_trace_again_is_not_made_in_a_call(first_has_padding, monkeypatch):
-    made, run = [], choice.run
-
-    def restarting(module, *others):
-        made.append(module)
-        if len(made) == 2:
-            raise torch._dynamo.exc.TensorifyScalarRestartAnalysis
-        return run(module, *others)
-
-    monkeypatch.setattr(choice, "run", restarting)
-    options = {"strict": True, "remainder": "aot"}
-    compiled = torch.compile(padded, backend="cermet", fullgraph=True, dynamic=True, options=options)
-    ones, left, _ = attention_masks()
-    for mask in (left, ones, left) if first_has_padding else (ones, left, ones):
-        as_true(compiled, padded, [*operands(), mask])
-    assert len(made) == 2
-
-
-def test_dynamo_traces_again_where_a_variant_that_is_made_first_asks_for_it():
-    def scaled(query, key, value, attention_mask, eps):
-        return padded(query * (1 + eps), key, value, attention_mask)
-
-    counted = Counted()
-    options = {"strict": True, "remainder": "aot"}
-    compiled = torch.compile(scaled, backend="cermet", fullgraph=True, dynamic=True, options=options)
-    ones, _, _ = attention_masks()
-    as_true(lambda *args: compiled(*args, 1e-6), lambda *args: scaled(*args, 1e-6), [*operands(), ones])
-    assert counted()["calls_unpadded"] == 1 and "fallbacks" not in counted(), counted()
-
-
-def test_a_variant_that_fails_late_leaves_the_other(monkeypatch, caplog):
-    ones, left, _ = attention_masks()
-    compiled = torch.compile(padded, backend="cermet", fullgraph=True, options={"strict": False, "remainder": "aot"})
-    as_true(compiled, padded, [*operands(), left])
-
-    def broken(*_):
-        raise RuntimeError("broken on purpose")
-
-    monkeypatch.setattr(masks, "apply", broken)
-    counted = Counted()
-    with caplog.at_level(logging.DEBUG, "cermet"):
-        for _ in range(2):
-            as_true(compiled, padded, [*operands(), ones])
-    assert "broken on purpose" in caplog.text
-    assert counted() == {"fallbacks": 1, "calls_padded": 2}
-
-
-def test_variants_made_by_two_threads():
-    ones, left, _ = attention_masks()
-    compiled = graphs.compiled(padded, "aot")
-    arguments = [operand.detach() for operand in operands()]
-    expected = {name: padded(*arguments, mask) for name, mask in (("ones", ones), ("left", left))}
-    compiled(*arguments, left)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        calls = [("ones", ones), ("left", left)] * 8
-        results = list(pool.map(lambda call: (call[0], compiled(*arguments, call[1])), calls))
-    for name, result in results:
-        torch.testing.assert_close(result, expected[name])
-
-
-def test_a_padding_mask_that_is_written_stays():
-    def attend(query, key, value, attention_mask):
-        attention_mask[0, 0] = 0
-        return padded(query, key, value, attention_mask)
-
-    assert not found(attend, *operands(), torch.ones(BATCH, LENGTH, dtype=torch.long)).masks
-
-
-def test_a_mask_that_padding_does_not_explain_stays():
-    def attend(query, key, value, attention_mask):
-        return padded(query, key, value, attention_mask - 1)
-
-    assert not found(attend, *operands(), torch.ones(BATCH, LENGTH, dtype=torch.long)).masks
-
-
-def test_masks_of_checkpointed_bodies():
-    from torch.utils.checkpoint import checkpoint
-
-    def layers(query, key, value, attention_mask):
-        length = query.shape[2]
-        rows, columns = mask_spellings.indices(length)
-        mask = (columns <= rows)[None, None] & attention_mask.bool()[:, None, None, :]
-        for _ in range(2):
-            query = checkpoint(F.scaled_dot_product_attention, query, key, value, mask, use_reentrant=False)
-        return query
-
-    args = [*operands(), attention_masks()[0]]
-    module = graphs.trace(layers, *args)
-    masks.apply(module, masks.find(module).masks)
-    names = {node.target for node in module.graph.nodes if node.op == "call_function"}
-    assert not any("arange" in str(name) for name in names), "the mask is still made and handed to the bodies"
-    counted = Counted()
-    compiled = graphs.compiled(layers, "aot")
-    for mask in attention_masks():
-        as_true(compiled, layers, [*operands(), mask])
-    assert counted() == {"causal_masks": 2, "calls_unpadded": 1, "calls_padded": 2}
-
-
-def test_a_report_tells_of_one_variant(monkeypatch, capsys):
-    monkeypatch.setenv("CERMET_EXPLAIN", "1")
-
-    def attend(query, key, value, attention_mask):
-        return graphs.rms_norm(padded(query, key, value, attention_mask), key[0, 0, 0])
-
-    graphs.compiled(attend)(*operands(), attention_masks()[0])
-    reported = capsys.readouterr().err
-    assert reported.count("cermet:") == 1 and "1 rms_norm, 1 causal_mask" in reported
-
-
-def test_explain_counts_masks_and_says_what_they_ask_for():
-    explained = cermet.explain(padded, *operands(), attention_masks()[0])
-    assert explained.counts["causal_mask"] == 1
-    assert "where l_attention_mask_ is 1 everywhere" in str(explained)
-    assert "Causal masks" in explained.html() and "1 everywhere" in explained.html()
-    explained = cermet.explain(attending(mask_spellings.strictly_lower), *operands())
-    assert explained.counts["causal_mask"] == 0
-    assert explained.near_misses[0].pattern == "causal_mask"
-
-
-# --- Grouped queries -------------------------------------------------------------------------------------------------
-
-
-def expanded(tensor, times):
-    batch, heads, length, width = tensor.shape
-    return tensor[:, :, None].expand(batch, heads, times, length, width).reshape(batch, heads * times, length, width)
-
-
-def interleaved(tensor, times):
-    return tensor.repeat_interleave(times, dim=1)
-
-
-def stacked(tensor, times):
-    return torch.stack([tensor] * times, dim=2).flatten(1, 2)
-
-
-def tiled(tensor, times):
-    return torch.cat([tensor] * times, dim=1)
-
-
-def repeating(repeat, masked=False):
-    def attend(query, key, value):
-        mask = mask_spellings.prefix(BATCH, LENGTH) if masked else None
-        return F.scaled_dot_product_attention(
-            query, repeat(key, 2), repeat(value, 2), attn_mask=mask, is_causal=not masked
-        )
-
-    return attend
-
-
-def grouped_operands():
-    query, key, value = operands(heads=4)
-    return [query, key[:, :2].contiguous(), value[:, :2].contiguous()]
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("repeat", [expanded, interleaved, stacked])
-def test_repeated_heads_become_groups(repeat, dynamic):
-    function, counted, args = repeating(repeat), Counted(), grouped_operands()
-    if dynamic:
-        for arg in args:
-            torch._dynamo.mark_dynamic(arg, 2)
-    graphs.compiled(function)(*args)
-    assert counted() == {"grouped_attentions": 1}
-    as_true(graphs.compiled(function), function, args)
-
-
-def test_the_repetition_is_gone():
-    module = graphs.trace(repeating(expanded), *grouped_operands())
-    assert grouped.apply(module) == 1
-    assert [node.op for node in module.graph.nodes] == ["placeholder"] * 3 + ["call_function", "output"]
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        repeating(tiled),
-        lambda query, key, value: F.scaled_dot_product_attention(query, expanded(key, 2), tiled(value, 2)),
-        lambda query, key, value: F.scaled_dot_product_attention(query, expanded(key, 2), expanded(value, 2) * 2),
-        lambda query, key, value: F.scaled_dot_product_attention(
-            query, expanded(key, 2).flip(2), expanded(value, 2), is_causal=True
-        ),
-    ],
-)
-def test_other_repetitions_stay(function):
-    counted = Counted()
-    torch.testing.assert_close(
-        graphs.compiled(function)(*grouped_operands()), function(*grouped_operands()), rtol=0, atol=0
-    )
-    assert "grouped_attentions" not in counted()
-
-
-def test_heads_stay_repeated_where_attention_has_no_kernel_for_groups():
-    def attend(query, key, value):  # dropout leaves the CPU with products and a softmax
-        return F.scaled_dot_product_attention(query, expanded(key, 2), expanded(value, 2), dropout_p=0.5)
-
-    assert grouped.apply(graphs.trace(attend, *grouped_operands())) == 0
-
-
-def test_an_assumed_size_that_does_not_hold_is_an_error():
-    module = graphs.trace(attending(mask_spellings.comparison), *operands())
-    (mask,) = masks.find(module).masks
-    false = dataclasses.replace(mask, proof=masks.Proof(masks.Meaning.CAUSAL, limits=(-1,)))
-    with pytest.raises(Error, match="below zero"):
-        masks.apply(module, [false])
