@@ -1,6 +1,7 @@
 // The types of a row program: in memory, in registers, and from one to another.
 #include "compiler/host/Math.h"
 #include "runtime/abi/Rounding.h"
+#include <algorithm>
 #include <cmath>
 
 using namespace mlir;
@@ -33,36 +34,39 @@ Value HostMath::number(DType dtype, double value) {
   return {};
 }
 
+// Whether memory has it as registers do.
+static bool isKept(DType dtype) {
+  return dtype == DType::F32 || dtype == DType::I64;
+}
+
+// Of reals there are these: f32, f16, bf16, and the two of eight bits.
+static_assert(std::count_if(std::begin(kElementTypes), std::end(kElementTypes), [](const ElementType& type) {
+                return type.isInKernels && type.format.valueClass == ValueClass::Real;
+              }) == 5);
+
 //===--- Memory -----------------------------------------------------------------------------------------------------//
 
 Value HostMath::widen(Value stored, DType dtype) {
   auto like = [&](Type element) { return withElement(stored.getType(), element); };
-  switch (dtype) {
-  case DType::F32:
-  case DType::I64:
+  const NumberFormat& format = traitsOf(dtype).format;
+  if (isKept(dtype))
     return stored;
-  case DType::I32:
-  case DType::I16:
-  case DType::I8:
-    return ExtSIOp::create(builder, like(builder.getI64Type()), stored);
-  case DType::U8:
-    return ExtUIOp::create(builder, like(builder.getI64Type()), stored);
-  case DType::I1:
+  if (format.valueClass == ValueClass::Bool)
     return CmpIOp::create(builder, CmpIPredicate::ne, stored, integer(stored.getType(), 0));
-  case DType::F16:
+  if (format.valueClass == ValueClass::Integer && format.isSigned)
+    return ExtSIOp::create(builder, like(builder.getI64Type()), stored);
+  if (format.valueClass == ValueClass::Integer)
+    return ExtUIOp::create(builder, like(builder.getI64Type()), stored);
+  if (dtype == DType::F16)
     return halfToReal(stored);
-  case DType::F8E4M3:
-  case DType::F8E5M2:
+  if (byteSize(dtype) == 1)
     return eightBitsToReal(stored, dtype);
-  case DType::BF16:
-    break;
-  }
   Value wide = ExtUIOp::create(builder, like(builder.getI32Type()), stored);
   return real(ShLIOp::create(builder, wide, integer(wide.getType(), 16)));
 }
 
 Value HostMath::narrow(Value value, DType dtype, bool isExact) {
-  if (dtype == DType::F32 || dtype == DType::I64)
+  if (isKept(dtype))
     return value;
   Type stored = withElement(value.getType(), this->stored(dtype));
   if (classOf(dtype) == ValueClass::Integer)
@@ -75,7 +79,7 @@ Value HostMath::narrow(Value value, DType dtype, bool isExact) {
   }
   if (dtype == DType::F16)
     return TruncIOp::create(builder, stored, halfBits(value));
-  if (dtype == DType::F8E4M3 || dtype == DType::F8E5M2)
+  if (byteSize(dtype) == 1)
     return TruncIOp::create(builder, stored, eightBits(value, dtype));
   Value rounded = isExact ? bits(value) : bfloatBits(value);
   Value high = ShRUIOp::create(builder, rounded, integer(rounded.getType(), 16));
@@ -83,7 +87,7 @@ Value HostMath::narrow(Value value, DType dtype, bool isExact) {
 }
 
 Value HostMath::round(Value value, DType dtype) {
-  if (dtype == DType::F32 || dtype == DType::I64 || dtype == DType::I1)
+  if (isKept(dtype) || dtype == DType::I1)
     return value;
   if (dtype != DType::BF16)
     return widen(narrow(value, dtype, false), dtype);
@@ -129,7 +133,7 @@ Value HostMath::truncated(Value x, DType to) {
       OrIOp::create(builder, AndIOp::create(builder, source, integer(narrow, 0x007fffff)), integer(narrow, 0x00800000));
   Value zero = integer(narrow, 0);
   Value isNegative = CmpIOp::create(builder, CmpIPredicate::slt, source, zero);
-  const uint64_t width = to == DType::I64 ? 64 : 32;
+  const uint64_t width = byteSize(to) == 8 ? 64 : 32;
   auto atMost = [&](Value shift, uint64_t most) -> Value {
     return MinSIOp::create(builder, MaxSIOp::create(builder, shift, zero), integer(narrow, most));
   };
@@ -151,7 +155,7 @@ Value HostMath::truncated(Value x, DType to) {
 // to bf16 as it would itself.
 Value HostMath::rounded(Value whole, DType from, DType to) {
   Type reals = withElement(whole.getType(), builder.getF32Type());
-  if (from != DType::I64)
+  if (byteSize(from) < 4 || (byteSize(from) == 4 && traitsOf(from).format.isSigned))
     whole = TruncIOp::create(builder, withElement(reals, builder.getI32Type()), whole);
   if (to != DType::BF16 || byteSize(from) < 4)
     return round(SIToFPOp::create(builder, reals, whole), to);

@@ -10,8 +10,7 @@ using mlir::Operation;
 namespace cermet {
 
 std::optional<DType> dtypeOf(mlir::Type type) {
-  const std::optional<cermet_dtype> dtype = ir::elementTypeOf(type);
-  return dtype && *dtype != CERMET_F64 ? std::optional(static_cast<DType>(*dtype)) : std::nullopt;
+  return kernelType(ir::elementTypeOf(type));
 }
 
 std::optional<Opcode> elementwise(Operation& op) {

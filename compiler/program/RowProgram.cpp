@@ -92,11 +92,9 @@ bool findKind(std::string_view text, OperandKind& kind) {
 }
 
 bool findDType(std::string_view text, DType& dtype) {
-  const std::optional<cermet_dtype> found = elementType(text);
-  if (!found || found == CERMET_F64)
-    return false;
-  dtype = static_cast<DType>(*found);
-  return true;
+  const std::optional<DType> found = kernelType(elementType(text));
+  dtype = found.value_or(dtype);
+  return found.has_value();
 }
 
 bool findOpcode(std::string_view text, Opcode& opcode) {

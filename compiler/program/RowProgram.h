@@ -20,20 +20,15 @@
 
 namespace cermet {
 
-// The element types that kernels take (runtime/abi/ElementType.h): all but f64.
-enum class DType {
-  F32 = CERMET_F32,
-  BF16 = CERMET_BF16,
-  F16 = CERMET_F16,
-  F8E4M3 = CERMET_F8E4M3,
-  F8E5M2 = CERMET_F8E5M2,
-  I64 = CERMET_I64,
-  I32 = CERMET_I32,
-  I16 = CERMET_I16,
-  I8 = CERMET_I8,
-  U8 = CERMET_U8,
-  I1 = CERMET_I1
-};
+// The element types that kernels take (runtime/abi/ElementType.h), by their codes.
+#define DTYPE_1(code) code = CERMET_##code,
+#define DTYPE_0(code)
+#define DTYPE(code, name, graph, array, bytes, format, kernels) DTYPE_##kernels(code)
+enum class DType { CERMET_ELEMENT_TYPES(DTYPE) };
+#undef DTYPE
+#undef DTYPE_0
+#undef DTYPE_1
+
 enum class Space { Element, Row, Column, Uniform };
 
 struct Operand {
@@ -121,8 +116,14 @@ bool isIndex(const Instruction&);
 inline cermet_dtype codeOf(DType type) {
   return static_cast<cermet_dtype>(type);
 }
+inline std::optional<DType> kernelType(std::optional<cermet_dtype> code) {
+  return code && kElementTypes[*code].isInKernels ? std::optional(static_cast<DType>(*code)) : std::nullopt;
+}
+inline const ElementType& traitsOf(DType type) {
+  return kElementTypes[codeOf(type)];
+}
 inline ValueClass classOf(DType type) {
-  return kElementTypes[codeOf(type)].valueClass;
+  return traitsOf(type).format.valueClass;
 }
 inline int byteSize(DType type) {
   return elementBytes(codeOf(type));

@@ -102,7 +102,8 @@ typedef struct cermet_counters {
 CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
 
 /* What this build knows, as JSON: `element_types` (a cermet_dtype's code, its names in plans, graph texts and array
- * libraries, bytes, class), `cuda_targets`, `host_targets`, `operand_kinds` and `limits`. Never freed. */
+ * libraries, bytes, class, sign; of a real its digits in bits and the exponents of its normal numbers), `cuda_targets`,
+ * `host_targets`, `operand_kinds` and `limits`. Never freed. */
 CERMET_API const char* cermet_facts(void);
 /* The settings of docs/environment.md as JSON, by variable, as the environment has them now or as they are without it.
  * INVALID_ARGUMENT where a value cannot be understood. Release the answer with cermet_string_free. */

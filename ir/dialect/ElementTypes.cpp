@@ -7,34 +7,41 @@ using namespace mlir;
 
 namespace cermet::ir {
 
+// Floats are told apart by their semantics, integers by width and sign.
+static bool isType(const ElementType& element, Type type) {
+  const NumberFormat& format = element.format;
+  if (auto real = dyn_cast<FloatType>(type)) {
+    const llvm::fltSemantics& semantics = real.getFloatSemantics();
+    return int(llvm::APFloat::semanticsPrecision(semantics)) == format.digits &&
+           llvm::APFloat::semanticsMinExponent(semantics) == format.lowest &&
+           llvm::APFloat::semanticsMaxExponent(semantics) == format.highest;
+  }
+  auto integer = dyn_cast<IntegerType>(type);
+  if (!integer || format.valueClass == ValueClass::Real)
+    return false;
+  if (format.valueClass == ValueClass::Bool)
+    return integer.getWidth() == 1;
+  return int(integer.getWidth()) == 8 * element.bytes && integer.isUnsigned() != format.isSigned;
+}
+
 std::optional<cermet_dtype> elementTypeOf(Type type) {
   type = getElementTypeOrSelf(type);
-  if (type.isF32())
-    return CERMET_F32;
-  if (type.isBF16())
-    return CERMET_BF16;
-  if (type.isF16())
-    return CERMET_F16;
-  if (type.isF64())
-    return CERMET_F64;
-  if (isa<Float8E4M3FNType>(type))
-    return CERMET_F8E4M3;
-  if (isa<Float8E5M2Type>(type))
-    return CERMET_F8E5M2;
-  auto integer = dyn_cast<IntegerType>(type);
-  switch (integer ? integer.getWidth() : 0) {
-  case 64:
-    return CERMET_I64;
-  case 32:
-    return CERMET_I32;
-  case 16:
-    return CERMET_I16;
-  case 8:
-    return integer.isUnsigned() ? CERMET_U8 : CERMET_I8;
-  case 1:
-    return CERMET_I1;
-  }
+  for (const ElementType& element : kElementTypes)
+    if (isType(element, type))
+      return element.code;
   return std::nullopt;
+}
+
+bool holds(Type wide, Type narrow) {
+  const std::optional<cermet_dtype> to = elementTypeOf(wide), from = elementTypeOf(narrow);
+  if (!to || !from)
+    return false;
+  const NumberFormat &all = kElementTypes[*to].format, &some = kElementTypes[*from].format;
+  if (all.valueClass != ValueClass::Real)
+    return *to == *from;
+  if (some.valueClass != ValueClass::Real)
+    return (some.valueClass == ValueClass::Bool ? 1 : 8 * elementBytes(*from)) < all.digits;
+  return some.digits <= all.digits && some.lowest >= all.lowest && some.highest <= all.highest;
 }
 
 double roundTo(Type elementType, double value) {

@@ -47,23 +47,6 @@ bool cermet::ir::isElementwise(Operation* op) {
 
 //===--- Folds: what changes no bit ----------------------------------------------------------------------------------//
 
-// Whether every value of `from` is a value of `to`.
-static bool widens(Type from, Type to) {
-  if (from == to)
-    return true;
-  if (auto floatTo = dyn_cast<FloatType>(to)) {
-    if (from.isBF16() || from.isF16())
-      return to.isF32() || to.isF64();
-    if (isa<Float8E4M3FNType, Float8E5M2Type>(from))
-      return to.isBF16() || to.isF16() || to.isF32() || to.isF64();
-    if (from.isF32())
-      return to.isF64();
-    if (auto integer = dyn_cast<IntegerType>(from))
-      return integer.getWidth() < floatTo.getFPMantissaWidth();
-  }
-  return false;
-}
-
 OpFoldResult CastOp::fold(FoldAdaptor) {
   if (getOperand().getType() == getType())
     return getOperand();
@@ -72,7 +55,7 @@ OpFoldResult CastOp::fold(FoldAdaptor) {
     return {};
   auto source = cast<RankedTensorType>(inner.getOperand().getType()).getElementType();
   auto middle = cast<RankedTensorType>(inner.getType()).getElementType();
-  if (!widens(source, middle))
+  if (!holds(middle, source))
     return {};
   getOperandMutable().assign(inner.getOperand());
   return getResult();

@@ -9,13 +9,18 @@ include "mlir/IR/OpAsmInterface.td"
 
 class Cermet_Op<string mnemonic, list<Trait> traits = []> : Op<Cermet_Dialect, mnemonic, traits>;
 
-def Cermet_FloatTensor : RankedTensorOf<[F64, F32, BF16, F16]>;
-def Cermet_NumberTensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8]>;
-def Cermet_IntegerTensor : RankedTensorOf<[I64, I32, I16, I8, UI8]>;
+// The element types of runtime/abi/ElementType.h: those that are computed with, and floats of eight bits, which are
+// stored, moved and converted.
+defvar Floats = [F64, F32, BF16, F16];
+defvar StoredFloats = [F8E4M3FN, F8E5M2];
+defvar Integers = [I64, I32, I16, I8, UI8];
+
+def Cermet_FloatTensor : RankedTensorOf<Floats>;
+def Cermet_NumberTensor : RankedTensorOf<!listconcat(Floats, Integers)>;
+def Cermet_IntegerTensor : RankedTensorOf<Integers>;
 def Cermet_BoolTensor : RankedTensorOf<[I1]>;
-def Cermet_OrderedTensor : RankedTensorOf<[F64, F32, BF16, F16, I64, I32, I16, I8, UI8, I1]>;
-// Floats of eight bits are stored, moved and converted, never computed with.
-def Cermet_Tensor : RankedTensorOf<[F64, F32, BF16, F16, F8E4M3FN, F8E5M2, I64, I32, I16, I8, UI8, I1]>;
+def Cermet_OrderedTensor : RankedTensorOf<!listconcat(Floats, Integers, [I1])>;
+def Cermet_Tensor : RankedTensorOf<!listconcat(Floats, StoredFloats, Integers, [I1])>;
 
 //===--- Elementwise -------------------------------------------------------------------------------------------------//
 

@@ -4,6 +4,7 @@
 #include "ir/dialect/Ops.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/text/Text.h"
+#include "runtime/abi/Rounding.h"
 #include <cmath>
 
 using namespace mlir;
@@ -27,9 +28,10 @@ private:
   llvm::DenseMap<Value, Array> values;
 
   void round(Type elementType, Array& array) {
-    if (honourCasts || isa<IntegerType>(elementType))
+    const std::optional<cermet_dtype> dtype = elementTypeOf(elementType);
+    if (dtype && (honourCasts || isa<IntegerType>(elementType)))
       for (double& value : array.data)
-        value = roundTo(elementType, value);
+        value = cermet::roundTo(*dtype, value);
   }
   LogicalResult bindInput(unsigned index, const Array& input);
   LogicalResult evaluate(Operation& op);

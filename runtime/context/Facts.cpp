@@ -14,13 +14,19 @@ const std::string& factsJson() {
   static const std::string text = [] {
     constexpr const char* classes[] = {"real", "integer", "bool"};
     Json types = Json::array(), targets = Json::array();
-    for (const ElementType& type : kElementTypes)
+    for (const ElementType& type : kElementTypes) {
+      const NumberFormat& format = type.format;
       types.push_back({{"code", static_cast<int>(type.code)},
                        {"name", type.name},
                        {"graph_name", type.graphName},
                        {"array_name", type.arrayName},
                        {"bytes", type.bytes},
-                       {"class", classes[static_cast<int>(type.valueClass)]}});
+                       {"class", classes[static_cast<int>(format.valueClass)]},
+                       {"signed", format.isSigned}});
+      if (format.valueClass == ValueClass::Real)
+        types.back().update(
+            {{"digits", format.digits}, {"lowest_exponent", format.lowest}, {"highest_exponent", format.highest}});
+    }
     for (const CudaTarget& target : kCudaTargets)
       targets.push_back({{"name", target.name}, {"capability", target.capability}});
     return Json{{"element_types", types},

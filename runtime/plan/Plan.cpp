@@ -190,7 +190,7 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
 }
 
 bool isInteger(cermet_dtype dtype) {
-  return dtype == CERMET_I64 || dtype == CERMET_I32 || dtype == CERMET_I16 || dtype == CERMET_I8 || dtype == CERMET_U8;
+  return kElementTypes[dtype].format.valueClass == ValueClass::Integer;
 }
 
 // What has the numbers of a gathered operand's rows may stand behind it.

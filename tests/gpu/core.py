@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
-DTYPES = ("f32", "bf16", "f16", "f64", "i64", "i32", "i16", "i8", "u8", "i1")
 STATUS_CAPTURING = 7
 CAPTURING = "CERMET_CAPTURING"
 
@@ -72,6 +71,8 @@ class Core:
         self.library = ctypes.CDLL(str(package_folder() / "libcermet.so.0"))
         self.library.cermet_error_message.restype = ctypes.c_char_p
         self.library.cermet_plan_json.restype = ctypes.c_char_p
+        self.library.cermet_facts.restype = ctypes.c_char_p
+        self.dtypes = {row["name"]: row["code"] for row in json.loads(self.library.cermet_facts())["element_types"]}
         options = _Options(ctypes.sizeof(_Options), None if cache is None else cache.encode(), nvrtc(), None)
         self.context = ctypes.c_void_p()
         self.check(self.library.cermet_context_create(ctypes.byref(options), ctypes.byref(self.context)))
@@ -117,15 +118,14 @@ class Program:
                    for dim, size in zip(value["dims"], given) if isinstance(dim, str)}
         return [([symbols.get(dim, dim) for dim in value["dims"]], value["dtype"]) for value in self.outputs]
 
-    @staticmethod
-    def _array(tensors: Sequence[Tensor]):
+    def _array(self, tensors: Sequence[Tensor]):
         array = (_Tensor * len(tensors))()
         for entry, tensor in zip(array, tensors):
             rank = len(tensor.sizes)
             entry.data = tensor.address or None
             entry.sizes, entry.strides = ((ctypes.c_int64 * max(rank, 1))(*values) for values in
                                           (tensor.sizes, tensor.strides))
-            entry.rank, entry.dtype = rank, DTYPES.index(tensor.dtype)
+            entry.rank, entry.dtype = rank, self.core.dtypes[tensor.dtype]
         return array
 
     def workspace_size(self, inputs: Sequence[Tensor]) -> int:

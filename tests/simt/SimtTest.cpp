@@ -94,9 +94,11 @@ TEST(SimtValues, Conditions) {
 }
 
 TEST(SimtValues, IntegersOfEveryWidth) {
-  for (const char* dtype : {"i64", "i32", "i16", "i8", "ui8"}) {
-    SCOPED_TRACE(dtype);
-    const std::string t = tile(40, dtype), f = tile(40, "f32");
+  for (const ElementType& type : kElementTypes) {
+    if (type.format.valueClass != ValueClass::Integer)
+      continue;
+    SCOPED_TRACE(type.name);
+    const std::string t = tile(40, type.graphName), f = tile(40, "f32");
     check(
         graphOf(fmt::format("(%x: {0}, %y: {0}) -> ({0}, {1})", t, f),
                 fmt::format("%0 = cermet.mul %x, %y : {0}\n%1 = cermet.sub %0, %y : {0}\n%2 = cermet.max %1, %x : {0}\n"
@@ -126,7 +128,7 @@ TEST(SimtValues, FloatsOfEightBits) {
     const cermet_dtype dtype = run.tensors[output].dtype;
     const std::vector<double> have = run.tensors[output].values();
     for (size_t i = 0; i < scaled.size(); ++i)
-      ASSERT_EQ(have[i], tools::fromEightBits(tools::toEightBits(float(scaled[i]), dtype), dtype)) << scaled[i];
+      ASSERT_EQ(have[i], roundTo(dtype, scaled[i])) << scaled[i];
   }
   EXPECT_EQ(run.tensors[6].values(), run.tensors[1].values());
   EXPECT_EQ(run.tensors[7].values(), run.tensors[2].values());
@@ -271,9 +273,8 @@ TEST(SimtBeside, QueriesAndKeysAreTurned) {
                         "%turned{0} = cermet.mul %rotated{0}, %sin{0} : {1}\n"
                         "%new{0} = cermet.add %plain{0}, %turned{0} : {1}\n",
                         name, of(heads, 64), of(heads, 32), c);
-  const std::string text =
-      graphOf(fmt::format("(%q: {0}, %k: {1}, %cos: {2}, %sin: {2}) -> ({0}, {1})", q, k, c),
-              body + fmt::format("return %newq, %newk : {}, {}\n", q, k));
+  const std::string text = graphOf(fmt::format("(%q: {0}, %k: {1}, %cos: {2}, %sin: {2}) -> ({0}, {1})", q, k, c),
+                                   body + fmt::format("return %newq, %newk : {}, {}\n", q, k));
   const Plan plan = planOf(text);
   ASSERT_EQ(plan.steps.size(), 1u);
   ASSERT_EQ(plan.steps[0].programs.size(), 2u);

@@ -86,10 +86,11 @@ void Tensor::randomise(std::mt19937_64& random, bool positive) {
   std::normal_distribution<float> normal;
   for (int64_t i = 0; i < elements; ++i) {
     const float value = normal(random);
-    const double number = dtype == CERMET_I1       ? double(random() % 2)
-                          : !tools::isFloat(dtype) ? double(random() % 100) - (dtype == CERMET_U8 ? 0 : 50)
-                          : positive               ? 0.5f + std::fabs(value)
-                                                   : value;
+    const double number = dtype == CERMET_I1 ? double(random() % 2)
+                          : !tools::isFloat(dtype)
+                              ? double(random() % 100) - (kElementTypes[dtype].format.isSigned ? 50 : 0)
+                          : positive ? 0.5f + std::fabs(value)
+                                     : value;
     tools::writeNumber(at(i), dtype, 0, number);
   }
 }

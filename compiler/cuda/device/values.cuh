@@ -9,11 +9,7 @@ struct i1 {
   u8 byte; // true unless 0
 };
 
-DEVICE i64 to_integer(i64 value) { return value; }
-DEVICE i64 to_integer(i32 value) { return value; }
-DEVICE i64 to_integer(i16 value) { return value; }
-DEVICE i64 to_integer(i8 value) { return value; }
-DEVICE i64 to_integer(u8 value) { return value; }
+template <class T> DEVICE i64 to_integer(T value) { return value; }
 DEVICE bool to_bool(i1 value) { return value.byte != 0; }
 
 template <class T> DEVICE T from_integer(i64 value) { return T(value); }

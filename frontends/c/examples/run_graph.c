@@ -18,6 +18,7 @@
 
 #define MAX_TENSORS 64
 #define MAX_SYMBOLS 32
+#define MAX_TYPES 64
 #define SHOWN 4
 
 static void check(cermet_status status, const char* what) {
@@ -132,41 +133,66 @@ static void copy_out(void* to, const void* from, size_t bytes) {
 
 /*===--- Elements ----------------------------------------------------------------------------------------------------*/
 
-static const char* const kTypes[] = {"f32", "bf16", "f16", "f64", "i64",    "i32",
-                                     "i16", "i8",   "u8",  "i1",  "f8e4m3", "f8e5m2"};
-static const size_t kBytes[] = {4, 2, 2, 8, 8, 4, 2, 1, 1, 1, 1, 1};
-/* The bits of 1, little-endian, by dtype. */
-static const uint64_t kOnes[] = {0x3f800000, 0x3f80, 0x3c00, 0x3ff0000000000000, 1, 1, 1, 1, 1, 1, 0x38, 0x3c};
+/* What cermet_facts says of each, by cermet_dtype. A real has a sign, an exponent and a fraction, of `digits` bits with
+ * the leading one; its normal numbers have exponents from `lowest` to `highest`. */
+static struct element_type {
+  char name[16];
+  int bytes, is_real, is_signed, digits, lowest, highest;
+} types[MAX_TYPES];
 
-static double element(const char* at, cermet_dtype dtype) {
-  uint64_t bits = 0;
-  float single;
-  double wide;
-  memcpy(&bits, at, kBytes[dtype]);
-  if (dtype == CERMET_F64) {
-    memcpy(&wide, &bits, sizeof(wide));
-    return wide;
+/* What stands behind a field's name in the JSON object that begins there; the objects of element types hold no others.
+ */
+static const char* field(const char* object, const char* name) {
+  char key[32];
+  const char* found;
+  snprintf(key, sizeof(key), "\"%s\":", name);
+  found = strstr(object, key);
+  return found && found < strchr(object, '}') ? found + strlen(key) : "";
+}
+
+static int number(const char* object, const char* name) {
+  return (int)strtol(field(object, name), NULL, 10);
+}
+
+static void read_types(void) {
+  const char* at = strstr(cermet_facts(), "\"element_types\":");
+  while (at && (at = strpbrk(at, "{]")) && *at == '{') {
+    const int code = number(at, "code");
+    if (code < 0 || code >= MAX_TYPES)
+      fail("cermet_facts", "there are more element types than this program takes");
+    types[code].bytes = number(at, "bytes");
+    types[code].is_real = strncmp(field(at, "class"), "\"real\"", 6) == 0;
+    types[code].is_signed = *field(at, "signed") == 't';
+    types[code].digits = number(at, "digits");
+    types[code].lowest = number(at, "lowest_exponent");
+    types[code].highest = number(at, "highest_exponent");
+    sscanf(field(at, "name"), "\"%15[^\"]", types[code].name);
+    at = strchr(at, '}');
   }
-  if (dtype == CERMET_F8E4M3) {
-    const int exponent = (int)(bits >> 3 & 15), fraction = (int)(bits & 7);
-    wide = (bits & 127) == 127 ? NAN : ldexp(exponent ? fraction + 8 : fraction, (exponent ? exponent : 1) - 10);
-    return bits >> 7 ? -wide : wide;
-  }
-  if (dtype == CERMET_F16 || dtype == CERMET_F8E5M2) {
-    bits <<= dtype == CERMET_F16 ? 0 : 8;
-    const int exponent = (int)(bits >> 10 & 31), fraction = (int)(bits & 1023);
-    wide = exponent == 31 ? (fraction ? NAN : INFINITY)
-                          : ldexp(exponent ? fraction + 1024 : fraction, (exponent ? exponent : 1) - 25);
-    return bits >> 15 ? -wide : wide;
-  }
-  if (dtype == CERMET_F32 || dtype == CERMET_BF16) {
-    const uint32_t word = (uint32_t)(dtype == CERMET_BF16 ? bits << 16 : bits);
-    memcpy(&single, &word, sizeof(single));
-    return single;
-  }
-  if (dtype <= CERMET_I8 && bits >> (8 * kBytes[dtype] - 1))
-    return -(double)((~bits + 1) & (UINT64_MAX >> (64 - 8 * kBytes[dtype])));
-  return (double)bits;
+}
+
+/* The bits of 1, little-endian: no fraction, and the exponent 0, which is stored as itself less that of subnormals. */
+static uint64_t one(const struct element_type* type) {
+  return type->is_real ? (uint64_t)(1 - type->lowest) << (type->digits - 1) : 1;
+}
+
+static double element(const char* at, const struct element_type* type) {
+  const uint64_t sign = UINT64_C(1) << (8 * type->bytes - 1);
+  uint64_t bits = 0, size, units;
+  double value;
+  int stored;
+  memcpy(&bits, at, (size_t)type->bytes);
+  size = bits & (sign - 1);
+  if (!type->is_real) /* of two's complement the highest bit counts below zero */
+    return type->is_signed && bits & sign ? (double)size - ldexp(1, 8 * type->bytes - 1) : (double)bits;
+  units = size & ((UINT64_C(1) << (type->digits - 1)) - 1);
+  stored = (int)(size >> (type->digits - 1));
+  if (stored - 1 + type->lowest > type->highest || size == sign - 1)
+    value = units ? NAN : INFINITY;
+  else
+    value = ldexp((double)(stored ? units + (UINT64_C(1) << (type->digits - 1)) : units),
+                  (stored ? stored - 1 : 0) + type->lowest - (type->digits - 1));
+  return bits & sign ? -value : value;
 }
 
 /*===--- Tensors -----------------------------------------------------------------------------------------------------*/
@@ -186,7 +212,7 @@ static int64_t size_of(const char* name, int64_t more) {
 }
 
 static void print_value(const char* kind, const cermet_value_info* info) {
-  printf("  %-6s %-16s %s[", kind, info->name, kTypes[info->dtype]);
+  printf("  %-6s %-16s %s[", kind, info->name, types[info->dtype].name);
   for (int dim = 0; dim < info->rank; ++dim) {
     if (info->symbols[dim])
       printf("%s%s", dim ? ", " : "", info->symbols[dim]);
@@ -204,6 +230,8 @@ struct tensor {
 
 /* Dense, row-major, and filled with ones. */
 static void make_tensor(const cermet_value_info* info, int64_t more, struct tensor* tensor) {
+  const size_t size = (size_t)types[info->dtype].bytes;
+  const uint64_t bits = one(&types[info->dtype]);
   char* ones;
   tensor->elements = 1;
   for (int dim = info->rank; dim-- > 0;) {
@@ -211,19 +239,20 @@ static void make_tensor(const cermet_value_info* info, int64_t more, struct tens
     tensor->strides[dim] = (int64_t)tensor->elements;
     tensor->elements *= (size_t)tensor->sizes[dim];
   }
-  tensor->bytes = tensor->elements * kBytes[info->dtype];
+  tensor->bytes = tensor->elements * size;
   tensor->data = allocate(tensor->bytes);
   ones = malloc(tensor->bytes + 8);
   if (!ones)
     fail("memory", "there is not enough");
   for (size_t index = 0; index < tensor->elements; ++index)
-    memcpy(ones + index * kBytes[info->dtype], &kOnes[info->dtype], kBytes[info->dtype]);
+    memcpy(ones + index * size, &bits, size);
   if (tensor->bytes > 0)
     copy_in(tensor->data, ones, tensor->bytes);
   free(ones);
 }
 
 static void print_tensor(const cermet_value_info* info, const struct tensor* tensor) {
+  const struct element_type* type = &types[info->dtype];
   char* bytes = malloc(tensor->bytes + 8);
   if (!bytes)
     fail("memory", "there is not enough");
@@ -231,7 +260,7 @@ static void print_tensor(const cermet_value_info* info, const struct tensor* ten
     copy_out(bytes, tensor->data, tensor->bytes);
   printf("  %s =", info->name);
   for (size_t index = 0; index < tensor->elements && index < SHOWN; ++index)
-    printf(" %g", element(bytes + index * kBytes[info->dtype], info->dtype));
+    printf(" %g", element(bytes + index * (size_t)type->bytes, type));
   printf("%s (%zu elements)\n", tensor->elements > SHOWN ? " ..." : "", tensor->elements);
   free(bytes);
 }
@@ -299,6 +328,7 @@ int main(int argc, char** argv) {
     target = "host";
 
   printf("cermet %s\n", cermet_version());
+  read_types();
   check(cermet_context_create(NULL, &context), "context");
   check(cermet_compile(context, text, length, target, &plan), "compile");
   inputs = cermet_plan_input_count(plan);

@@ -18,9 +18,16 @@ from . import native
 
 # What frontends import: all of libcermet's but floats of eight bits. A dtype that is not among them has no tensor type
 # and is written `none`.
-_IMPORTED = [row for row in native.facts()["element_types"] if row["bytes"] > 1 or row["class"] != "real"]
-ELEMENT_TYPES: dict[torch.dtype, str] = {getattr(torch, row["array_name"]): row["graph_name"] for row in _IMPORTED}
-FLOATS = tuple(row["graph_name"] for row in _IMPORTED if row["class"] == "real")
+_IMPORTED = {
+    getattr(torch, row["array_name"]): row
+    for row in native.facts()["element_types"]
+    if row["bytes"] > 1 or row["class"] != "real"
+}
+ELEMENT_TYPES: dict[torch.dtype, str] = {dtype: row["graph_name"] for dtype, row in _IMPORTED.items()}
+REALS, INTEGERS = (
+    tuple(dtype for dtype, row in _IMPORTED.items() if row["class"] == kind) for kind in ("real", "integer")
+)
+FLOATS = tuple(ELEMENT_TYPES[dtype] for dtype in REALS)
 
 Dim = int | str  # a number, or a symbol's name
 

@@ -20,7 +20,7 @@ void check(AOTITorchError status) {
 
 // By cermet_dtype.
 int32_t torchDtype(int32_t dtype) {
-#define CODE(code, name, graph, array, bytes, kind) aoti_torch_dtype_##array(),
+#define CODE(code, name, graph, array, ...) aoti_torch_dtype_##array(),
   static const int32_t codes[] = {CERMET_ELEMENT_TYPES(CODE)};
 #undef CODE
   return codes[dtype];

@@ -22,7 +22,7 @@ Format formatOf(DType dtype) {
 Number wrap(uint64_t bits, DType dtype) {
   const int unused = 64 - 8 * byteSize(dtype);
   const uint64_t high = bits << unused;
-  return dtype == DType::U8 ? Number(high >> unused) : Number(static_cast<int64_t>(high) >> unused);
+  return traitsOf(dtype).format.isSigned ? Number(static_cast<int64_t>(high) >> unused) : Number(high >> unused);
 }
 
 uint64_t bitsOf(Number whole) {

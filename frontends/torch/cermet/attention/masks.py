@@ -22,8 +22,9 @@ from ..graph import nodes
 from ..graph.decision import Declined, NearMiss
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.nodes import attribute, example, source_line
+from ..text import INTEGERS
 from .calls import Change, arguments, attentions, changed
-from .proof.elements import INTEGERS, Element, Fork, Real, is_formula, leaves
+from .proof.elements import Element, Fork, Real, is_formula, leaves
 from .proof.functions import Functions, TooComplex
 from .proof.linear import AtLeastZero, Facts, Linear, comparisons
 
@@ -256,11 +257,10 @@ def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
     return [
         node
         for node in module.graph.nodes
-        if node.op == "placeholder"
-        and node in functions.reached
+        if node.op == "placeholder" and node in functions.reached
         and not functions.writes(node)
         and example(node).dim() <= 2
-        and (example(node).dtype in INTEGERS or example(node).dtype == torch.bool)
+        and example(node).dtype in (*INTEGERS, torch.bool)
     ]
 
 

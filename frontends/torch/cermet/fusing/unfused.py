@@ -16,8 +16,8 @@ from ..graph.decision import Region
 from ..graph.effects import PURE, effect_of
 from ..graph.nodes import example, target_name
 from ..loss.labels import Labels, labels_of
+from ..text import REALS
 
-_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _CASTS = ("double", "float", "half", "bfloat16")  # methods
 
 
@@ -33,7 +33,7 @@ class Unfused:
 
     @staticmethod
     def cast(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-        return tensor.to(dtype) if dtype is not None and tensor.dtype in _FLOATS else tensor
+        return tensor.to(dtype) if dtype is not None and tensor.dtype in REALS else tensor
 
     def run(
         self,
@@ -60,7 +60,7 @@ class _Widened(fx.Interpreter):
         self._dtype = dtype
 
     def _wide(self, value: Any) -> Any:
-        return self._dtype if isinstance(value, torch.dtype) and value in _FLOATS else value
+        return self._dtype if isinstance(value, torch.dtype) and value in REALS else value
 
     def run_node(self, n: fx.Node) -> Any:
         result = super().run_node(n)

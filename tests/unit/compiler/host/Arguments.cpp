@@ -72,7 +72,7 @@ Number Array::get(int64_t index) const {
   if (dtype == DType::I1)
     return bits != 0;
   const int unused = 64 - 8 * byteSize(dtype);
-  return dtype == DType::U8 ? Number(bits) : Number(static_cast<int64_t>(bits << unused) >> unused);
+  return traitsOf(dtype).format.isSigned ? Number(static_cast<int64_t>(bits << unused) >> unused) : Number(bits);
 }
 
 void Array::set(int64_t index, Number value) {

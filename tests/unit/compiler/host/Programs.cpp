@@ -3,6 +3,14 @@
 
 namespace cermet::test {
 
+std::vector<DType> kernelTypes(ValueClass valueClass) {
+  std::vector<DType> result;
+  for (const ElementType& element : kElementTypes)
+    if (element.format.valueClass == valueClass && element.isInKernels)
+      result.push_back(static_cast<DType>(element.code));
+  return result;
+}
+
 int ProgramBuilder::append(Instruction instruction) {
   for (int input : instruction.inputs) {
     if (input < 0)

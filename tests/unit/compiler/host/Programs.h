@@ -4,6 +4,9 @@
 
 namespace cermet::test {
 
+// The element types that kernels take, of one class.
+std::vector<DType> kernelTypes(ValueClass);
+
 // Appends instructions and keeps spaces and stages right. A value is its instruction's index.
 class ProgramBuilder {
 public:

@@ -6,9 +6,6 @@
 namespace cermet::test {
 namespace {
 
-constexpr DType kReals[] = {DType::F32, DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2};
-constexpr DType kIntegers[] = {DType::I64, DType::I32, DType::I16, DType::I8, DType::U8};
-
 class Generator {
 public:
   Generator(std::mt19937& random, int64_t columns) : random(random), p("random", columns) {}
@@ -36,7 +33,8 @@ private:
 };
 
 DType Generator::anyType(ValueClass of) {
-  return of == ValueClass::Real ? kReals[below(5)] : of == ValueClass::Integer ? kIntegers[below(5)] : DType::I1;
+  const std::vector<DType> types = kernelTypes(of);
+  return types[below(static_cast<int>(types.size()))];
 }
 
 int Generator::anyValue(ValueClass of) {

@@ -8,8 +8,13 @@
 namespace cermet::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::F32, DType::BF16, DType::F16, DType::F8E4M3, DType::F8E5M2, DType::I64,
-                            DType::I32, DType::I16,  DType::I8,  DType::U8,     DType::I1};
+const std::vector<DType> kIntegers = kernelTypes(ValueClass::Integer);
+const std::vector<DType> kTypes = [] {
+  std::vector<DType> result = kernelTypes(ValueClass::Real);
+  result.insert(result.end(), kIntegers.begin(), kIntegers.end());
+  result.push_back(DType::I1);
+  return result;
+}();
 constexpr OperandKind tile = OperandKind::Tile, row = OperandKind::Row, column = OperandKind::Column;
 
 class Types : public testing::TestWithParam<std::string> {
@@ -39,7 +44,7 @@ TEST_P(Types, RealsConvertTowardZeroAndWrap) {
 
 // Integers around powers of two, where rounding to a real has its ties, to every type.
 TEST_P(Types, IntegersConvertRoundedOnceOrWrap) {
-  for (DType from : {DType::I64, DType::I32, DType::I16, DType::I8, DType::U8})
+  for (DType from : kIntegers)
     for (DType to : kTypes) {
       RowProgram program = unary(257, Opcode::Cast, from, to);
       std::mt19937 random = freshRandom();
@@ -127,7 +132,7 @@ TEST_P(Types, IndicesFollowTheirStrides) {
 TEST_P(Types, GatheredRowsOfEveryType) {
   using enum DType;
   for (DType type : kTypes)
-    for (DType numbers : {I64, I32, I16, I8, U8})
+    for (DType numbers : kIntegers)
       for (bool isStrided : {false, true}) {
         ProgramBuilder p("gathered", isStrided ? 19 : 37);
         int x = p.gather("table", type, "numbers", numbers, isStrided), bias = p.load("bias", column, type);

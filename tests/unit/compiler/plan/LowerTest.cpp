@@ -168,7 +168,7 @@ TEST_F(LowerTest, RandomGraphsKeepTheirMeaning) {
 TEST_F(LowerTest, GatheredRowsKeepTheirMeaning) {
   std::mt19937_64 random(std::random_device{}());
   std::string table = tensor({"v", "24"}, "bf16"), w = tensor({"24"}, "bf16"), x = tensor({"a", "b", "24"}, "bf16");
-  for (const char* type : {"i64", "i32", "i16", "i8"}) {
+  for (const char* type : {"i64", "i32", "i16", "i8", "ui8"}) {
     std::string ids = tensor({"a", "b"}, type),
                 gather = "    %e = cermet.gather %t, %i : " + table + ", " + ids + " to ";
     auto alone = parsed(graph("f", "%t: " + table + ", %i: " + ids, x, gather + x + "\n    return %e : " + x + "\n"));

@@ -11,9 +11,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...graph.nodes import target_name
+from ...text import INTEGERS
 from . import linear
 from .elements import (
-    INTEGERS, At, Coordinates, Element, Entry, Real, Unsupported, fork, is_formula, is_number, lifted, value_of,
+    At, Coordinates, Element, Entry, Real, Unsupported, fork, is_formula, is_number, lifted, value_of,
 )  # fmt: skip
 from .linear import Facts, Formula, Linear
 

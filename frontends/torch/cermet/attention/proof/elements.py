@@ -13,8 +13,6 @@ from ...graph.nodes import example
 from . import linear
 from .linear import And, AtLeastZero, Facts, Flag, Formula, IsZero, Linear, Not, Or
 
-INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-
 _FORMULAS = (bool, AtLeastZero, IsZero, Flag, Not, And, Or)
 
 

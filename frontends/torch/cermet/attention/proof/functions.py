@@ -18,7 +18,8 @@ import torch.fx as fx
 from ...graph.effects import WRITE, effect_of
 from ...graph.memory import memories
 from ...graph.nodes import example
-from .elements import INTEGERS, At, Coordinates, Element, Levels, Real, Unknown, Unsupported
+from ...text import INTEGERS
+from .elements import At, Coordinates, Element, Levels, Real, Unknown, Unsupported
 from .linear import Atom, Facts, Flag, Linear
 from .operations import operation
 

@@ -9,9 +9,10 @@ import torch
 import torch.fx as fx
 
 from ...importing.translations.operators import spelling
+from ...text import INTEGERS
 from . import linear
 from .arithmetic import ARITHMETIC, read_as
-from .elements import INTEGERS, At, Element, Entry, Unsupported, fork, leaves, lifted
+from .elements import At, Element, Entry, Unsupported, fork, leaves, lifted
 from .linear import Facts, Linear
 from .views import VIEWS
 
