@@ -39,7 +39,7 @@ struct LongStep {
 constexpr LongStep kLongLadder[] = {
     {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
 constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
-constexpr int64_t kMaxKeptRowBytes = 32 * 1024;     // of a row that registers keep
+constexpr int64_t kMaxKeptRowBytes = 32 * 1024;      // of a row that registers keep
 constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials they do not keep
 
 constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
@@ -49,13 +49,8 @@ constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
-constexpr int kOtherRegisters = 28;      // of a thread
+constexpr int kOtherRegisters = 28;     // of a thread
 constexpr int kMaxPackedRegisters = 64; // where a block has few threads, which then have many registers
-
-const CudaTarget& multiprocessorOf(const std::string& target) {
-  const CudaTarget* known = cudaTarget(target);
-  return known ? *known : kCudaTargets[1]; // the smallest
-}
 
 // Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
 int sumsPerElement(const RowProgram& program) {
@@ -194,7 +189,8 @@ void fitHead(const RowProgram& program, Schedule& schedule) {
 
 Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   Schedule schedule;
-  if (target.rfind("host", 0) == 0)
+  const CudaTarget* multiprocessor = cudaTarget(target);
+  if (!multiprocessor) // a host
     return schedule;
 
   // Bytes move in vectors of eight: more would cost the other operands too many registers.
@@ -225,7 +221,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   const int64_t rowBytes = program.columns * tileBytes;
   const auto longRow = [&] {
     const bool isCopied = tileBytes > 0 && !strided && schedule.vector * narrowest >= 4;
-    walkLongRow(program, tileBytes, isCopied, multiprocessorOf(target), schedule);
+    walkLongRow(program, tileBytes, isCopied, *multiprocessor, schedule);
     return schedule;
   };
   if (!program.accumulates() && rowBytes > kMaxKeptRowBytes)
@@ -284,7 +280,7 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   int shared = reductionBytes(program, schedule);
   if (program.accumulates() && vectors > 0) {
     const int stage = int(vectors) * schedule.threads * schedule.vector * tileBytes;
-    const int budget = multiprocessorOf(target).sharedBytes / schedule.blocksPerSm;
+    const int budget = multiprocessor->sharedBytes / schedule.blocksPerSm;
     for (int stages = mostStages; stages >= 2 && schedule.stages == 0; --stages)
       if (!strided && schedule.vector * narrowest >= 4 && stages * stage + shared <= budget) {
         schedule.stages = stages;
@@ -294,9 +290,8 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       shared = std::max(shared, int(program.columns) * int(sizeof(float)));
   }
   schedule.sharedBytes = shared;
-  const CudaTarget& multiprocessor = multiprocessorOf(target);
   schedule.residentBlocks = std::min(
-      {schedule.residentBlocks, std::max(multiprocessor.threads / schedule.threads, 1), multiprocessor.blocks});
+      {schedule.residentBlocks, std::max(multiprocessor->threads / schedule.threads, 1), multiprocessor->blocks});
   return schedule;
 }
 

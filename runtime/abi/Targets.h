@@ -1,6 +1,8 @@
-// The targets that code is generated for, with the limits that schedules and launches keep. Those of one major ascend: a
-// GPU takes the last one that it can run.
+// The targets that code is generated for, with the limits that schedules and launches keep. They ascend: a GPU takes
+// the last one of its major that it can run.
 #pragma once
+#include <algorithm>
+#include <iterator>
 
 namespace cermet {
 
@@ -18,6 +20,8 @@ constexpr CudaTarget kCudaTargets[] = {TARGET(80, 160, 2048, 32),  TARGET(86, 96
                                        TARGET(89, 96, 1536, 24),   TARGET(90, 224, 2048, 32),
                                        TARGET(100, 224, 2048, 32), TARGET(120, 96, 1536, 24)};
 #undef TARGET
+static_assert(std::is_sorted(std::begin(kCudaTargets), std::end(kCudaTargets),
+                             [](const CudaTarget& a, const CudaTarget& b) { return a.capability < b.capability; }));
 
 // This CPU's or another's, by its level of x86-64.
 constexpr const char* kHostTargets[] = {"host:x86-64-v2", "host:x86-64-v3", "host:x86-64-v4"};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <utility>
 
 namespace cermet {
 
@@ -28,10 +29,14 @@ Result<std::string> deviceTarget(const Device& device) {
   for (const CudaTarget& target : kCudaTargets)
     if (target.capability / 10 == device.major && target.capability <= capability)
       best = &target;
-  if (!best)
-    return error(CERMET_UNSUPPORTED, "{} has compute capability {}.{}; code can be made for 8.x, 9.x, 10.x and 12.x",
-                 device.name, device.major, device.minor);
-  return std::string(best->name);
+  if (best)
+    return std::string(best->name);
+  std::string majors;
+  for (int last = 0; const CudaTarget& target : kCudaTargets)
+    if (const int major = target.capability / 10; major != std::exchange(last, major))
+      majors += fmt::format(" {}.x", major);
+  return error(CERMET_UNSUPPORTED, "{} has compute capability {}.{}; code can be made for{}", device.name, device.major,
+               device.minor, majors);
 }
 
 bool isHostTarget(std::string_view target) {

@@ -1,5 +1,6 @@
 // fuzz: random graphs through the interpreter and everything that compiles them. A graph that fails is made small and
 // printed with the command that repeats it.
+#include "runtime/abi/Targets.h"
 #include "tests/fuzz/Shrink.h"
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -17,9 +18,15 @@ using namespace cermet::fuzz;
 
 namespace {
 
-constexpr const char* kArchitectures[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
 constexpr int kBadInput = 2, kSkipped = 77; // exit codes
 constexpr int kSmallGraph = 9;              // operations
+
+std::vector<std::string> architectures() {
+  std::vector<std::string> result;
+  for (const cermet::CudaTarget& target : cermet::kCudaTargets)
+    result.push_back(target.name);
+  return result;
+}
 
 struct Options {
   int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, trials = 300, mostFailures = 3;
@@ -196,8 +203,7 @@ int main(int count, char** arguments) {
   app.add_option("--simt", options.simt, "How many of them run as CUDA text on the simulated GPU")
       ->capture_default_str();
   app.add_option("--nvrtc", options.nvrtc, "How many of them NVRTC compiles")->capture_default_str();
-  app.add_option("--targets", options.targets, "What NVRTC compiles for")
-      ->default_val(std::vector<std::string>(std::begin(kArchitectures), std::end(kArchitectures)));
+  app.add_option("--targets", options.targets, "What NVRTC compiles for")->default_val(architectures());
   app.add_option("--gradients", options.gradients, "One graph in so many is also differentiated; 0: none")
       ->capture_default_str();
   app.add_option("--jobs", options.jobs, "Processes at once")->capture_default_str();

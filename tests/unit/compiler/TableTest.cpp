@@ -2,6 +2,7 @@
 #include "BuildId.h"
 #include "runtime/abi/CompilerApi.h"
 #include "runtime/abi/Limits.h"
+#include "runtime/abi/Targets.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cmath>
 #include <cstring>
@@ -54,8 +55,10 @@ TEST(Table, NamesItsBuild) {
 }
 
 TEST(Table, CompilesForEveryTarget) {
-  for (const char* target :
-       {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "host:x86-64-v2", "host:x86-64-v3", "host:x86-64-v4"}) {
+  std::vector<const char*> targets(std::begin(kHostTargets), std::end(kHostTargets));
+  for (const CudaTarget& target : kCudaTargets)
+    targets.push_back(target.name);
+  for (const char* target : targets) {
     Reply reply = compile(kNorm, target);
     ASSERT_EQ(reply.status, CERMET_OK) << reply.error;
     EXPECT_EQ(json::parse(reply.answer)["target"], target);

@@ -7,6 +7,7 @@
 #include "compiler/program/Schedule.h"
 #include "ir/gradient/Gradient.h"
 #include "ir/text/Text.h"
+#include "runtime/abi/Targets.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include <cstdlib>
 #include <filesystem>
@@ -18,8 +19,6 @@ using namespace cermet;
 using namespace cermet::tests;
 
 namespace {
-
-constexpr const char* kArchitectures[] = {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"};
 
 std::string nvrtc() {
   if (const char* given = std::getenv("CERMET_NVRTC"); given && *given)
@@ -96,12 +95,12 @@ protected:
     std::string forward = ir::printGraph(*gradient.forward, false),
                 backward = ir::printGraph(*gradient.backward, false);
     int before = built;
-    for (const char* architecture : kArchitectures) {
-      build(text, architecture);
-      build(forward, architecture);
-      build(backward, architecture);
+    for (const CudaTarget& target : kCudaTargets) {
+      build(text, target.name);
+      build(forward, target.name);
+      build(backward, target.name);
     }
-    EXPECT_GE(built - before, 3 * static_cast<int>(std::size(kArchitectures)));
+    EXPECT_GE(built - before, 3 * static_cast<int>(std::size(kCudaTargets)));
   }
 };
 
@@ -141,12 +140,12 @@ TEST_F(Nvrtc, GatheredRows) {
                 "\n    %s = cermet.sum_rows %c : " + wide + " to " + sums + "\n    return %s : " + sums + "\n");
   std::string strided = graph("f", "%t: " + table + " {cermet.strides = array<i64: 1, 7>}, %i: " + ids, x,
                               gather + "    return %e : " + x + "\n");
-  for (const char* architecture : kArchitectures) {
+  for (const CudaTarget& target : kCudaTargets) {
     for (const char* index : {"i64", "ui8"})
-      build(embeddingNorm(index, "bf16", "2048"), architecture);
-    build(embeddingNorm("i32", "f32", "77"), architecture);
-    build(summed, architecture);
-    build(strided, architecture);
+      build(embeddingNorm(index, "bf16", "2048"), target.name);
+    build(embeddingNorm("i32", "f32", "77"), target.name);
+    build(summed, target.name);
+    build(strided, target.name);
   }
 }
 
@@ -166,8 +165,8 @@ TEST_F(Nvrtc, ProgramsSideBySide) {
     const std::string text = graph("heads", fmt::format("%q: {}, %k: {}, %c: {}, %w: {}", q, k, c, w), q + ", " + k,
                                    body + fmt::format("    return %rq, %rk : {}, {}\n", q, k));
     ASSERT_EQ(specs(text, "sm_90").size(), 1u);
-    for (const char* architecture : kArchitectures)
-      build(text, architecture);
+    for (const CudaTarget& target : kCudaTargets)
+      build(text, target.name);
   }
 }
 
