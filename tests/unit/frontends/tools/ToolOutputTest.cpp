@@ -1,37 +1,12 @@
 // What the command-line tool prints and writes arrives, or it fails and says why.
-#include "tests/unit/runtime/CommandOutput.h"
-#include "tests/unit/runtime/TestDirectory.h"
-#include <fstream>
-#include <gtest/gtest.h>
+#include "tests/unit/frontends/tools/ToolFixture.h"
 
 namespace cermet {
 namespace {
 
-const std::string kGraph = R"(module attributes {cermet.version = 1 : i64} {
-  func.func @"nor/../m"(%x: tensor<?x64xf32, #cermet.symbols<["rows"]>>, %w: tensor<64xf32>)
-      -> tensor<?x64xf32, #cermet.symbols<["rows"]>> {
-    %y = cermet.rms_norm %x, %w {eps = 1.0e-5 : f64}
-        : tensor<?x64xf32, #cermet.symbols<["rows"]>>, tensor<64xf32> to tensor<?x64xf32, #cermet.symbols<["rows"]>>
-    return %y : tensor<?x64xf32, #cermet.symbols<["rows"]>>
-  }
-})";
+struct ToolOutput : ToolFixture {
+  ToolOutput() : ToolFixture("\"nor/../m\"") {}
 
-struct ToolOutput : testing::Test {
-  TestDirectory directory;
-  std::string graph = directory / "graph.mlir";
-  std::string environment;
-
-  void SetUp() override {
-    if (std::string(COMPILER).empty())
-      GTEST_SKIP() << "the compiler library is not part of this build";
-    std::ofstream(graph) << kGraph;
-    environment = "env CERMET_CACHE_DIR=" + (directory / "cache") +
-                  " CERMET_COMPILER_LIBRARY=" COMPILER " CERMET_CUDA_LIBRARY=libno-such-driver.so ";
-  }
-  // `streams`: where a shell sends the tool's output; stderr comes back.
-  CommandOutput cermet(const std::string& arguments, const std::string& streams = "") {
-    return runCommand("{ " + environment + TOOL " " + arguments + " " + streams + "; }");
-  }
   // Every command that prints an answer.
   std::vector<std::string> commands() const {
     return {"explain " + graph + " --target host",
@@ -50,8 +25,6 @@ struct ToolOutput : testing::Test {
             "--version"};
   }
 };
-
-#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(ToolOutput, AFullDiskIsAFailure) {
   ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);

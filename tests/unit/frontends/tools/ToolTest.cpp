@@ -1,39 +1,15 @@
 // The command-line tool, the example and a warm start, with the real compiler library where it was built.
-#include "tests/unit/runtime/CommandOutput.h"
+#include "runtime/abi/Targets.h"
+#include "tests/unit/frontends/tools/ToolFixture.h"
 #include "tests/unit/runtime/cache/StoredEntry.h"
-#include "tests/unit/runtime/TestDirectory.h"
-#include <fstream>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace cermet {
 namespace {
 
-const std::string kGraph = R"(module attributes {cermet.version = 1 : i64} {
-  func.func @norm(%x: tensor<?x256xbf16, #cermet.symbols<["rows"]>>, %w: tensor<256xbf16>)
-      -> tensor<?x256xbf16, #cermet.symbols<["rows"]>> {
-    %y = cermet.rms_norm %x, %w {eps = 1.0e-5 : f64, round_before_weight}
-        : tensor<?x256xbf16, #cermet.symbols<["rows"]>>, tensor<256xbf16> to tensor<?x256xbf16, #cermet.symbols<["rows"]>>
-    return %y : tensor<?x256xbf16, #cermet.symbols<["rows"]>>
-  }
-})";
-
-struct Tool : testing::Test {
-  TestDirectory directory;
-  std::string graph = directory / "graph.mlir";
-  std::string environment;
-
-  void SetUp() override {
-    if (std::string(COMPILER).empty())
-      GTEST_SKIP() << "the compiler library is not part of this build";
-    std::ofstream(graph) << kGraph;
-    environment = "env CERMET_CACHE_DIR=" + (directory / "cache") + " CERMET_COMPILER_LIBRARY=" COMPILER +
-                  " CERMET_CUDA_LIBRARY=libno-such-driver.so CERMET_LOG=warn ";
-  }
-  CommandOutput cermet(const std::string& arguments) { return runCommand(environment + TOOL " " + arguments); }
+struct Tool : ToolFixture {
+  Tool() : ToolFixture("norm") { environment += "CERMET_LOG=warn "; }
 };
-
-#define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST_F(Tool, CompilesOnceAndKeepsIt) {
   CommandOutput first = cermet("compile " + graph + " -t host -o " + (directory / "out"));
@@ -238,12 +214,17 @@ TEST_F(Tool, AllTargetsCompileTogether) {
       cermet("compile " + graph + " -t all -t host --nvrtc " + folder + " -o " + (directory / "out"));
   EXPECT_EQ(all.code, 0) << all.text;
   size_t at = 0; // in the order of the targets, whichever was done first
-  for (const char* target : {"sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "host:"}) {
-    const size_t next = all.text.find(std::string("norm for ") + target, at);
+  std::vector<std::string> targets;
+  for (const CudaTarget& target : kCudaTargets)
+    targets.push_back(target.name);
+  targets.push_back("host:");
+  for (const std::string& target : targets) {
+    const size_t next = all.text.find("norm for " + target, at);
     ASSERT_NE(next, std::string::npos) << all.text;
     at = next;
   }
-  EXPECT_CONTAINS(cermet("cache verify --cache " + (directory / "out")).text, "14 entries");
+  EXPECT_CONTAINS(cermet("cache verify --cache " + (directory / "out")).text,
+                  std::to_string(2 * targets.size()) + " entries");
 }
 
 TEST_F(Tool, AWarmProcessOpensNoCompiler) {
