@@ -4,7 +4,7 @@
 // this builds without a CUDA toolkit.
 //
 //     launch [--rows 8] [--out FILE] [--target auto]      writes one JSON object; host targets have no bare launch
-#include "frontends/c/cermet.h"
+#include "bench/Calls.h"
 #include "runtime/abi/RowArguments.h"
 
 #include <CLI/CLI.hpp>
@@ -20,32 +20,13 @@
 #include <string>
 #include <vector>
 
+using namespace cermet::bench;
+
 namespace {
 
 constexpr int kBatch = 256; // launches between two synchronisations
 constexpr int kBatches = 300;
-constexpr int64_t kColumns = 4096;
 constexpr int kOperands = 3;
-
-constexpr const char* kGraph = R"(module attributes {cermet.version = 1 : i64} {
-  func.func @rms_norm(%x: tensor<?x4096xbf16, #cermet.symbols<["r0"]>>, %weight: tensor<4096xbf16>)
-      -> tensor<?x4096xbf16, #cermet.symbols<["r0"]>> {
-    %y = cermet.rms_norm %x, %weight {eps = 1.0e-5 : f64, round_before_weight}
-        : tensor<?x4096xbf16, #cermet.symbols<["r0"]>>, tensor<4096xbf16> to tensor<?x4096xbf16, #cermet.symbols<["r0"]>>
-    return %y : tensor<?x4096xbf16, #cermet.symbols<["r0"]>>
-  }
-}
-)";
-
-[[noreturn]] void die(const std::string& what) {
-  fmt::print(stderr, "launch: {}\n", what);
-  std::exit(1);
-}
-
-void check(cermet_status status, const char* call) {
-  if (status != CERMET_OK)
-    die(fmt::format("{}: {}: {}", call, cermet_status_name(status), cermet_error_message()));
-}
 
 // The few driver functions this needs; see cuda.h for their meaning.
 struct Driver {

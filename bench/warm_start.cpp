@@ -7,7 +7,7 @@
 //     milliseconds
 //
 // A first process fills the cache; a directory that is given must be warm already, and no compiler is needed then.
-#include "frontends/c/cermet.h"
+#include "bench/Calls.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -23,30 +23,13 @@
 #include <unistd.h>
 #include <vector>
 
+using namespace cermet::bench;
+
 namespace {
 
-constexpr int64_t kRows = 8, kColumns = 4096;
-constexpr const char* kGraph = R"(module attributes {cermet.version = 1 : i64} {
-  func.func @rms_norm(%x: tensor<?x4096xbf16, #cermet.symbols<["r0"]>>, %weight: tensor<4096xbf16>)
-      -> tensor<?x4096xbf16, #cermet.symbols<["r0"]>> {
-    %y = cermet.rms_norm %x, %weight {eps = 1.0e-5 : f64, round_before_weight}
-        : tensor<?x4096xbf16, #cermet.symbols<["r0"]>>, tensor<4096xbf16> to tensor<?x4096xbf16, #cermet.symbols<["r0"]>>
-    return %y : tensor<?x4096xbf16, #cermet.symbols<["r0"]>>
-  }
-}
-)";
+constexpr int64_t kRows = 8;
 const std::vector<const char*> kParts{"start",   "driver", "context", "compile",
                                       "prepare", "launch", "total",   "without_driver"};
-
-[[noreturn]] void die(const std::string& what) {
-  fmt::print(stderr, "warm_start: {}\n", what);
-  std::exit(1);
-}
-
-void check(cermet_status status, const char* call) {
-  if (status != CERMET_OK)
-    die(fmt::format("{}: {}: {}", call, cermet_status_name(status), cermet_error_message()));
-}
 
 int64_t now() { // of a clock that all processes share
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
