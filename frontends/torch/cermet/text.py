@@ -124,74 +124,56 @@ class Builder:
         self._next += 1
         return f"%{self._next - 1}"
 
-    def unary(self, op: str, operand: Value, name: str) -> Value:
-        value = Value(self._fresh(), operand.type)
-        self._line(f"{value.ssa} = ", op, f"{operand.ssa} : {value.type}", name)
+    def _result(self, op: str, text: str, type: TensorType, name: str) -> Value:
+        """The one result of an operation whose operands and types are `text`."""
+        value = Value(self._fresh(), type)
+        self._line(f"{value.ssa} = ", op, text, name)
         return value
 
+    def unary(self, op: str, operand: Value, name: str) -> Value:
+        return self._result(op, f"{operand.ssa} : {operand.type}", operand.type, name)
+
     def binary(self, op: str, lhs: Value, rhs: Value, name: str) -> Value:
-        value = Value(self._fresh(), lhs.type)
-        self._line(f"{value.ssa} = ", op, f"{lhs.ssa}, {rhs.ssa} : {value.type}", name)
-        return value
+        return self._result(op, f"{lhs.ssa}, {rhs.ssa} : {lhs.type}", lhs.type, name)
 
     def convert(self, op: str, operand: Value, type: TensorType, name: str) -> Value:
         """cast, broadcast, reshape, reductions: one operand and a result type of its own."""
-        value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = ", op, f"{operand.ssa} : {operand.type} to {type}", name)
-        return value
+        return self._result(op, f"{operand.ssa} : {operand.type} to {type}", type, name)
 
     def constant(self, value: float, type: TensorType, name: str) -> Value:
-        result = Value(self._fresh(), type)
-        self._line(f"{result.ssa} = ", "constant", f"{number(value)} : {type}", name)
-        return result
+        return self._result("constant", f"{number(value)} : {type}", type, name)
 
     def placed(self, op: str, operand: Value, places: Sequence[int], type: TensorType, name: str) -> Value:
         """slice, transpose: one operand, a list of integers and a result type of its own."""
-        value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = ", op, f"{operand.ssa} {list(places)} : {operand.type} to {type}", name)
-        return value
+        return self._result(op, f"{operand.ssa} {list(places)} : {operand.type} to {type}", type, name)
 
     def compare(self, predicate: str, lhs: Value, rhs: Value, name: str) -> Value:
-        value = Value(self._fresh(), lhs.type.with_element("i1"))
-        operands = f"{quote(predicate)}, {lhs.ssa}, {rhs.ssa}"
-        self._line(f"{value.ssa} = ", "compare", f"{operands} : {lhs.type} to {value.type}", name)
-        return value
+        type = lhs.type.with_element("i1")
+        return self._result("compare", f"{quote(predicate)}, {lhs.ssa}, {rhs.ssa} : {lhs.type} to {type}", type, name)
 
     def select(self, condition: Value, lhs: Value, rhs: Value, name: str) -> Value:
-        value = Value(self._fresh(), lhs.type)
         operands = f"{condition.ssa}, {lhs.ssa}, {rhs.ssa}"
-        self._line(f"{value.ssa} = ", "select", f"{operands} : {condition.type}, {value.type}", name)
-        return value
+        return self._result("select", f"{operands} : {condition.type}, {lhs.type}", lhs.type, name)
 
     def iota(self, dim: int, type: TensorType, name: str) -> Value:
-        value = Value(self._fresh(), type)
-        self._line(f"{value.ssa} = ", "iota", f"{dim} : {type}", name)
-        return value
+        return self._result("iota", f"{dim} : {type}", type, name)
 
     def concat(self, operands: Sequence[Value], dim: int, type: TensorType, name: str) -> Value:
-        value = Value(self._fresh(), type)
         names, types = (", ".join(part) for part in zip(*((item.ssa, str(item.type)) for item in operands)))
-        self._line(f"{value.ssa} = ", "concat", f"{names} {{dim = {dim} : i64}} : {types} to {type}", name)
-        return value
+        return self._result("concat", f"{names} {{dim = {dim} : i64}} : {types} to {type}", type, name)
 
     def gather(self, source: Value, index: Value, type: TensorType, name: str) -> Value:
-        value = Value(self._fresh(), type)
-        types = f"{source.type}, {index.type} to {type}"
-        self._line(f"{value.ssa} = ", "gather", f"{source.ssa}, {index.ssa} : {types}", name)
-        return value
+        text = f"{source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}"
+        return self._result("gather", text, type, name)
 
     def pick(self, rows: Value, index: Value, name: str) -> Value:
-        value = Value(self._fresh(), TensorType((*rows.type.dims[:-1], 1), rows.type.element))
-        types = f"{rows.type}, {index.type} to {value.type}"
-        self._line(f"{value.ssa} = ", "pick", f"{rows.ssa}, {index.ssa} : {types}", name)
-        return value
+        type = TensorType((*rows.type.dims[:-1], 1), rows.type.element)
+        return self._result("pick", f"{rows.ssa}, {index.ssa} : {rows.type}, {index.type} to {type}", type, name)
 
     def matmul(self, lhs: Value, rhs: Value, type: TensorType, transpose_rhs: bool, name: str) -> Value:
-        value = Value(self._fresh(), type)
         attribute = " {transpose_rhs}" if transpose_rhs else ""
-        types = f"{lhs.type}, {rhs.type} to {type}"
-        self._line(f"{value.ssa} = ", "matmul", f"{lhs.ssa}, {rhs.ssa}{attribute} : {types}", name)
-        return value
+        text = f"{lhs.ssa}, {rhs.ssa}{attribute} : {lhs.type}, {rhs.type} to {type}"
+        return self._result("matmul", text, type, name)
 
     def opaque(
         self,
