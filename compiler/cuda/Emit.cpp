@@ -264,6 +264,11 @@ bool isLong(const ScheduledProgram& each) {
   return each.schedule.stages == kRollingStages;
 }
 
+bool isRandom(const ScheduledProgram& each) {
+  return std::ranges::any_of(each.program.instructions,
+                             [](const Instruction& it) { return it.opcode == Opcode::RandomKey; });
+}
+
 const char* skeletonOf(const ScheduledProgram& each) {
   return each.schedule.skeleton == Skeleton::Flat ? "flat_kernel" : isLong(each) ? "long_row_kernel" : "row_kernel";
 }
@@ -363,6 +368,8 @@ std::string emitProgram(const KernelSpec& spec) {
 
 std::string emitKernel(const KernelSpec& spec) {
   std::string source(device::values), skeletons;
+  if (std::ranges::any_of(spec.programs, isRandom))
+    source += device::random;
   source += device::rows;
   source += device::blocks;
   for (Skeleton skeleton : {Skeleton::Flat, Skeleton::Row})

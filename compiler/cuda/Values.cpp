@@ -259,6 +259,10 @@ std::string ProgramValues::expression(int index) const {
     return compared("<=");
   case Opcode::Select:
     return fmt::format("{} ? {} : {}", a(), b(), use(instruction.inputs[2]));
+  case Opcode::RandomKey:
+    return call2("random_key");
+  case Opcode::RandomBits:
+    return call2("random_bits");
   case Opcode::ReduceSum:
   case Opcode::ReduceMax:
   case Opcode::ReduceMin:
@@ -335,9 +339,19 @@ bool ProgramValues::isExpensive(int index) const {
   case Opcode::Gelu:
   case Opcode::GeluTanh:
     return true;
+  case Opcode::Select:
+    return isRandom(instruction.inputs[0]);
   default:
     return false;
   }
+}
+
+// Whether it compares a random number.
+bool ProgramValues::isRandom(int comparison) const {
+  const Instruction& instruction = program.instructions[comparison];
+  return inputCount(instruction.opcode) == 2 && std::ranges::any_of(instruction.inputs, [&](int input) {
+           return input >= 0 && program.instructions[input].opcode == Opcode::RandomBits;
+         });
 }
 
 std::string ProgramValues::statements(const Needed& needed, const char* indent) const {

@@ -93,6 +93,7 @@ private:
   std::string pairExpression(int instruction) const;
   std::string pairDeclaration(int instruction) const;
   int maximumBelow(const Instruction& sum) const;
+  bool isRandom(int comparison) const;
 
   const RowProgram& program;
   int vector;

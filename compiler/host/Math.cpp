@@ -134,4 +134,29 @@ Value HostMath::rsqrt(Value x) {
   return DivFOp::create(builder, constant(x.getType(), 1.0f), LLVM::SqrtOp::create(builder, x));
 }
 
+Value HostMath::shiftedXor(Value x, uint64_t by) {
+  return XOrIOp::create(builder, x, ShRUIOp::create(builder, x, integer(x.getType(), by)));
+}
+
+Value HostMath::randomKey(Value seed, Value row) {
+  auto number = [&](uint64_t value) { return integer(seed.getType(), value); };
+  auto multiply = [&](Value a, uint64_t by) -> Value { return MulIOp::create(builder, a, number(by)); };
+  Value next = AddIOp::create(builder, row, number(1));
+  Value x = AddIOp::create(builder, seed, multiply(next, 0x9e3779b97f4a7c15u));
+  x = multiply(shiftedXor(x, 30), 0xbf58476d1ce4e5b9u);
+  x = multiply(shiftedXor(x, 27), 0x94d049bb133111ebu);
+  return shiftedXor(x, 31);
+}
+
+Value HostMath::randomBits(Value key, Value column) {
+  Type narrow = withElement(key.getType(), builder.getI32Type());
+  auto low = [&](Value value) -> Value { return TruncIOp::create(builder, narrow, value); };
+  auto multiply = [&](Value a, uint64_t by) -> Value { return MulIOp::create(builder, a, integer(narrow, by)); };
+  Value high = low(ShRUIOp::create(builder, key, integer(key.getType(), 32)));
+  Value x = AddIOp::create(builder, low(column), low(key));
+  x = multiply(shiftedXor(x, 16), 0x7feb352du);
+  x = multiply(XOrIOp::create(builder, shiftedXor(x, 15), high), 0x846ca68bu);
+  return ExtUIOp::create(builder, key.getType(), shiftedXor(x, 16));
+}
+
 } // namespace cermet

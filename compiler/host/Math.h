@@ -39,6 +39,10 @@ public:
   mlir::Value silu(mlir::Value x);    // 3 ulp; where the sigmoid is near 2^-149, and |x| * 2^-149
   mlir::Value rsqrt(mlir::Value x);   // 1.5 ulp
 
+  // Of integers: as runtime/abi/Random.h has them.
+  mlir::Value randomKey(mlir::Value seed, mlir::Value row);
+  mlir::Value randomBits(mlir::Value key, mlir::Value column);
+
 private:
   // exp(x) = value * 2^rest, where `value` is the rounded mantissa times about the root of exp(x)'s power of two.
   struct Power {
@@ -47,8 +51,9 @@ private:
   Power power(mlir::Value x, float highest);
   mlir::Value powerOfTwo(mlir::Value n); // i32 in [-126, 127] to f32
 
-  mlir::Value bits(mlir::Value value); // f32 to i32, same bits
-  mlir::Value real(mlir::Value value); // i32 to f32, same bits
+  mlir::Value shiftedXor(mlir::Value x, uint64_t by); // x ^ (x >> by)
+  mlir::Value bits(mlir::Value value);                // f32 to i32, same bits
+  mlir::Value real(mlir::Value value);                // i32 to f32, same bits
   mlir::Value isNan(mlir::Value x);
   mlir::Value greater(mlir::Value x, float bound);
   mlir::Value extreme(mlir::arith::CmpFPredicate wins, mlir::Value a, mlir::Value b);

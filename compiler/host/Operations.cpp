@@ -78,6 +78,10 @@ Value HostOperations::integer(Opcode opcode, ArrayRef<Value> inputs) {
     return MaxSIOp::create(builder, a, inputs[1]);
   case Opcode::Min:
     return MinSIOp::create(builder, a, inputs[1]);
+  case Opcode::RandomKey:
+    return math.randomKey(a, inputs[1]);
+  case Opcode::RandomBits:
+    return math.randomBits(a, inputs[1]);
   default:
     return {};
   }

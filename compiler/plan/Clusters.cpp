@@ -238,14 +238,14 @@ Apart apart(const Selection& cluster) {
       ++launches;
       continue;
     }
-    if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp>(op))
+    if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp, ir::RandomOp>(op))
       continue;
     auto& [reads, makes] = nodes[nameOf(op)];
     for (Value operand : op->getOperands()) {
       Value source = operand;
       while (source.getDefiningOp() && isa<ir::BroadcastOp, ir::ReshapeOp>(source.getDefiningOp()))
         source = source.getDefiningOp()->getOperand(0);
-      if (source.getDefiningOp<ir::ConstantOp>())
+      if (isa_and_nonnull<ir::ConstantOp, ir::RandomOp>(source.getDefiningOp()))
         continue;
       double& bytes = reads[source.getAsOpaquePointer()];
       bytes = std::max(bytes, source == operand ? bytesRead(op, operand) : bytesOf(source));
@@ -282,6 +282,9 @@ bool gains(const Selection& cluster, const NodeValues& nodes) {
   if (llvm::none_of(cluster.results, isReal) || before.nodes == 0)
     return false;
   const bool hasLaunch = llvm::any_of(cluster.ops, isLaunch);
+  // What others store beside their result, a gradient makes again of random numbers.
+  if (before.nodes == 1 && llvm::any_of(cluster.ops, [](Operation* op) { return isa<ir::RandomOp>(op); }))
+    return !hasLaunch && after >= kLeastSaved;
   if (before.nodes == 1)
     return !hasLaunch && after >= kLeastAlone && llvm::any_of(cluster.ops, isMoreThanBytes) &&
            hasNoGradient(cluster.ops.front());

@@ -317,23 +317,66 @@ private:
 
   bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
 
-  // The row extent that an iota counts along, from the outermost; none where that is the columns, or has one element.
-  std::optional<int> rowExtentOf(ir::IotaOp iota) const {
-    ir::Dimensions shape = shapeOf(iota.getResult());
-    size_t dim = iota.getDim(), place = dim + tile.size() - shape.size();
-    if (place + 1 == tile.size() || shape[dim].isOne())
-      return std::nullopt;
-    return static_cast<int>(place);
+  // The row extents that dimensions of a value are, a bit for each from the outermost; not the columns, and none that
+  // has one element.
+  int rowExtentsOf(Value value, size_t from, size_t to) const {
+    ir::Dimensions shape = shapeOf(value);
+    int extents = 0;
+    for (size_t dim = from; dim < to; ++dim)
+      if (size_t place = dim + tile.size() - shape.size(); place + 1 < tile.size() && !shape[dim].isOne())
+        extents |= 1 << place;
+    return extents;
+  }
+  int rowExtentOf(ir::IotaOp iota) const { return rowExtentsOf(iota.getResult(), iota.getDim(), iota.getDim() + 1); }
+  // Of random numbers: their rows, and their columns where these are rows of the program.
+  int rowsOf(ir::RandomOp random) const {
+    const size_t rank = ir::typeOf(random.getResult()).getRank();
+    return rank == 0 ? 0 : rowExtentsOf(random.getResult(), 0, rank - 1);
+  }
+  int columnsOf(ir::RandomOp random) const {
+    const size_t rank = ir::typeOf(random.getResult()).getRank();
+    return rank == 0 ? 0 : rowExtentsOf(random.getResult(), rank - 1, rank);
   }
 
   // Inputs stand before outputs, so indices are operands before anything is lowered.
   void declareIndices() {
-    for (Operation* op : computation.ops)
-      if (auto iota = llvm::dyn_cast<ir::IotaOp>(op); iota && live.contains(op) && classify(shapeOf(iota.getResult())))
-        if (std::optional<int> extent = rowExtentOf(iota); extent && !indices.contains(*extent))
-          indices[*extent] =
-              emit(Opcode::Load, DType::I64, Space::Row, {},
-                   addOperand(fmt::format("index{}", *extent), OperandKind::Index, DType::I64, false, *extent));
+    for (Operation* op : computation.ops) {
+      if (!live.contains(op) || op->getNumResults() != 1 || !llvm::isa<ir::IotaOp, ir::RandomOp>(op) ||
+          !classify(shapeOf(op->getResult(0))))
+        continue;
+      auto random = llvm::dyn_cast<ir::RandomOp>(op);
+      declareIndex(random ? rowsOf(random) : rowExtentOf(llvm::cast<ir::IotaOp>(op)));
+      if (random)
+        declareIndex(columnsOf(random));
+    }
+  }
+
+  // A row's number among those of some extents, in row-major order.
+  void declareIndex(int extents) {
+    if (extents == 0 || indices.contains(extents))
+      return;
+    std::string name = "index";
+    for (size_t extent = 0; extent < kMaxRank; ++extent)
+      if (extents >> extent & 1)
+        name += std::to_string(extent);
+    indices[extents] = emit(Opcode::Load, DType::I64, Space::Row, {},
+                            addOperand(name, OperandKind::Index, DType::I64, false, extents));
+  }
+
+  // Its number where it has some, else a number that is the same for all.
+  int indexOf(int extents) {
+    return extents ? indices.lookup(extents) : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
+  }
+
+  std::string randomized(ir::RandomOp op) {
+    const int seed = values.lookup(op.getSeed());
+    const bool isColumn = columnsOf(op) == 0 && !shapeOf(op.getResult()).back().isOne();
+    const int row = indexOf(rowsOf(op));
+    const int column = isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {}) : indexOf(columnsOf(op));
+    auto spaceOf = [&](int value) { return program.instructions[value].space; };
+    const int key = emit(Opcode::RandomKey, DType::I64, join(spaceOf(seed), spaceOf(row)), {seed, row});
+    values[op.getResult()] = emit(Opcode::RandomBits, DType::I64, join(spaceOf(key), spaceOf(column)), {key, column});
+    return "";
   }
 
   std::string lower(Operation& op) {
@@ -376,19 +419,20 @@ private:
       return "";
     }
     if (auto iota = llvm::dyn_cast<ir::IotaOp>(op)) {
-      std::optional<int> extent = rowExtentOf(iota);
+      const int extent = rowExtentOf(iota);
       if (extent && iota.getPeriod())
         return fmt::format("{} counts rows with a period; kernels do so with columns", described(result));
       bool isColumn =
           iota.getDim() + 1 == static_cast<uint64_t>(shapeOf(result).size()) && !shapeOf(result).back().isOne();
-      int index = extent     ? indices.lookup(*extent)
-                  : isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {}, -1,
-                                    static_cast<double>(iota.getPeriod().value_or(0)))
-                             : emit(Opcode::Constant, DType::I64, Space::Uniform, {});
+      int index = !extent && isColumn ? emit(Opcode::ColumnIndex, DType::I64, Space::Column, {}, -1,
+                                             static_cast<double>(iota.getPeriod().value_or(0)))
+                                      : indexOf(extent);
       values[result] =
           type == DType::I64 ? index : emit(Opcode::Cast, type, program.instructions[index].space, {index});
       return "";
     }
+    if (auto random = llvm::dyn_cast<ir::RandomOp>(op))
+      return randomized(random);
     if (std::optional<Opcode> opcode = reduction(op)) {
       if (classify(shapeOf(op.getOperand(0))) != Space::Element)
         return misfit(op.getOperand(0));
@@ -457,7 +501,7 @@ private:
   llvm::DenseSet<Value> readValues;      // by anything live but what reads it where it is stored
   llvm::DenseMap<Value, int> values;     // instruction
   std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
-  llvm::DenseMap<int, int> indices;      // row extent to the load of its index
+  llvm::DenseMap<int, int> indices;      // row extents, a bit for each, to the load of the index along them
   llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
   llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
 };

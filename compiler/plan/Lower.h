@@ -14,18 +14,18 @@ namespace cermet {
 struct LoweredFunction {
   RowProgram program;
   // Per operand: the function's argument (an input) or result (an output) that it is; of an index operand, the row
-  // extent that it counts along, from the outermost.
+  // extents that it counts along, a bit for each from the outermost.
   std::vector<int> positions;
   // The last dimension is symbolic: the program is over operands that have a further dimension of 1.
   bool appendsColumn = false;
 };
 
-// `function` holds small operations only (ir/transforms/Decompose.h) and is canonical. There is one iteration space, the largest
-// shape: every value must extend to it by NumPy's rule, and what is stored must be all of it, one value a row, or a sum
-// over all rows. The last dimension of the arguments in `strided` (empty: of none) may have any stride, that of the
-// others is 1. A gather's source and index are
-// arguments. Unused arguments and dead operations leave no trace; the order is the function's. Equal functions give
-// equal programs. Returns "" and fills `lowered`, or says what does not fit.
+// `function` holds small operations only (ir/transforms/Decompose.h) and is canonical. There is one iteration space,
+// the largest shape: every value must extend to it by NumPy's rule, and what is stored must be all of it, one value a
+// row, or a sum over all rows. The last dimension of the arguments in `strided` (empty: of none) may have any stride,
+// that of the others is 1. A gather's source and index are arguments. Unused arguments and dead operations leave no
+// trace; the order is the function's. Equal functions give equal programs. Returns "" and fills `lowered`, or says what
+// does not fit.
 std::string lowerToRowProgram(mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
                               LoweredFunction& lowered);
 

@@ -279,6 +279,15 @@ private:
     return appends || isNumbers ? values.withColumn(value) : value;
   }
 
+  // The row extents that an index counts along.
+  static std::vector<int> extentsOf(int bits) {
+    std::vector<int> extents;
+    for (int extent = 0; bits >> extent; ++extent)
+      if (bits >> extent & 1)
+        extents.push_back(extent);
+    return extents;
+  }
+
   void addKernel(const LoweredFunction& lowered, size_t operations, llvm::ArrayRef<int> inputs,
                  llvm::ArrayRef<int> results) {
     const RowProgram& program = lowered.program;
@@ -287,7 +296,7 @@ private:
       const Operand& operand = program.operands[i];
       Json& json = operands.emplace_back(Json::object());
       if (operand.kind == OperandKind::Index)
-        json["dim"] = lowered.positions[i];
+        json["dims"] = extentsOf(lowered.positions[i]);
       else
         json["value"] =
             columnsOf((operand.isOutput ? results : inputs)[lowered.positions[i]], static_cast<int>(i), lowered);

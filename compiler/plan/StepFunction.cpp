@@ -18,8 +18,9 @@ StringRef partName(Operation* op) {
   if (auto part = dyn_cast<FusedLoc>(op->getLoc()))
     if (auto name = dyn_cast_or_null<StringAttr>(part.getMetadata()))
       return name;
-  return isa<ir::CastOp, ir::BroadcastOp, ir::ConstantOp, ir::IotaOp, ir::ColumnsOp>(op) ? StringRef()
-                                                                                         : op->getName().stripDialect();
+  return isa<ir::CastOp, ir::BroadcastOp, ir::ConstantOp, ir::IotaOp, ir::RandomOp, ir::ColumnsOp>(op)
+             ? StringRef()
+             : op->getName().stripDialect();
 }
 
 // Fused operations first; small ones only where there is none.

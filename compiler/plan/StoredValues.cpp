@@ -41,7 +41,7 @@ bool isUnitStride(Value value) {
 
 // What an operation computes, if a kernel can have it again.
 struct Kinds {
-  bool indices = false;   // numbers of columns and what follows from them, such as a mask
+  bool indices = false;   // numbers of columns, random ones, and what follows from them, such as a mask
   bool givenRows = false; // one number a row, or fewer, from what is given without a reduction, such as whether a label
                           // counts: what needs it alone must not wait for the rows
 };
@@ -50,7 +50,7 @@ struct Kinds {
 Kinds kindsOf(Operation* op, int& left) {
   if (--left < 0)
     return {};
-  if (isa<ir::ConstantOp, ir::IotaOp>(op))
+  if (isa<ir::ConstantOp, ir::IotaOp, ir::RandomOp>(op))
     return {.indices = true};
   const bool isElementwise = ir::isElementwise(op);
   auto type = op->getNumResults() == 1 ? dyn_cast<RankedTensorType>(op->getResult(0).getType()) : RankedTensorType();

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array kSpaces{"element", "row", "column", "uniform"};
 // What an instruction takes and gives. Same: all inputs and the result are of one class, one of `classes`.
-enum class Classes { Reals, Numbers, Any, Comparison, Selection, Conversion, Picking, None };
+enum class Classes { Reals, Integers, Numbers, Any, Comparison, Selection, Conversion, Picking, None };
 struct OpcodeTraits {
   const char* name;
   int inputs;
@@ -50,6 +50,8 @@ constexpr std::array kOpcodes{
     OpcodeTraits{"less", 2, Classes::Comparison},
     OpcodeTraits{"less_equal", 2, Classes::Comparison},
     OpcodeTraits{"select", 3, Classes::Selection},
+    OpcodeTraits{"random_key", 2, Classes::Integers},
+    OpcodeTraits{"random_bits", 2, Classes::Integers},
     OpcodeTraits{"reduce_sum", 1, Classes::Reals},
     OpcodeTraits{"reduce_max", 1, Classes::Reals},
     OpcodeTraits{"reduce_min", 1, Classes::Reals},
@@ -127,6 +129,10 @@ std::string checkClasses(const RowProgram& program, const Instruction& op) {
     case Classes::Reals:
       if (given != ValueClass::Real || result != ValueClass::Real)
         return wrong("reals and gives one");
+      break;
+    case Classes::Integers:
+      if (given != ValueClass::Integer || result != ValueClass::Integer)
+        return wrong("integers and gives one");
       break;
     case Classes::Numbers:
       if (given != result || result == ValueClass::Bool)

@@ -76,6 +76,9 @@ enum class Opcode {
   Less,
   LessEqual,
   Select, // bool, two values of the result's type
+  // Of integers (runtime/abi/Random.h)
+  RandomKey,  // a seed, a row's number
+  RandomBits, // a row's key, a column's number
   ReduceSum,
   ReduceMax,
   ReduceMin,     // real Element -> Row; the last two: NaN if one is NaN

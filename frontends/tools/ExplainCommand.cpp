@@ -47,7 +47,7 @@ static void printOperands(const json& operands, const json& values) {
     const bool index = operand.at("kind") == "index"; // a row's number, no value
     fmt::print("    {:<6} {:<7} {}\n", operand.at("output").get<bool>() ? "writes" : "reads",
                operand.at("kind").get<std::string>(),
-               index ? fmt::format("of row dimension {}", operand.at("dim").dump())
+               index ? fmt::format("along row dimensions {}", operand.at("dims").dump())
                      : dimsText(values.at(operand.at("value").get<size_t>())) +
                            originText(values.at(operand.at("value").get<size_t>()), values));
   }

@@ -185,6 +185,18 @@ def Cermet_IotaOp : Cermet_Small<"iota"> {
   let hasVerifier = 1;
 }
 
+def Cermet_RandomOp : Cermet_Small<"random"> {
+  let summary = "Of each element 32 bits that look random, 0 to 2^32 - 1: of the seed, its row's number and its column";
+  let description = [{
+    Nothing else decides them (runtime/abi/Random.h), so that whoever needs them makes them again. Rows are numbered in
+    row-major order, and a reshape that keeps the last dimension keeps them.
+  }];
+  let arguments = (ins RankedTensorOf<[I64]>:$seed);
+  let results = (outs RankedTensorOf<[I64]>:$result);
+  let assemblyFormat = "$seed attr-dict `:` type($seed) `to` type($result)";
+  let hasVerifier = 1;
+}
+
 def Cermet_ColumnsOp : Cermet_Op<"columns", [Pure, DeclareOpInterfaceMethods<InterpretableOpInterface>]> {
   let summary = "Columns by number: result [..., c] is operand [..., map[c]]; the two halves of a rotated pair, swapped";
   let description = [{

@@ -154,6 +154,12 @@ LogicalResult IotaOp::verify() {
   return dimInRange(*this, getDim(), shapeOf(getResult()).size());
 }
 
+LogicalResult RandomOp::verify() {
+  if (llvm::all_of(shapeOf(getSeed()), [](const Dimension& dimension) { return dimension.isOne(); }))
+    return success();
+  return emitOpError() << "seed has shape " << shapeTextOf(getSeed()) << ", expected one number";
+}
+
 LogicalResult ColumnsOp::verify() {
   if (failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))
     return failure();

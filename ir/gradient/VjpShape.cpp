@@ -182,3 +182,7 @@ Cotangents PickOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
 Cotangents IotaOp::buildGradient(OpBuilder&, ValueRange) {
   return {};
 }
+
+Cotangents RandomOp::buildGradient(OpBuilder&, ValueRange) {
+  return {Value()};
+}

@@ -1,6 +1,7 @@
 // Each operation of shape in float64: which element goes where.
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Ops.h"
+#include "runtime/abi/Random.h"
 
 using namespace mlir;
 using namespace cermet::ir;
@@ -126,6 +127,14 @@ LogicalResult IotaOp::interpret(Operands, cermet::ir::Array& result) {
   int64_t stride = rowMajor(result.shape)[getDim()], size = result.shape[getDim()];
   for (size_t i = 0; i < result.data.size(); ++i)
     result.data[i] = int64_t(i) / stride % size % int64_t(getPeriod().value_or(size));
+  return success();
+}
+
+LogicalResult RandomOp::interpret(Operands operands, cermet::ir::Array& result) {
+  const int64_t columns = result.shape.empty() ? 1 : result.shape.back();
+  const auto seed = uint64_t(int64_t(operands[0]->data[0]));
+  for (size_t i = 0; i < result.data.size(); ++i)
+    result.data[i] = randomBits(randomKey(seed, i / columns), uint32_t(i % columns));
   return success();
 }
 

@@ -140,6 +140,7 @@ private:
   }
 
   static constexpr size_t kMaxSteps = 32;
+  static constexpr int kMaxRandomSteps = 4;
 
   bool worksOnStored(Value value, llvm::SetVector<Operation*>& steps) {
     Operation* op = value.getDefiningOp();
@@ -170,8 +171,20 @@ private:
     replace(op, operands, shape);
   }
 
+  // Whether a value is made of random numbers and constants alone; those of rows that change have others.
+  static bool isRandom(Value value, bool keepsRows, int steps = kMaxRandomSteps) {
+    Operation* op = value.getDefiningOp();
+    if (!op || isa<RandomOp>(op))
+      return op && keepsRows;
+    return isElementwise(op) && steps > 0 && llvm::all_of(op->getOperands(), [&](Value operand) {
+             return operand.getDefiningOp<ConstantOp>() || isRandom(operand, keepsRows, steps - 1);
+           });
+  }
+
   bool fits(Value operand, RankedTensorType shape) {
     if (isStored(operand) || operand.getDefiningOp<ConstantOp>())
+      return true;
+    if (isRandom(operand, keepsColumns(typeOf(operand), shape)))
       return true;
     if (auto reshape = operand.getDefiningOp<ReshapeOp>())
       return sameShape(typeOf(reshape.getOperand()), shape) || isStored(reshape.getOperand());
@@ -185,6 +198,17 @@ private:
     RankedTensorType type = withElement(shape, typeOf(operand).getElementType());
     if (auto constant = operand.getDefiningOp<ConstantOp>())
       return ConstantOp::create(builder, constant.getLoc(), type, constant.getValueAttr());
+    if (auto random = operand.getDefiningOp<RandomOp>())
+      return RandomOp::create(builder, random.getLoc(), type, random.getSeed());
+    if (Operation* op = operand.getDefiningOp(); op && isElementwise(op)) { // on random numbers
+      SmallVector<Value> operands;
+      for (Value each : op->getOperands())
+        operands.push_back(inShape(each, shape));
+      Operation* moved = builder.clone(*op);
+      moved->setOperands(operands);
+      moved->getResult(0).setType(type);
+      return moved->getResult(0);
+    }
     if (auto broadcast = operand.getDefiningOp<BroadcastOp>()) {
       Value column = broadcast.getOperand();
       Dimensions last;

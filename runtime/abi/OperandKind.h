@@ -7,7 +7,8 @@
 
 namespace cermet {
 
-// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's index along one row extent (I64).
+// [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's number among those of some
+// row extents, in row-major order (I64).
 // Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
 // has gives NaN, or 0 where the type is no real.
 enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };

@@ -10,7 +10,6 @@ namespace cermet {
 constexpr int64_t kLargestGridX = (int64_t(1) << 31) - 1;
 constexpr int64_t kWorthSharing = int64_t(1) << 15; // elements for which waking threads costs less than it saves
 constexpr int kPartsPerThread = 4;
-constexpr int64_t kIndexStride = 1; // of an index operand, along its one dimension
 
 namespace {
 
@@ -191,9 +190,11 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
   for (const PlanOperand& operand : program.operands) {
     if (!operand.walksRows())
       continue;
-    const int64_t* strides = operand.value < 0 ? &kIndexStride : frame.views[operand.value].strides;
-    for (int dim = 0; dim < program.rowRank; ++dim)
-      stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
+    if (operand.value < 0)
+      countRows(program.rowRank, extent, operand, stride[walking]);
+    else
+      for (int dim = 0; dim < program.rowRank; ++dim)
+        stride[walking][dim] = operand.axis[dim] < 0 ? 0 : frame.views[operand.value].strides[operand.axis[dim]];
     ++walking;
   }
   if (program.leading >= 0)

@@ -130,7 +130,7 @@ Status deriveRowSpace(const Plan& plan, const std::string& kernel, PlanProgram& 
   return {};
 }
 
-// No memory: a row's number along one dimension of the row space.
+// No memory: a row's number among those of some dimensions of the row space.
 Status parseIndex(const json& item, const std::string& kernel, PlanProgram& program) {
   PlanOperand operand;
   operand.value = -1;
@@ -138,7 +138,15 @@ Status parseIndex(const json& item, const std::string& kernel, PlanProgram& prog
   if (item.at("dtype") != "i64" || item.at("output").get<bool>() || item.value("strided", false))
     return wrong("kernel '{}' has an index operand that is no i64 input", kernel);
   operand.axis.fill(-1);
-  operand.axis[integer(item, "dim", 0, kMaxRank - 2)] = 0;
+  const json& dims = item.at("dims");
+  if (!dims.is_array() || dims.empty())
+    return wrong("kernel '{}' has an index along the dimensions {}, expected a list of some", kernel, dims.dump());
+  for (const json& dim : dims) {
+    if (!dim.is_number_integer() || dim.get<int64_t>() < 0 || dim.get<int64_t>() > kMaxRank - 2)
+      return wrong("kernel '{}' has an index along dimension {}, expected one from 0 to {}", kernel, dim.dump(),
+                   kMaxRank - 2);
+    operand.axis[dim.get<int64_t>()] = 0;
+  }
   program.operands.push_back(operand);
   return {};
 }

@@ -55,7 +55,7 @@ struct PlanOperand {
   int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
   int8_t rowsFrom = -1; // Gathered: the operand, a Row of integers, that has the numbers of the value's rows
   // For Tile, Row and Index: the value's dimension that moves with each dimension of the step's row space, or -1
-  // (repeats). An index has one dimension, of stride 1.
+  // (repeats). An index has 0 for each that it counts along.
   std::array<int8_t, kMaxRank> axis{};
 
   bool walksRows() const { return kind == OperandKind::Tile || kind == OperandKind::Row || kind == OperandKind::Index; }

@@ -12,6 +12,15 @@ namespace cermet {
 // Strides in elements of one operand along the row extents, outermost first.
 using RowStrides = int64_t[kMaxRank];
 
+// The strides of an index: rows are numbered in row-major order of the extents that it counts along.
+inline void countRows(int rank, const int64_t* extent, const PlanOperand& index, RowStrides& stride) {
+  int64_t below = 1;
+  for (int dim = rank; dim-- > 0;) {
+    stride[dim] = index.axis[dim] < 0 ? 0 : below;
+    below *= index.axis[dim] < 0 ? 1 : extent[dim];
+  }
+}
+
 // Brings the extents into the order in which `leading`, one of the operands, has them in memory: its strides descend.
 // Rows that lie beside each other are then walked one after another, and merge. Equal strides keep their order.
 inline void sortRows(int rank, int64_t* extent, int operands, RowStrides* stride, int leading) {
@@ -46,7 +55,6 @@ inline int collapseRows(int rank, int64_t* extent, int operands, RowStrides* str
     stride[operand][0] = 0;
   return 1;
 }
-
 
 // Granlund and Montgomery, Division by Invariant Integers using Multiplication: of 31 bits one word is enough.
 inline RowDivisor divisorOf(uint64_t extent) {

@@ -10,7 +10,8 @@ void Steps::step() {
       {14, &Steps::unaryStep}, {22, &Steps::binaryStep},  {6, &Steps::compareStep},    {6, &Steps::selectStep},
       {10, &Steps::castStep},  {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
       {10, &Steps::viewStep},  {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {1, &Steps::pickStep},
-      {3, &Steps::normStep},   {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},     {3, &Steps::gateStep}};
+      {3, &Steps::normStep},   {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},     {3, &Steps::gateStep},
+      {2, &Steps::dropStep}};
   int total = 0;
   for (const auto& entry : kSteps)
     total += entry.first;
@@ -128,6 +129,16 @@ void Steps::constantStep() {
     shape.assign(pick(2), ir::Dimension());
   bool isInteger = pick(4) == 0;
   constant(shape, isInteger ? integerType() : floatType(), isInteger ? pick(9) : (pick(41) - 20) / 8.0);
+}
+
+// Some elements times 1.25, the others times 0.
+void Steps::dropStep() {
+  Value a = anyFloat();
+  mlir::Value seed = formula.number(ir::tensorType({}, builder.getI64Type()), pick(1 << 20) - (1 << 19));
+  RankedTensorType numbers = ir::tensorType(a.shape(), builder.getI64Type());
+  mlir::Value kept = formula.compare("ge", ir::RandomOp::create(builder, location, numbers, seed), pick(9) * 0x1p29);
+  Value scale = constantLike(a, 1.25), zero = constantLike(a, 0);
+  times(a, add(formula.select(kept, scale.value, zero.value), 0, 1.25, true, false));
 }
 
 void Steps::reductionStep() {

@@ -68,6 +68,7 @@ private:
   void selectStep();
   void castStep();
   void constantStep();
+  void dropStep();
   void reductionStep();
   void sumRowsStep();
   void viewStep();

@@ -239,12 +239,13 @@ private:
       zeroColumns(program);
       return "";
     }
-    const std::vector<int64_t> unit{1};
     for (const PlanOperand& operand : program.operands)
       if (operand.walksRows()) {
-        const std::vector<int64_t>& strides = operand.value < 0 ? unit : places[operand.value].strides;
-        for (int dim = 0; dim < program.rowRank; ++dim)
-          stride[walking][dim] = operand.axis[dim] < 0 ? 0 : strides[operand.axis[dim]];
+        if (operand.value < 0)
+          countRows(program.rowRank, extent, operand, stride[walking]);
+        else
+          for (int dim = 0; dim < program.rowRank; ++dim)
+            stride[walking][dim] = operand.axis[dim] < 0 ? 0 : places[operand.value].strides[operand.axis[dim]];
         ++walking;
       }
     if (program.leading >= 0)

@@ -303,5 +303,24 @@ TEST(SimtValues, AnIndexOfRowsThatLieInAnotherOrder) {
           {{"b", 2}, {"s", 5}}, 1, true);
 }
 
+// Random numbers are those of the graph's rows, in whatever order these are walked; of symbolic columns, too.
+TEST(SimtValues, RandomNumbersOfRowsThatLieInAnotherOrder) {
+  for (const char* columns : {"16", "?"}) {
+    const std::string shape = fmt::format("?x3x?x{}", columns),
+                      symbols = columns[0] == '?' ? ", #cermet.symbols<[\"b\", \"s\", \"c\"]>"
+                                                  : ", #cermet.symbols<[\"b\", \"s\"]>",
+                      t = fmt::format("tensor<{}xf32{}>", shape, symbols),
+                      i = fmt::format("tensor<{}xi64{}>", shape, symbols),
+                      k = fmt::format("tensor<{}xi1{}>", shape, symbols);
+    check(graphOf(fmt::format("(%x: {0}, %s: tensor<1xi64>) -> {0}", t),
+                  fmt::format("%0 = cermet.random %s : tensor<1xi64> to {1}\n%1 = cermet.constant 2147483648.0 : {1}\n"
+                              "%2 = cermet.compare \"ge\", %0, %1 : {1} to {2}\n%3 = cermet.constant 2.0 : {0}\n"
+                              "%4 = cermet.constant 0.0 : {0}\n%5 = cermet.select %2, %3, %4 : {2}, {0}\n"
+                              "%6 = cermet.mul %x, %5 : {0}\nreturn %6 : {0}\n",
+                              t, i, k)),
+          {{"b", 2}, {"s", 5}, {"c", 7}}, 1, true);
+  }
+}
+
 } // namespace
 } // namespace cermet::simt

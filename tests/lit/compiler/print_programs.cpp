@@ -1,7 +1,7 @@
 // Prints what is generated for a graph and for its gradient: each kernel's spec, and the CUDA C++ after prelude and
 // skeleton. For golden files.
 //
-//     cermet-print-programs graph.mlir sm_90 [numbers of the inputs whose gradients are wanted; all without]
+//     cermet-print-programs graph.mlir sm_90 [numbers of the inputs whose gradients are wanted; all floats without]
 #include "compiler/program/Dump.h"
 #include "compiler/cuda/Emit.h"
 #include "compiler/plan/Plan.h"
@@ -49,7 +49,9 @@ int main(int count, char** arguments) {
     fmt::print(stderr, "{}\n", error);
     return 1;
   }
-  llvm::SmallVector<bool> wanted(ir::graphFunction(*graph).getNumArguments(), count == 3);
+  llvm::SmallVector<bool> wanted;
+  for (mlir::Type type : ir::graphFunction(*graph).getArgumentTypes())
+    wanted.push_back(count == 3 && llvm::isa<mlir::FloatType>(mlir::getElementTypeOrSelf(type)));
   for (int i = 3; i < count; ++i)
     wanted[std::stoul(arguments[i])] = true;
   ir::Gradient gradient;

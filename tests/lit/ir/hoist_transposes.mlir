@@ -37,6 +37,19 @@ func.func @saved(%x: !x) -> (!y, !r) {
   return %turned, %sum : !y, !r
 }
 
+// Random numbers are those of their rows: it stays.
+// CHECK-LABEL: func.func @random(
+// CHECK: cermet.random
+// CHECK: cermet.mul
+// CHECK: cermet.transpose
+func.func @random(%x: tensor<2x3x4xf32>, %s: tensor<i64>) -> tensor<3x2x4xf32> {
+  %n = cermet.random %s : tensor<i64> to tensor<2x3x4xi64>
+  %f = cermet.cast %n : tensor<2x3x4xi64> to tensor<2x3x4xf32>
+  %y = cermet.mul %x, %f : tensor<2x3x4xf32>
+  %turned = cermet.transpose %y [1, 0, 2] : tensor<2x3x4xf32> to tensor<3x2x4xf32>
+  return %turned : tensor<3x2x4xf32>
+}
+
 // The columns move: it stays.
 // CHECK-LABEL: func.func @columns(
 // CHECK: cermet.exp

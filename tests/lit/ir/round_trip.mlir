@@ -122,6 +122,9 @@ module attributes {cermet.version = 1 : i64} {
     %gather = cermet.gather %table, %tokens : tensor<100x8xbf16>, tensor<?x5xi64, #cermet.symbols<["r0"]>> to tensor<?x5x8xbf16, #cermet.symbols<["r0"]>>
     // CHECK: cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
     %iota = cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.random %{{.*}} : tensor<i64> to tensor<?x5xi64, #cermet.symbols<["r0"]>>
+    %seed = cermet.constant 7.0 : tensor<i64>
+    %random = cermet.random %seed : tensor<i64> to tensor<?x5xi64, #cermet.symbols<["r0"]>>
     return %transpose, %scalar : tensor<4x2x3xbf16>, tensor<f32>
   }
 

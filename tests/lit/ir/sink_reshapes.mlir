@@ -9,6 +9,21 @@
 !bvector = tensor<?xf32, #cermet.symbols<["rows"]>>
 !w = tensor<64xbf16>
 
+// Random numbers of rows are those of a view that keeps the columns: what is dropped behind a view of a sum goes back.
+// CHECK-LABEL: func.func @random_of_a_view(
+// CHECK: cermet.random %arg2 : tensor<i64> to tensor<?x3x64xi64, #cermet.symbols<["r0"]>>
+// CHECK-NOT: reshape
+// CHECK: return
+func.func @random_of_a_view(%x: !a, %r: !a, %s: tensor<i64>, %rows: !b) -> !a {
+  %sum = cermet.add %x, %r : !a
+  %view = cermet.reshape %sum : !a to !b
+  %numbers = cermet.random %s : tensor<i64> to tensor<?x64xi64, #cermet.symbols<["rows"]>>
+  %factor = cermet.cast %numbers : tensor<?x64xi64, #cermet.symbols<["rows"]>> to !b
+  %product = cermet.mul %view, %factor : !b
+  %back = cermet.reshape %product : !b to !a
+  return %back : !a
+}
+
 // The norm of a view of a sum, which goes back: nothing is reshaped.
 // CHECK-LABEL: func.func @norm_of_a_view(
 // CHECK-NOT: reshape

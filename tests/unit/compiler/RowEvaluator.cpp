@@ -1,4 +1,5 @@
 #include "tests/unit/compiler/RowEvaluator.h"
+#include "runtime/abi/Random.h"
 #include <cmath>
 #include <limits>
 
@@ -45,6 +46,10 @@ Number integerOf(Opcode opcode, Number a, Number b, DType dtype) {
     return wrap(bitsOf(std::fmax(a, b)), dtype);
   case Opcode::Min:
     return wrap(bitsOf(std::fmin(a, b)), dtype);
+  case Opcode::RandomKey:
+    return wrap(randomKey(bitsOf(a), bitsOf(b)), dtype);
+  case Opcode::RandomBits:
+    return wrap(randomBits(bitsOf(a), static_cast<uint32_t>(bitsOf(b))), dtype);
   default:
     return NAN;
   }

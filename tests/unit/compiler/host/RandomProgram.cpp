@@ -102,6 +102,10 @@ int Generator::instruction(bool onlyExact) {
   case Opcode::Abs:
     result = numbers(opcode, oneIn(2) ? ValueClass::Real : ValueClass::Integer);
     break;
+  case Opcode::RandomKey:
+  case Opcode::RandomBits:
+    result = numbers(opcode, ValueClass::Integer);
+    break;
   case Opcode::Max:
   case Opcode::Min:
     result = numbers(opcode, anyClass());

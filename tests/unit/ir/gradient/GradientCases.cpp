@@ -1,5 +1,5 @@
-// The graphs whose gradients tests/unit/ir/gradient/GradientTest.cpp holds against central differences: every operation that has
-// a gradient, in every form, and the fused ones.
+// The graphs whose gradients tests/unit/ir/gradient/GradientTest.cpp holds against central differences: every operation
+// that has a gradient, in every form, and the fused ones.
 #include "tests/unit/ir/gradient/GradientTest.h"
 
 namespace cermet::ir {
@@ -168,6 +168,13 @@ INSTANTIATE_TEST_SUITE_P(
           %0 = cermet.iota 1 : tensor<3x4xf32>
           %1 = cermet.mul %x, %0 : tensor<3x4xf32>
           return %1 : tensor<3x4xf32> })"},
+        Case{"random", R"(func.func @f(%x: tensor<3x4xf32>, %s: tensor<i64>) -> tensor<3x4xf32> {
+          %0 = cermet.random %s : tensor<i64> to tensor<3x4xi64>
+          %1 = cermet.cast %0 : tensor<3x4xi64> to tensor<3x4xf32>
+          %2 = cermet.constant 4294967296.0 : tensor<3x4xf32>
+          %3 = cermet.div %1, %2 : tensor<3x4xf32>
+          %4 = cermet.mul %x, %3 : tensor<3x4xf32>
+          return %4 : tensor<3x4xf32> })"},
         gather("gather", "4xi64", "4x3xf32"), gather("gather_rank_0", "i32", "3xf32"),
         gather("gather_rank_2", "?x2xi8, #cermet.symbols<[\"a\"]>", "?x2x3xf32, #cermet.symbols<[\"a\"]>"),
         picked("pick", "3x5xf32", "3x1xi64", "3x1xf32"),

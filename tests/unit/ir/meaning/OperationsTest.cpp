@@ -1,6 +1,7 @@
 // Each small operation of the interpreter against the standard library, on random numbers with infinities, NaNs and
 // zeros of both signs among them, in float64 without rounding.
 #include "ir/dialect/Shape.h"
+#include "runtime/abi/Random.h"
 #include "tests/unit/ir/GraphTest.h"
 #include <cmath>
 #include <functional>
@@ -333,6 +334,36 @@ TEST_F(OperationsTest, Iota) {
 TEST_F(OperationsTest, IotaWithAPeriod) {
   Array given = evaluate("", "iota 1 {period = 2 : i64} : tensor<2x5xi64>", "tensor<2x5xi64>", {});
   EXPECT_EQ(given.data, (std::vector<double>{0, 1, 0, 1, 0, 0, 1, 0, 1, 0}));
+}
+
+// A key is an output of splitmix64, whose first five of the seed 1234567 are widely known.
+TEST(Random, KeysAreSplitmix64s) {
+  constexpr uint64_t known[] = {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u,
+                                16408922859458223821u};
+  for (uint64_t row = 0; row < 5; ++row)
+    EXPECT_EQ(randomKey(1234567, row), known[row]) << row;
+}
+
+// Without a key a column is mixed as by lowbias32.
+TEST(Random, BitsAreLowbias32s) {
+  auto mixed = [](uint32_t x) {
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    x = (x ^ (x >> 15)) * 0x846ca68bu;
+    return x ^ (x >> 16);
+  };
+  for (uint32_t column : {0u, 1u, 2u, 0x7fffffffu, 0xffffffffu})
+    EXPECT_EQ(randomBits(0, column), mixed(column)) << column;
+  EXPECT_EQ(randomBits(5, 7), mixed(12)); // the low half moves the columns
+  EXPECT_NE(randomBits(uint64_t(1) << 32, 7), mixed(7));
+}
+
+TEST_F(OperationsTest, Random) {
+  const std::string type = "tensor<2x?x3xi64, #cermet.symbols<[\"n\"]>>";
+  Array given = evaluate("%x: " + type + ", %s: tensor<i64>", "random %s : tensor<i64> to " + type, type,
+                         {random({2, 5, 3}), Array{{}, {-7}}});
+  ASSERT_EQ(given.data.size(), 30u);
+  for (int i = 0; i < 30; ++i)
+    EXPECT_EQ(given.data[i], randomBits(randomKey(uint64_t(-7), i / 3), i % 3)) << i;
 }
 
 TEST_F(OperationsTest, Columns) {

@@ -93,7 +93,7 @@ TEST_F(CudaLaunch, RowsAreWalkedInMemoryOrder) {
   plan["values"][1]["dims"] = {"b", 8};
   plan["steps"][0]["operands"][1]["kind"] = "tile";
   for (int dim : {0, 1})
-    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dim", dim}, {"dtype", "i64"}, {"output", false}});
+    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dims", {dim}}, {"dtype", "i64"}, {"output", false}});
   const auto executable = prepare(context, plan, "auto");
   ASSERT_TRUE(executable);
   const TestTensor x(memory, {4, 7, 8}, {8, 32, 1}), weight(memory + 4096, {7, 8}),
@@ -291,7 +291,7 @@ TEST_F(CudaLaunch, AnIndexWalksItsRowDimension) {
   for (int dim : {0, 1}) {
     cuda.launches.clear();
     Json plan = scalePlan("$TARGET", kCubin);
-    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dim", dim}, {"dtype", "i64"}, {"output", false}});
+    plan["steps"][0]["operands"].push_back({{"kind", "index"}, {"dims", {dim}}, {"dtype", "i64"}, {"output", false}});
     const auto executable = prepare(context, plan, "auto");
     ASSERT_TRUE(executable);
     const auto launch = [&](int64_t a, int64_t b) {

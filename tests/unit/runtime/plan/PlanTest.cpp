@@ -127,7 +127,7 @@ Json viewsPlan() {
                {"of", 2},      {"view", "transpose"}, {"permutation", {1, 0, 2}}};
   values[6] = {{"name", "v3"}, {"kind", "view"}, {"dtype", "f32"}, {"dims", {2, 4}}, {"of", 1}, {"view", "reshape"}};
   text["steps"][0]["operands"][1]["strided"] = true;
-  text["steps"][0]["operands"].push_back({{"kind", "index"}, {"dim", 1}, {"dtype", "i64"}, {"output", false}});
+  text["steps"][0]["operands"].push_back({{"kind", "index"}, {"dims", {1}}, {"dtype", "i64"}, {"output", false}});
   return text;
 }
 
@@ -172,8 +172,9 @@ TEST(Plan, WhatIsWrongWithAViewIsNamed) {
       {"/values/6/dims", {2, 5}, "view 'v3' has not the number of elements of 'weight'"},
       {"/steps/0/operands/2/value", 3, "'scale' writes 'v0', a view of input 'x'"},
       {"/steps/0/operands/2/value", 4, "'scale' writes 'v1', a view of input 'weight'"},
-      {"/steps/0/operands/3/dim", 2, "kernel 'scale' has an index along a dimension beyond its 2 of rows"},
-      {"/steps/0/operands/3/dim", -1, "'dim' is -1, expected 0 to 6"},
+      {"/steps/0/operands/3/dims/0", 2, "kernel 'scale' has an index along a dimension beyond its 2 of rows"},
+      {"/steps/0/operands/3/dims/0", -1, "index along dimension -1, expected one from 0 to 6"},
+      {"/steps/0/operands/3/dims", Json::array(), "index along the dimensions [], expected a list of some"},
       {"/steps/0/operands/3/dtype", "i32", "kernel 'scale' has an index operand that is no i64 input"},
       {"/steps/0/operands/3/output", true, "kernel 'scale' has an index operand that is no i64 input"},
       {"/steps/0/operands/1/strided", 7, "must be boolean"},

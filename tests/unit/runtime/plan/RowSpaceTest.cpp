@@ -21,6 +21,18 @@ std::vector<int64_t> offsets(int rank, const int64_t* extent, const int64_t* str
   return result;
 }
 
+TEST(RowSpace, AnIndexNumbersTheRowsOfItsExtents) {
+  const int64_t extent[] = {2, 3, 5};
+  PlanOperand index;
+  RowStrides stride;
+  index.axis = {0, 0, 0};
+  countRows(3, extent, index, stride);
+  EXPECT_EQ(std::vector<int64_t>(stride, stride + 3), (std::vector<int64_t>{15, 5, 1}));
+  index.axis = {0, -1, 0};
+  countRows(3, extent, index, stride);
+  EXPECT_EQ(std::vector<int64_t>(stride, stride + 3), (std::vector<int64_t>{5, 0, 1}));
+}
+
 TEST(RowSpace, MergingMovesNoRow) {
   std::mt19937 random(7);
   int merged = 0, kept = 0;
