@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from cermet.graph import seeded
 from cermet.ops import library
 from cermet.importing.importer import Definition, Imported, import_graph
 from cermet.text import ELEMENT_TYPES
@@ -156,6 +157,8 @@ class Evaluation:
             dim, shape = int(rest.split()[0]), self._shape(type)
             indices = torch.arange(shape[dim]).view([-1 if i == dim else 1 for i in range(len(shape))])
             return indices.expand(shape).to(type.dtype)
+        if op == "random":
+            return seeded.numbers(operands[0].reshape(()), self._shape(type))
         if op == "matmul":
             rhs = operands[1].double().t() if "transpose_rhs" in rest else operands[1].double()
             return (operands[0].double() @ rhs).to(type.dtype)

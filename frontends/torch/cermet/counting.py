@@ -7,7 +7,7 @@ from . import locks
 NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "full_masks", "grouped_attentions", "released", "calls_unpadded",
     "calls_padded", "fallbacks", "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses",
-    "timed", "clusters",
+    "timed", "clusters", "dropouts",
 )  # fmt: skip
 
 _lock = locks.lock()

@@ -18,7 +18,7 @@ from . import passes
 from .attention import grouped, masks, packed, variants
 from .counting import count
 from .fusing import gains, matches, replacement
-from .graph import sizes
+from .graph import dropouts, sizes
 from .importing import complexes
 from .importing.importer import import_graph
 from .loss import logits, tails
@@ -57,6 +57,10 @@ def _unmask(record: Record) -> None:
 
 def _group_heads(record: Record) -> None:
     record.grouped = grouped.apply(record.module)
+
+
+def _seed_dropouts(record: Record, part: Part) -> None:
+    dropouts.seed(part.module)
 
 
 def _separate_tails(record: Record, part: Part) -> None:
@@ -134,6 +138,10 @@ def _replace(record: Record, part: Part) -> None:
     part.replaced = replacement.apply(part.decision)
 
 
+def _draw_seeds(record: Record) -> None:
+    record.dropouts = dropouts.draw(record.module)
+
+
 def _release(record: Record) -> None:
     if record.settings.functional:
         record.released = packed.release(record.module, record.regions)
@@ -151,6 +159,7 @@ PASSES = (
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
     # Of each of them: which regions it will have.
+    _pass("dropouts", _seed_dropouts, each=True),
     _pass("tails", _separate_tails, each=True),
     _pass("views", _add_views, each=True),
     _pass("import", _import, promises="text", each=True),
@@ -166,6 +175,7 @@ PASSES = (
     _pass("kernels", _compile, needs="regions", promises="kernels", each=True),
     _pass("describe", _describe, needs="kernels", each=True),
     _pass("replace", _replace, needs="kernels", each=True),
+    _pass("seeds", _draw_seeds, alone=False),
     _pass("release", _release),
 )
 
@@ -202,6 +212,7 @@ def tally(record: Record) -> None:
     count("near_misses", len(near_misses))
     count("released", record.released)
     count("grouped_attentions", record.grouped)
+    count("dropouts", record.dropouts)
     for mask in record.masks.masks if "unmasked" in record.have else ():
         count(f"{mask.meaning.value}s", bool(mask.given) == variant)
     for near_miss in near_misses:

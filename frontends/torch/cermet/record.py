@@ -106,7 +106,7 @@ class Record:
         self.parts = [Part(self, part) for part in nodes.modules(module)]
         self.masks = masks.Found([], [])
         self.variant: variants.Variant | None = None
-        self.grouped = self.released = 0
+        self.grouped = self.released = self.dropouts = 0
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []

@@ -84,7 +84,7 @@ def number(value: float) -> str:
 
 # Operations that compute nothing for each element, or are no work of ours.
 _FOREIGN = {"opaque", "matmul"}
-_MOVING = _FOREIGN | set("constant iota broadcast reshape transpose slice concat gather".split())
+_MOVING = _FOREIGN | set("constant iota random broadcast reshape transpose slice concat gather".split())
 
 
 def _private(text: str, name: str) -> str:

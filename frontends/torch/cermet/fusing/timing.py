@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import locks
 from ..counting import count
+from ..graph import seeded
 from ..graph.decision import Region
 from ..graph.nodes import example
 from ..graph.traffic import describe, hint
@@ -71,6 +72,10 @@ def times(module: fx.GraphModule, region: Region) -> Times | None:
 def _measure(module: fx.GraphModule, region: Region) -> Times:
     preparation.prepare((key, region.device) for key in region.keys())
     unfused = extract(module, region)
+    for node in unfused.module.graph.nodes:
+        if node.target is seeded.dropout:  # which no region would leave to torch's
+            seeded.as_torch(node)
+    unfused.module.recompile()
     with unset_fake_temporarily(), _disable_current_modes(), torch.set_grad_enabled(region.wanted is not None):
         random = torch.Generator(region.device).manual_seed(0)
         inputs = [_made(node, random) for node in region.operands]

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from . import seeded
 from .nodes import attribute, target_name, tensor_nodes
 
 PURE, EFFECTFUL, WRITE = "pure", "effectful", "write"
@@ -166,6 +167,8 @@ def _drops_nothing(node: fx.Node, arguments: dict[str, Any] | None) -> bool:
 
 def _function_effect(node: fx.Node) -> Effect:
     target = node.target
+    if target in (seeded.dropout, seeded.seed):  # a seed has its number: another call gives another
+        return Effect(PURE)
     name = getattr(target, "__name__", "") or ""
     module = getattr(target, "__module__", None) or ""
     if isinstance(target, torch._ops.OpOverloadPacket):

@@ -57,7 +57,10 @@ class Imported:
 
 
 def dimension(size: Any) -> Dim:
-    return size if isinstance(size, int) else str(size.node.expr)
+    if isinstance(size, int):
+        return size
+    text = str(size.node.expr)
+    return int(text) if text.isdigit() else text  # what tracing has found to be a number since
 
 
 def tensor_type(value: Any) -> TensorType | None:

@@ -126,7 +126,7 @@ def counters() -> dict[str, int]:
     libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
     rewritten (two where calls with and without padding came), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `full_masks` of those that need none, `grouped_attentions` that no longer repeat
-    heads, `released` pieces of packed products (packed.py), calls of graphs with two variants by the one they took
+    heads, `released` pieces of packed products (packed.py), `dropouts` in regions (dropouts.py), calls of graphs with two variants by the one they took
     (`calls_unpadded`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
     failure of ours), `inductor_failures` (graphs, or their backwards alone, that Inductor did not compile and that run
     by direct calls), `late_gradients` (gradients derived while tracing rather than when the graph was compiled),

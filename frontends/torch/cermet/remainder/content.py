@@ -56,7 +56,7 @@ def _foreign(node: fx.Node, module: fx.GraphModule) -> str:
         namespace = packet._qualified_op_name.split("::")[0]
         return "" if namespace in _OWN else packet._qualified_op_name
     module_name = getattr(target, "__module__", None) or ""
-    if module_name.split(".")[0] in ("torch", "_operator", "operator", "math", "builtins", ""):
+    if module_name.split(".")[0] in ("torch", "_operator", "operator", "math", "builtins", "cermet", ""):
         return ""
     return f"function {target_name(node)}"
 

@@ -14,9 +14,10 @@ import torch
 import torch.fx as fx
 import torch.nn.functional as F
 
+from ...graph import seeded
 from ...graph.nodes import example
 from ...text import Value
-from . import backward, complex, elementwise, indexing, loss, reduction, shape
+from . import backward, complex, elementwise, indexing, loss, random, reduction, shape
 from .call import Call, Refused, symbolic_float
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -29,6 +30,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **loss.TRANSLATIONS,
     **indexing.TRANSLATIONS,
     **backward.TRANSLATIONS,
+    **random.TRANSLATIONS,
 }
 # What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
 REDUCTIONS = frozenset(reduction.TRANSLATIONS) | frozenset(loss.TRANSLATIONS)
@@ -107,6 +109,7 @@ _FUNCTIONS: dict[Any, str] = {
     torch.scalar_tensor: "scalar",
     torch.tensor: "tensor",
     torch.dropout: "dropout",
+    seeded.dropout: "seeded_dropout",
     torch._C._nn.linear: "linear",
     torch._C._nn.gelu: "gelu",
     torch._C._nn.silu: "silu",
