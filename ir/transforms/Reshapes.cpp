@@ -200,7 +200,7 @@ private:
       return ConstantOp::create(builder, constant.getLoc(), type, constant.getValueAttr());
     if (auto random = operand.getDefiningOp<RandomOp>())
       return RandomOp::create(builder, random.getLoc(), type, random.getSeed());
-    if (Operation* op = operand.getDefiningOp(); op && isElementwise(op)) { // on random numbers
+    if (Operation* op = operand.getDefiningOp(); op && isElementwise(op) && isRandom(operand, true)) {
       SmallVector<Value> operands;
       for (Value each : op->getOperands())
         operands.push_back(inShape(each, shape));

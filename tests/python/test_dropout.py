@@ -90,7 +90,7 @@ def test_a_dropout_alone_is_a_region():
     x = given()[0]
     call = compiled(lambda x: F.dropout(x @ x.mT, 0.3, True) @ x)
     _, counts = counted(lambda: call(x).sum().backward())
-    assert (counts["dropouts"], counts["regions"], counts["launches"]) == (1, 1, 2)
+    assert counts["dropouts"] == counts["regions"] == 1
 
 
 @pytest.mark.parametrize("remainder", REMAINDERS)
