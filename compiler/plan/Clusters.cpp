@@ -270,8 +270,12 @@ Apart apart(const Selection& cluster) {
 // of a copy.
 bool isMoreThanBytes(Operation* op) {
   return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(op) ||
-         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
-             ir::GeluOp, ir::GeluTanhOp>(op);
+         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp, ir::GeluTanhOp>(op);
+}
+
+// Whether ours takes longer still: an error function does.
+bool isSlower(Operation* op) {
+  return isa<ir::ErfOp, ir::GeluOp>(op);
 }
 
 // Whether one kernel moves enough less, or is worth it for one operation that moves as much.
@@ -287,7 +291,7 @@ bool gains(const Selection& cluster, const NodeValues& nodes) {
     return !hasLaunch && after >= kLeastSaved;
   if (before.nodes == 1)
     return !hasLaunch && after >= kLeastAlone && llvm::any_of(cluster.ops, isMoreThanBytes) &&
-           hasNoGradient(cluster.ops.front());
+           llvm::none_of(cluster.ops, isSlower) && hasNoGradient(cluster.ops.front());
   if (!hasLaunch)
     return before.bytes - after >= kLeastSaved && after <= kMaxMoved * before.bytes;
   // Less than its launches as they stand and the rest beside them, as one kernel if that is one.
@@ -295,7 +299,7 @@ bool gains(const Selection& cluster, const NodeValues& nodes) {
   for (Operation* op : cluster.ops)
     (isLaunch(op) ? launches : rest).ops.insert(op);
   double beside = apart(rest).bytes;
-  if (complete(rest, nodes).empty() && gains(rest, nodes))
+  if (!rest.ops.empty() && complete(rest, nodes).empty() && gains(rest, nodes))
     beside = std::min(beside, moved(rest));
   return apart(launches).bytes + beside - after >= kLeastSaved;
 }

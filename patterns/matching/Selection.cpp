@@ -292,7 +292,7 @@ std::string textOf(const Selection& selection) {
   for (Value result : selection.results)
     small.results.push_back(mapping.lookup(result));
   func::ReturnOp::create(builder, UnknownLoc::get(context), small.results);
-  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(body->without_terminator())))
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(*body))) // a range would read the erased
     if (isOpTriviallyDead(&op))
       op.erase();
   for (Operation& op : body->without_terminator())

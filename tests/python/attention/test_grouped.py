@@ -10,6 +10,7 @@ import graphs
 import mask_spellings
 from attending import BATCH, LENGTH, Counted, as_true, operands
 from cermet.attention import grouped
+from cermet.graph.decision import Declined
 
 
 def expanded(tensor, times):
@@ -86,3 +87,50 @@ def test_heads_stay_repeated_where_attention_has_no_kernel_for_groups():
         return F.scaled_dot_product_attention(query, expanded(key, 2), expanded(value, 2), dropout_p=0.5)
 
     assert grouped.apply(graphs.trace(attend, *grouped_operands())) == 0
+
+
+def step_of_decoding(mask):
+    """One query of each head, keys and values of a cache of which `mask` tells the filled part."""
+    return lambda query, key, value: F.scaled_dot_product_attention(
+        query[:, :, :1], expanded(key, 2), expanded(value, 2), attn_mask=mask
+    ).transpose(1, 2)
+
+
+def filled(*shape):
+    return torch.arange(LENGTH).expand(*shape, LENGTH) < 5
+
+
+@pytest.fixture
+def no_kernel(monkeypatch):
+    """As on a GPU, where no kernel takes a mask and groups."""
+
+    def declined(*_):
+        raise Declined("attention has no kernel for it")
+
+    monkeypatch.setattr(grouped, "_grouped", declined)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (BATCH, 1, 1), (1,)], ids=str)
+@pytest.mark.parametrize("additive", [False, True])
+def test_single_queries_of_a_shared_head_lie_beside_each_other(additive, shape, dynamic, no_kernel):
+    mask = filled(*shape)
+    mask = torch.zeros(mask.shape).masked_fill(~mask, float("-inf")) if additive else mask
+    function, counted, args = step_of_decoding(mask), Counted(), grouped_operands()
+    if dynamic:
+        for arg in args:
+            torch._dynamo.maybe_mark_dynamic(arg, 0)
+    module = graphs.trace(function, *args)
+    assert grouped.apply(module) == 1
+    assert not any("expand" in str(node.target) for node in module.graph.nodes)
+    graphs.compiled(function)(*args)
+    assert counted()["grouped_attentions"] == 1
+    as_true(graphs.compiled(function), function, args)
+
+
+def test_single_queries_with_a_mask_for_each_head_stay(no_kernel):
+    mask = filled(1, 4, 1).clone()
+    mask[0, 1, 0, 3] = False
+    function, args = step_of_decoding(mask), grouped_operands()
+    assert grouped.apply(graphs.trace(function, *args)) == 0
+    as_true(graphs.compiled(function), function, args)

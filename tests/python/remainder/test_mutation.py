@@ -140,7 +140,7 @@ def test_a_value_in_another_memory_order_keeps_the_copy():
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 def test_a_static_cache_is_stored_into_and_never_copied(dynamic, monkeypatch):
-    graphs = []
+    graphs, before = [], cermet.counters()["fallbacks"]
 
     class Kept(direct.StraightLine):
         def __init__(self, graph, *arguments, **keywords):
@@ -163,7 +163,7 @@ def test_a_static_cache_is_stored_into_and_never_copied(dynamic, monkeypatch):
                 where = torch.tensor([position])
                 found = runner(input_ids=token, past_key_values=cache, cache_position=where, use_cache=True)
     assert torch.equal(*map(torch.cat, tokens))
-    assert cermet.counters()["fallbacks"] == 0 and graphs
+    assert cermet.counters()["fallbacks"] == before and graphs
     layers = model.config.num_hidden_layers
     for called in graphs:
         assert called.count("aten.index_copy_.default") == 2 * layers and "aten.index_copy.default" not in called

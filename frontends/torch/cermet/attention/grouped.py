@@ -1,13 +1,16 @@
 """Heads of keys and values that are repeated for attention become grouped queries (`enable_gqa=True`).
 
 A repetition is whatever gives every group of query heads the head that it shares, however it is spelled: the repeated
-tensor and the one before it are compared element by element (functions.py). It is left alone where torch would
-have no kernel of its own for the grouped call, as on CUDA beside a mask or in float32.
+tensor and the one before it are compared element by element (functions.py). Where torch would have no kernel of its own
+for the grouped call, as on CUDA beside a mask or in float32, a single query of each head (a decoding step) can still be
+one of several queries of the head that it shares; anything else is left alone.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -15,8 +18,9 @@ import torch.fx as fx
 from ..graph import nodes
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, is_pure, rewriting
+from ..graph.layouts import written
 from ..graph.nodes import example
-from .calls import Change, arguments, attentions, changed
+from .calls import Change, arguments, attentions, changed, consequences, traced
 from .masks import outer_values
 from .proof.elements import Unsupported
 from .proof.functions import Functions, TooComplex
@@ -55,12 +59,80 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
             sources = [_shared(functions, given[name], example(given["query"])) for name in ("key", "value")]
             if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
                 continue
-            try:
-                change = changed(module, node, values, True, key=sources[0], value=sources[1], enable_gqa=True)
-            except Declined:
-                continue
-            values |= change.values
-            yield change
+            for change_of in (_grouped, _beside_each_other):
+                try:
+                    change = change_of(module, node, values, *sources)
+                except Declined:
+                    continue
+                values |= change.values
+                yield change
+                break
+
+
+def _grouped(
+    module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, torch.Tensor], key: fx.Node, value: fx.Node
+) -> Change:
+    return changed(module, node, values, True, key=key, value=value, enable_gqa=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _BesideEachOther(Change):
+    """The single queries of the heads that share one, as that head's queries."""
+
+    queries: torch.Tensor  # fake values: of those, of what attention makes of them, and of that as it was
+    attended: torch.Tensor
+    result: torch.Tensor
+
+    def apply(self) -> None:
+        graph, given = self.node.graph, self.arguments
+        name = "val" if "val" in self.node.meta else "example_value"
+        with graph.inserting_before(self.node):
+            queries = graph.call_method("reshape", (given["query"], *_beside(given)))
+        with graph.inserting_after(self.node):
+            result = graph.call_method("reshape", (self.node, *_apart(given)))
+        self.node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not result)
+        queries.meta = {**given["query"].meta, name: self.queries}
+        result.meta = {**self.node.meta, name: self.result}
+        values = {**self.values, self.node: self.attended}
+        Change(self.module, self.node, {**given, "query": queries}, values).apply()
+
+
+def _beside_each_other(
+    module: fx.GraphModule, node: fx.Node, values: dict[fx.Node, torch.Tensor], key: fx.Node, value: fx.Node
+) -> Change:
+    given = {**arguments(node), "key": key, "value": value}
+    query, mask = example(given["query"]), given.get("attn_mask")
+    if written(query.shape[-2]) != "1" or given.get("dropout_p") or given.get("is_causal"):
+        raise Declined("more than one query, a random number for each, or its place")
+    if not isinstance(query.shape[-1], int) or (mode := getattr(query, "fake_mode", None)) is None:
+        raise Declined("a width that is not known")
+    if mask is not None and any(written(size) != "1" for size in example(mask).shape[-3:-1]):
+        raise Declined("a mask of each head's own")
+    with mode:
+        queries = query.reshape(_beside(given))
+    with node.graph.inserting_before(node):
+        asked = node.graph.call_method("reshape", (given["query"], *_beside(given)))
+    asked.meta["example_value"] = queries
+    try:
+        attended, kernel = traced(node, {**given, "query": asked})
+    finally:
+        node.graph.erase_node(asked)
+    if kernel is None:
+        raise Declined("attention has no kernel for it")
+    with mode:
+        result = attended.reshape(_apart(given))
+    return _BesideEachOther(
+        module, node, given, consequences(module, node, result, values), queries, attended, result
+    )
+
+
+def _beside(given: dict[str, Any]) -> tuple[int, ...]:
+    heads, all_heads, width = example(given["key"]).shape[-3], *example(given["query"]).shape[-3::2]
+    return -1, heads, all_heads // heads, width
+
+
+def _apart(given: dict[str, Any]) -> tuple[int, ...]:
+    return -1, example(given["query"]).shape[-3], 1, example(given["value"]).shape[-1]
 
 
 def _shared(functions: Functions, repeated: fx.Node, query: torch.Tensor) -> fx.Node | None:
