@@ -134,3 +134,28 @@ def test_single_queries_with_a_mask_for_each_head_stay(no_kernel):
     function, args = step_of_decoding(mask), grouped_operands()
     assert grouped.apply(graphs.trace(function, *args)) == 0
     as_true(graphs.compiled(function), function, args)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_cache_that_has_got_its_rows_is_not_repeated(late):
+    """One that is written between its repetition and attention keeps the repetition."""
+
+    def attend(query, row, key, value):
+        if not late:
+            key[:, :, 2:3] = row
+        repeated = expanded(key, 2)
+        if late:
+            key[:, :, 2:3] = row
+        return F.scaled_dot_product_attention(query, repeated, expanded(value, 2))
+
+    query, key, value = [operand.detach() for operand in grouped_operands()]
+    args = [query, torch.randn(BATCH, 2, 1, query.shape[-1]), key, value]
+    assert grouped.apply(graphs.trace(attend, *args)) == int(not late)
+    ours, theirs = ([arg.clone() for arg in args] for _ in range(2))
+    torch.testing.assert_close(graphs.compiled(attend)(*ours), attend(*theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_batch_of_one():
+    args = [operand[:1] for operand in grouped_operands()]
+    assert grouped.apply(graphs.trace(repeating(expanded), *args)) == 1

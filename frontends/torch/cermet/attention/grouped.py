@@ -18,7 +18,9 @@ import torch.fx as fx
 from ..graph import nodes
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, is_pure, rewriting
+from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
+from ..graph.memory import memories
 from ..graph.nodes import example
 from .calls import Change, arguments, attentions, changed, consequences, traced
 from .masks import outer_values
@@ -139,18 +141,30 @@ def _shared(functions: Functions, repeated: fx.Node, query: torch.Tensor) -> fx.
     """The tensor whose heads, each as often as queries share it, are this one's."""
     if not isinstance(repeated, fx.Node) or example(repeated).dim() != 4:
         return None
-    node = repeated
+    node, between = repeated, []
     for _ in range(_STEPS):
         inputs = [item for item in node.all_input_nodes if isinstance(example(item), torch.Tensor)]
         if not inputs or node.op == "placeholder":
             return None
+        between.append(node)
         node = inputs[0]
         try:
-            if _repeats(functions, repeated, node, query):
-                return node
+            with functions.settled([*between, node] if _reads_alone(between, node) else []):
+                if _repeats(functions, repeated, node, query):
+                    return node
         except (Unsupported, TooComplex):
             return None
     return None
+
+
+def _reads_alone(between: Sequence[fx.Node], source: fx.Node) -> bool:
+    """Whether nothing writes a source's memory from the first of these, which lie between it and its repetition, on: a
+    cache has got its rows by then."""
+    graph, memory = source.graph, memories(example(source))
+    behind = [node for node in graph.nodes if not node < min(between)]
+    effects = [effect_of(node, graph.owning_module) for node in behind]
+    written = [target for effect in effects if effect.kind == WRITE for target in effect.written]
+    return all(memory.isdisjoint(memories(example(target))) for target in written)
 
 
 def _repeats(functions: Functions, repeated: fx.Node, source: fx.Node, query: torch.Tensor) -> bool:
@@ -165,7 +179,8 @@ def _repeats(functions: Functions, repeated: fx.Node, source: fx.Node, query: to
     batch, _, row, column = shape
     if functions.shape(repeated) != (batch, Linear(all_heads), row, column):
         return False
-    places = [functions.new(name) for name in ("batch", "head", "row", "column")]
+    names = ("batch", "head", "row", "column")
+    places = [functions.new(name) if size != Linear(1) else Linear(0) for name, size in zip(names, shape)]
     member = functions.new("member")
     facts = functions.inside(Facts(), (*places, member), (*shape, Linear(group)))
     inner = (places[0], places[1] * group + member, *places[2:])

@@ -8,8 +8,9 @@ said about an element holds for every value of the graph's inputs and of its sym
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +49,16 @@ class Functions:
         self._steps = self._depth = 0
         self._sizes = {expression for module in modules for expression in _dimensions(module)}
         self._written = {node for module in modules for node in _written(module)}
+
+    @contextlib.contextmanager
+    def settled(self, nodes: Collection[fx.Node]) -> Iterator[None]:
+        """Within it, these are what they are behind the last write of their memory."""
+        written, known = self._written, self._known
+        self._written, self._known = written - set(nodes), {}
+        try:
+            yield
+        finally:
+            self._written, self._known = written, known
 
     def writes(self, node: fx.Node) -> bool:
         """Whether a graph writes what a node holds."""
