@@ -25,7 +25,7 @@ from steps import Errors, exact, step
 from tiny_models import LAYERS, redraw, tiny, words
 
 REGIONS = 4 * LAYERS + 2  # of a Llama: two norms, a rotation and a GLU a layer, the last norm, the loss
-LAUNCHES = 2 * REGIONS + 1  # of a step: the loss's gradient is made in the forward, scaled for two products behind
+LAUNCHES = 2 * REGIONS  # of a step: the loss's gradient is scaled for two products, and one sum joins a norm's backward
 
 
 # --- What it does to a model -----------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
     monkeypatch.setenv("CERMET_STRICT", "0")
     before = cermet.counters()["fallbacks"]
     assert regions_of() == 0
-    assert cermet.counters()["fallbacks"] == before + 1
+    assert cermet.counters()["fallbacks"] == before + 2, "one before autograd, one behind it"
     assert [text for text in caplog.messages if "a graph is left as it was" in text and "planted" in text]
     monkeypatch.setenv("CERMET_STRICT", "1")
     with pytest.raises(Exception, match="planted"):

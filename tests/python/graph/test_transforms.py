@@ -177,7 +177,8 @@ def test_a_failure_over_one_match_leaves_the_others(monkeypatch, caplog):
     ours = torch.compile(function, backend="cermet", options={"strict": False, "remainder": "aot"})(*inputs)
     torch.testing.assert_close(ours, function(*inputs))
     after = cermet.counters()
-    assert after["regions"] == before["regions"] + 1 and after["fallbacks"] == before["fallbacks"] + 1
+    assert after["regions"] == before["regions"] + 1
+    assert after["fallbacks"] == before["fallbacks"] + 2, "one before autograd, one behind it"
     torch._dynamo.reset()
     with pytest.raises(Exception, match="broken on purpose"):
         graphs.compiled(function)(*inputs)
