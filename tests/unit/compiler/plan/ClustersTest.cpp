@@ -101,6 +101,20 @@ TEST(Clusters, ALaunchIsTakenApartAsIfItsOperationsStoodThere) {
   EXPECT_EQ(found[0]["text"], answerOf(launched(small + sum, kTile, ""))["regions"][0]["text"]);
 }
 
+TEST(Clusters, WhatNobodyReadsOfALaunchIsNotInItsText) {
+  const std::string body =
+      fmt::format("  func.func private @body(%a: {0}, %b: {0}) -> ({0}, {0}) {{\n    %m = cermet.mul %a, %b : {0}\n"
+                  "    %e = cermet.exp %m : {0}\n    %n = cermet.neg %m : {0}\n    return %e, %n : {0}, {0}\n  }}\n",
+                  kRows);
+  const std::string graph = "    %l:2 = cermet.opaque \"launch\"(%x, %y) {{cermet.body = @body}} : ({0}, {0}) -> ({0}, "
+                            "{0}) loc(\"launch\")\n    %s = cermet.add %l#0, %d : {0} loc(\"sum\")\n"
+                            "    return %s : {0}\n";
+  const json found = answerOf(launched(graph, kTile, body))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["results"], json({"sum"}));
+  EXPECT_EQ(std::string(found[0]["text"]).find("cermet.neg"), std::string::npos) << found[0]["text"];
+}
+
 TEST(Clusters, ALaunchWithoutNeighboursStays) {
   EXPECT_EQ(answerOf(launched(kLaunch + "    return %l : {0}\n", kTile, kProduct))["regions"], json::array());
   const std::string apart = "    %n = cermet.neg %d : {0} loc(\"neg\")\n    return %l, %n : {0}, {0}\n";
