@@ -257,7 +257,8 @@ def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
     return [
         node
         for node in module.graph.nodes
-        if node.op == "placeholder" and node in functions.reached
+        if node.op == "placeholder"
+        and node in functions.reached
         and not functions.writes(node)
         and example(node).dim() <= 2
         and example(node).dtype in (*INTEGERS, torch.bool)
