@@ -68,7 +68,8 @@ def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
 
     asked = []
     monkeypatch.setenv("CERMET_COMPILE_THREADS", "3")
-    monkeypatch.setattr(preparation, "prepare", lambda keys: asked.append(list(keys)))
+    prepared = preparation.Preparation
+    monkeypatch.setattr(preparation, "Preparation", lambda keys: prepared(asked.append(list(keys)) or ()))
     monkeypatch.setattr(regions, "_registry", regions._Registry())
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
     pipeline.run(module)
@@ -103,6 +104,40 @@ def test_a_kernel_that_does_not_compile_is_named_and_the_others_are_ready(monkey
     assert [regions.prepared(*place) for place in places] == [True, False, True, True]
 
 
+def test_a_graph_whose_kernel_cannot_be_made_is_left_as_it_was(monkeypatch):
+    """That is found when the graph has been traced behind autograd, which then begins again."""
+    from cermet.ops import library
+
+    prepare = library.Context.prepare
+
+    def broken(self, plan, device):
+        name = json.loads(self._library.cermet_plan_json(plan))["name"]
+        if name.startswith("rms_norm"):
+            raise cermet.Error(f"{name} does not compile")
+        return prepare(self, plan, device)
+
+    inputs = [torch.randn(7, 32, requires_grad=True) for _ in range(2)] + [torch.randn(32, 56) for _ in range(2)]
+    inputs.append(torch.randn(32))
+
+    def step(call):
+        y = call(*inputs)
+        return y, *torch.autograd.grad(y.pow(2).sum(), inputs[:2])
+
+    def gated(x, z, gate, up, weight):
+        return graphs.glu(x @ gate, z @ up) + graphs.rms_norm(z, weight).sum()
+
+    monkeypatch.setattr(library.Context, "prepare", broken)
+    before = cermet.counters()
+    options = {"remainder": "aot", "strict": False}
+    close(step(torch.compile(gated, backend="cermet", options=options)), step(gated))
+    after = cermet.counters()
+    assert after["fallbacks"] == before["fallbacks"] + 1 and after["graphs"] == before["graphs"] + 1
+    assert after["regions"] == before["regions"]
+    with pytest.raises(Exception, match="rms_norm.* does not compile"):
+        torch._dynamo.reset()
+        torch.compile(gated, backend="cermet", options=options | {"strict": True})(*inputs)
+
+
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -115,9 +150,12 @@ def test_a_progress_line_where_a_person_waits(monkeypatch, terminal, seconds):
     screen = _Terminal() if terminal else io.StringIO()
     monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setattr(preparation, "_SILENT_SECONDS", seconds)
-    with preparation._Progress(31) as progress:
-        progress.add(12)
-        progress.add(19)
+    progress = preparation._Progress()
+    progress.begin(2)
+    progress.expect(12)
+    progress.expect(19)
+    progress.finish_one(12)
+    progress.finish_one(19)
     written = screen.getvalue()
     if not terminal or seconds:
         assert written == ""

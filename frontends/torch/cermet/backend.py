@@ -16,6 +16,7 @@ from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
 from .attention import variants
+from .graph.edit import copy_of
 from .loss import edges
 from .options import parse
 from .record import Masks, Record, Settings
@@ -47,7 +48,8 @@ def compile(
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
     given, where = parse(mode, options), environment.report()
-    settings = Settings.of(given, describe=output.describe if where else None)
+    # What is to be told of a graph is of kernels that are there.
+    settings = Settings.of(given, describe=output.describe if where else None, overlapped=not where)
     record = pipeline.run(gm, settings, until="unmask")
     if record.variant is None:
         run = _compiled(record, example_inputs)
@@ -61,10 +63,24 @@ def compile(
 
 
 def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The callable that runs a record's graph, whose masks are known."""
+    """The callable that runs a record's graph, whose masks are known. Where a kernel cannot be made, the graph is compiled
+    again and waits for each part's, to leave the part as it was."""
+    plain = copy_of(record.module) if record.settings.overlapped else None
+    run = _running(record, example_inputs)
+    try:
+        if plain is not None:
+            record.preparation.wait()
+    except Exception:
+        _log.info("a kernel cannot be made: the graph is compiled again", exc_info=True)
+        waiting = dataclasses.replace(record.settings, overlapped=False)
+        return _compiled(pipeline.run(plain, waiting, until="unmask"), example_inputs)
+    pipeline.tally(record)
+    return run
+
+
+def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     outputs = edges.outputs(record.module)
     pipeline.finish(record, since="unmask")
-    pipeline.tally(record)
     chosen = record.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
     run, notes = choice.run(record.module, example_inputs, chosen.remainder, record.settings.options)

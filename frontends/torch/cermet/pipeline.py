@@ -114,12 +114,15 @@ def _drop_losses(record: Record, part: Part) -> None:
 
 
 def _compile_all(record: Record) -> None:
-    with contextlib.suppress(Exception):  # whose fault it was is found below
-        preparation.prepare(key for part in record.parts for key in _keys(record, part))
+    record.preparation = preparation.Preparation(key for part in record.parts for key in _keys(record, part))
+    if not record.settings.overlapped:
+        with contextlib.suppress(Exception):  # whose fault it was is found below
+            record.preparation.wait()
 
 
 def _compile(record: Record, part: Part) -> None:
-    preparation.prepare(_keys(record, part))
+    if not record.settings.overlapped:
+        preparation.prepare(_keys(record, part))
 
 
 def _keys(record: Record, part: Part) -> list[tuple[int, torch.device]]:

@@ -19,6 +19,7 @@ from .importing.importer import Imported
 from .loss import tails
 from .loss.edges import Edge
 from .loss.logits import Returned
+from .ops.preparation import Preparation
 from .options import Options
 from .remainder import choice
 from .remainder.choice import Choice
@@ -42,7 +43,8 @@ class Settings:
     `options`: whose choice of a remainder decides which regions gain; without, every region is made. `functional`: what
     remains runs through AOTAutograd (matches.check). `returned`: what becomes of logits that the graph returns; with
     Returned.EDGE the caller attaches the record's edges (edges.attach). `describe`: what is to be told of each graph.
-    `launched`: the regions will run, so their kernels are made ready.
+    `launched`: the regions will run, so their kernels are made ready. `overlapped`: others make them meanwhile, and the
+    caller waits for the record's `preparation`.
     """
 
     failing: Failing = failing(strict=True)
@@ -52,6 +54,7 @@ class Settings:
     masks: Masks = Masks.ALONE
     describe: Callable[[Decision], Findings] | None = None
     launched: bool = True
+    overlapped: bool = False
 
     @classmethod
     def of(cls, options: Options, **others: Any) -> Settings:
@@ -106,6 +109,7 @@ class Record:
         self.parts = [Part(self, part) for part in nodes.modules(module)]
         self.masks = masks.Found([], [])
         self.variant: variants.Variant | None = None
+        self.preparation = Preparation(())
         self.grouped = self.released = self.dropouts = 0
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why

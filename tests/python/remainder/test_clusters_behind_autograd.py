@@ -198,3 +198,42 @@ def test_a_second_process_finds_the_clusters_in_torchs_cache(tmp_path):
     assert warm["counters"]["kernels_compiled"] == warm["counters"]["plans_compiled"] == 0
     assert warm["counters"]["launches"] == cold["counters"]["launches"] > 0
     assert warm["sums"] == cold["sums"]
+
+
+def test_kernels_that_cannot_be_made_leave_the_graph_as_it_was(monkeypatch, tmp_path):
+    """Also in what AOTAutogradCache keeps, which another process would launch."""
+    from cermet.ops import preparation
+    from cermet.remainder import clusters, straight
+
+    class Fails(preparation.Preparation):
+        def wait(self) -> None:
+            super().wait()
+            raise cermet.Error("no such kernel today")
+
+    kept = []
+    prepare = straight.StraightLine.prepare_for_serialization
+
+    def keep(self: straight.StraightLine) -> None:
+        prepare(self)
+        kept.append(self._regions)
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(straight.StraightLine, "prepare_for_serialization", keep)
+    for broken in (False, True):
+        monkeypatch.setattr(clusters, "Preparation", Fails if broken else preparation.Preparation)
+        before = cermet.counters()
+        model, x = Encoder(), torch.randn(ROWS, COLUMNS)
+        expected = step(model, model, x)
+        torch._dynamo.reset()
+        call = torch.compile(model, backend="cermet", options={"remainder": "aot", "strict": False})
+        for name, value in step(call, model, x).items():
+            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5)
+        after = cermet.counters()
+        assert (after["clusters"] == before["clusters"]) == broken
+        assert after["fallbacks"] == before["fallbacks"] + 2 * broken
+        assert len(kept) == 2 and not any(kept) == broken
+        kept.clear()
+        torch._inductor.utils.clear_caches()
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "other"))
+    with pytest.raises(Exception, match="no such kernel today"):
+        torch.compile(Encoder(), backend="cermet", options={"remainder": "aot", "strict": True})(x)

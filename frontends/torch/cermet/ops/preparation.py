@@ -1,5 +1,5 @@
-"""What the regions of a graph will run, made ready while the graph is compiled: several plans at once, and a line that
-says how far it is where a person watches."""
+"""What the regions of a graph will run, made ready by other threads while the graph is compiled, and a line that says
+how far that is where a person watches."""
 
 from __future__ import annotations
 
@@ -11,72 +11,106 @@ from collections.abc import Iterable
 
 import torch
 
-from .. import environment
+from .. import environment, locks
 from . import regions, targets
 
 _SILENT_SECONDS = 2.0
 
 
+class Preparation:
+    """Regions that other threads compile, load and publish."""
+
+    def __init__(self, keys: Iterable[tuple[int, torch.device]]) -> None:
+        places = dict.fromkeys((key, targets.indexed(device)) for key, device in keys)  # threads have their own
+        pending = [place for place in places if not regions.prepared(*place)]
+        self._done: list[concurrent.futures.Future[None]] = []
+        if not pending:
+            return
+        _progress.begin(len(pending))
+        threads = min(len(pending), environment.compile_threads())
+        pool = concurrent.futures.ThreadPoolExecutor(threads, "cermet-prepare")
+        kernels = [pool.submit(_kernels, *place) for place in pending]
+        self._done = [pool.submit(_prepare, *place, number) for place, number in zip(pending, kernels)]
+        pool.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Returns when all is ready. Raises the first cermet.Error, the rest being done."""
+        concurrent.futures.wait(self._done)
+        for future in self._done:
+            future.result()
+
+
 def prepare(keys: Iterable[tuple[int, torch.device]]) -> None:
     """Compiles, loads and publishes regions by (key, device). Raises the first cermet.Error, the rest being done."""
-    places = dict.fromkeys((key, targets.indexed(device)) for key, device in keys)  # threads have devices of their own
-    pending = [place for place in places if not regions.prepared(*place)]
-    if not pending:
-        return
-    threads = min(len(pending), environment.compile_threads())
-    with concurrent.futures.ThreadPoolExecutor(threads, "cermet-prepare") as pool:
-        kernels = list(pool.map(lambda place: _kernels(*place), pending))
-        with _Progress(sum(kernels)) as progress:
-            done = [pool.submit(regions.prepare, *place) for place in pending]
-            for future, number in zip(done, kernels):
-                future.add_done_callback(lambda _, number=number: progress.add(number))
-            concurrent.futures.wait(done)
-    for future in done:
-        future.result()
+    Preparation(keys).wait()
 
 
 def _kernels(key: int, device: torch.device) -> int:
     plan = regions.plan(key, targets.target_of(device))
-    return sum(step["kind"] == "kernel" for step in plan["steps"])
+    kernels = sum(step["kind"] == "kernel" for step in plan["steps"])
+    _progress.expect(kernels)
+    return kernels
+
+
+def _prepare(key: int, device: torch.device, kernels: concurrent.futures.Future[int]) -> None:
+    try:
+        regions.prepare(key, device)
+    finally:
+        _progress.finish_one(kernels.result() if kernels.exception() is None else 0)
 
 
 class _Progress:
     """`cermet: 12 of 31 kernels compiled` on stderr, where that is a terminal and it takes over two seconds; gone at
-    the end."""
+    the end. Of all that is under way: one line."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.done = 0
-        self.began = time.monotonic()
-        self.lock = threading.Lock()
-        self.written = False
-        self.timer: threading.Timer | None = None
+    def __init__(self) -> None:
+        self._lock = locks.lock()
+        self._regions = self._kernels = self._done = 0
+        self._began = 0.0
+        self._written = False
+        self._timer: threading.Timer | None = None
 
-    def __enter__(self) -> _Progress:
-        if sys.stderr is not None and sys.stderr.isatty():
-            self.timer = threading.Timer(_SILENT_SECONDS, self._show)
-            self.timer.daemon = True
-            self.timer.start()
-        return self
+    def begin(self, regions: int) -> None:
+        with self._lock:
+            if self._regions == 0:
+                self._kernels = self._done = 0
+                self._began = time.monotonic()
+                if sys.stderr is not None and sys.stderr.isatty():
+                    self._timer = threading.Timer(_SILENT_SECONDS, self._show)
+                    self._timer.daemon = True
+                    self._timer.start()
+            self._regions += regions
 
-    def __exit__(self, *_: object) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            with self.lock:
-                self.timer = None
-                if self.written:
-                    sys.stderr.write("\r\x1b[K")
-                    sys.stderr.flush()
+    def expect(self, kernels: int) -> None:
+        with self._lock:
+            self._kernels += kernels
 
-    def add(self, kernels: int) -> None:
-        with self.lock:
-            self.done += kernels
-        if time.monotonic() - self.began > _SILENT_SECONDS:
+    def finish_one(self, kernels: int) -> None:
+        """One region is ready, or has failed."""
+        with self._lock:
+            self._done += kernels
+            self._regions -= 1
+            if self._regions == 0:
+                self._clear()
+                return
+        if time.monotonic() - self._began > _SILENT_SECONDS:
             self._show()
 
     def _show(self) -> None:
-        with self.lock:
-            if self.timer is not None:
-                sys.stderr.write(f"\r\x1b[Kcermet: {self.done} of {self.total} kernels compiled")
+        with self._lock:
+            if self._timer is not None:
+                sys.stderr.write(f"\r\x1b[Kcermet: {self._done} of {self._kernels} kernels compiled")
                 sys.stderr.flush()
-                self.written = True
+                self._written = True
+
+    def _clear(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._written:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._written = False
+
+
+_progress = _Progress()

@@ -15,38 +15,67 @@ import torch.fx as fx
 
 from .. import environment
 from ..counting import count
-from ..failures import failing
+from ..failures import Failing, failing
 from ..fusing import matches, replacement
+from ..graph.decision import Decision
+from ..graph.edit import copy_of
 from ..graph.nodes import example
 from ..importing.importer import dimension, import_graph
-from ..ops import library, preparation, regions
+from ..ops import library, regions
+from ..ops.preparation import Preparation
 
 _log = logging.getLogger("cermet")
 
 
-def fuse(module: fx.GraphModule, strict: bool) -> list[int]:
-    """Replaces in place; returns the keys of what was put in, which another process has to be told (regions.kept).
+class Fused:
+    """What was put into a graph: `keys`, which another process has to be told (regions.kept)."""
+
+    def __init__(self, failed: Failing) -> None:
+        self.keys: list[int] = []
+        self._clusters = 0
+        self._failed = failed
+        self._preparation = Preparation(())
+        self._plain: fx.GraphModule | None = None
+
+    def put(self, module: fx.GraphModule, decision: Decision) -> None:
+        self._preparation = Preparation((key, region.device) for region in decision.regions for key in region.keys())
+        self._plain = copy_of(module) if decision.regions else None
+        done = replacement.apply(decision)
+        self.keys = [key for region in done.regions for key in region.keys()]
+        self._clusters = len(done.regions)
+        for near_miss in [*decision.near_misses, *done.near_misses]:
+            _log.info("near miss behind autograd: %s", near_miss)
+
+    def taken_back(self) -> fx.GraphModule | None:
+        """Waits for the kernels. Where one cannot be made: the graph as it was."""
+        try:
+            self._preparation.wait()
+        except Exception as error:
+            self._failed(error, "a graph behind autograd")
+            return self._plain
+        count("clusters", self._clusters)
+        return None
+
+
+def fuse(module: fx.GraphModule, strict: bool) -> Fused:
+    """Replaces in place, while others make the kernels.
 
     A failure of ours leaves the graph as it was, and what becomes of it is said by `strict`. Under CERMET_CHECK=1
     nothing is done: that compares regions of the first stage with what they replaced.
     """
-    if environment.check():
-        return []
     failed = failing(strict)
+    fused = Fused(failed)
+    if environment.check():
+        return fused
     try:
         imported = import_graph(module, _body)
         decision = matches.check(module, imported, library.context().match(imported.text))
         for error in decision.failures:
             failed(error, "a match behind autograd")
-        preparation.prepare((key, region.device) for region in decision.regions for key in region.keys())
-        done = replacement.apply(decision)
+        fused.put(module, decision)
     except Exception as error:
         failed(error, "a graph behind autograd")
-        return []
-    count("clusters", len(done.regions))
-    for near_miss in [*decision.near_misses, *done.near_misses]:
-        _log.info("near miss behind autograd: %s", near_miss)
-    return [key for region in done.regions for key in region.keys()]
+    return fused
 
 
 def _body(node: fx.Node) -> str:

@@ -8,6 +8,7 @@ compiled with the forward, so that nothing is left to do in the first backward.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -40,6 +41,12 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     """The callable of a graph at the Dynamo level."""
 
     captures = Captures() if options.cuda_graphs else None
+    made: list[StraightLine] = []
+
+    def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
+        widen(graph.graph)
+        capture = captures.of(graph, kind) if captures is not None else None
+        return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
 
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
@@ -50,10 +57,16 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            keys = clusters.fuse(graph, options.strict)
-            widen(graph.graph)
-            capture = captures.of(graph, kind) if captures is not None else None
-            return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
+            fused = clusters.fuse(graph, options.strict)
+            made.append(line(kind, graph, fused.keys))
+
+            @functools.cache  # asked for what runs, and for the copy that is kept
+            def otherwise() -> StraightLine | None:
+                plain = fused.taken_back()
+                return line(kind, plain) if plain is not None else None
+
+            made[-1].otherwise = otherwise
+            return made[-1]
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)
 
@@ -70,7 +83,10 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         "donated_buffer": False,
     }
     with torch._functorch.config.patch(settings), _key_without_generators():
-        return backend(module, list(example_inputs))
+        run = backend(module, list(example_inputs))
+    for each in made:
+        each.settle()
+    return run
 
 
 class _System:

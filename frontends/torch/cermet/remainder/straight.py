@@ -42,6 +42,7 @@ class StraightLine(OutputCode):
         self._capture = capture  # under CUDA graphs
         self._refuses_grad = refuses_grad
         self._regions = regions.kept(keys)
+        self.otherwise: Callable[[], StraightLine | None] | None = None  # what runs in its place, where it cannot run
         self._pickled: bytes | None = None
         self._run: Callable[[list[Any]], Any] | None = self._load()
 
@@ -56,8 +57,15 @@ class StraightLine(OutputCode):
             run = self._capture.wrap(run, tensors)
         return _without_grad(run) if self._refuses_grad else run
 
+    def settle(self) -> None:
+        """Becomes what runs in its place, if that is needed. Before it runs, and before it is kept."""
+        otherwise, self.otherwise = self.otherwise, None
+        if otherwise is not None and (other := otherwise()) is not None:
+            vars(self).update(vars(other))
+
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""
+        self.settle()
         try:
             self._pickled = _pickled(self._constants)
         except Exception as error:
