@@ -68,10 +68,11 @@ def make_unmasked(model):
     return Contender("inductor, no mask", twin, torch.compile(twin), {name: lambda *_, **__: None for name in masks})
 
 
-def make_cermet(remainder: str):
+def make_cermet(remainder: str, **others):
     def make(model):
-        options = {"remainder": remainder, "strict": True}
-        return Contender(f"cermet, {remainder}", model, torch.compile(model, backend="cermet", options=options))
+        options = {"remainder": remainder, "strict": True} | others
+        name = ", ".join(["cermet", remainder, *(f"{key} {value}" for key, value in others.items())])
+        return Contender(name, model, torch.compile(model, backend="cermet", options=options))
 
     return make
 
@@ -100,4 +101,5 @@ def make_liger(compiled: bool):
 CONTENDERS = {"eager": make_eager, "inductor": make_inductor("inductor"), "inductor-unmasked": make_unmasked,
               "inductor-dynamic": make_inductor("inductor, dynamic", dynamic=True),
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
-              "cermet-auto": make_cermet("auto"), "liger": make_liger(False), "liger-compiled": make_liger(True)}
+              "cermet-auto": make_cermet("auto"), "cermet-fast": make_cermet("aot", memory="fast"),
+              "cermet-least": make_cermet("aot", memory="least"), "liger": make_liger(False), "liger-compiled": make_liger(True)}

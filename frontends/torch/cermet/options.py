@@ -9,7 +9,10 @@ from . import environment
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
-OURS = ("remainder", "strict", "mode", "autotune")
+OURS = ("remainder", "strict", "mode", "autotune", "memory")
+# What the bytes of a saved activation must be for each byte that computing it again moves (rematerialization). None:
+# what torch's partitioner keeps.
+PRICES = {"fast": None, "auto": 0.25, "least": 0.02}
 _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 
 
@@ -21,6 +24,11 @@ class Options:
     strict: bool  # a failure of Cermet's raises
     inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
     autotune: bool = False  # regions are timed (timing.py)
+    memory: str = "auto"  # one of PRICES
+
+    @property
+    def price(self) -> float | None:
+        return PRICES[self.memory]
 
     @property
     def cuda_graphs(self) -> bool:
@@ -43,7 +51,10 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
         raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
     mode = given.pop("mode", mode)
     autotune = _truth("autotune", given.pop("autotune", False))
-    parsed = Options(remainder, strict, _inductor(mode, given), autotune)
+    memory = given.pop("memory", "auto")
+    if memory not in PRICES:
+        raise Error(f"option memory is {memory!r}, expected one of {', '.join(map(repr, PRICES))}")
+    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
         raise Error(

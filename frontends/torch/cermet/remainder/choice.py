@@ -78,7 +78,7 @@ def _keyed(remainder: str, options: Options) -> Iterator[None]:
     values for the backward of the same region."""
     config = torch.compiler.config
     recorded = " recorded" if options.cuda_graphs else ""
-    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder}{recorded}"):
+    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder} {options.memory}{recorded}"):
         yield
 
 

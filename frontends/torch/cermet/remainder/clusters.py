@@ -10,6 +10,7 @@ and they do, and else leaves it as it is.
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 
 import torch.fx as fx
 
@@ -27,38 +28,51 @@ from ..ops.preparation import Preparation
 _log = logging.getLogger("cermet")
 
 
+class Lost(Exception):
+    """A graph launches what cannot be made, and nothing stands for it: it must be cut in another way."""
+
+
 class Fused:
     """What was put into a graph: `keys`, which another process has to be told (regions.kept)."""
 
     def __init__(self, failed: Failing) -> None:
         self.keys: list[int] = []
         self._clusters = 0
+        self._has_parts = False
         self._failed = failed
         self._preparation = Preparation(())
         self._plain: fx.GraphModule | None = None
 
-    def put(self, module: fx.GraphModule, decision: Decision) -> None:
-        self._preparation = Preparation((key, region.device) for region in decision.regions for key in region.keys())
-        self._plain = copy_of(module) if decision.regions else None
+    def put(self, module: fx.GraphModule, decision: Decision, parts: Set[int]) -> None:
+        self._plain = copy_of(module)
         done = replacement.apply(decision)
-        self.keys = [key for region in done.regions for key in region.keys()]
         self._clusters = len(done.regions)
+        launched = {key: region.device for region in done.regions for key in region.keys()}
+        for node in module.graph.nodes:
+            if _launches(node) and node.args[-1] in parts:
+                launched[node.args[-1]] = example(node.args[0]).device
+                self._has_parts = True
+        self.keys = list(launched)
+        self._preparation = Preparation(launched.items())
         for near_miss in [*decision.near_misses, *done.near_misses]:
             _log.info("near miss behind autograd: %s", near_miss)
 
     def taken_back(self) -> fx.GraphModule | None:
-        """Waits for the kernels. Where one cannot be made: the graph as it was."""
+        """Waits for the kernels. Where one cannot be made: the graph as it was. Raises Lost."""
         try:
             self._preparation.wait()
         except Exception as error:
             self._failed(error, "a graph behind autograd")
+            if self._has_parts:
+                raise Lost from error
             return self._plain
         count("clusters", self._clusters)
         return None
 
 
-def fuse(module: fx.GraphModule, strict: bool) -> Fused:
-    """Replaces in place, while others make the kernels.
+def fuse(module: fx.GraphModule, strict: bool, parts: Set[int] = frozenset()) -> Fused:
+    """Replaces in place, while others make the kernels. `parts`: launches that may be in a graph without having been in
+    Dynamo's.
 
     A failure of ours leaves the graph as it was, and what becomes of it is said by `strict`. Under CERMET_CHECK=1
     nothing is done: that compares regions of the first stage with what they replaced.
@@ -72,15 +86,19 @@ def fuse(module: fx.GraphModule, strict: bool) -> Fused:
         decision = matches.check(module, imported, library.context().match(imported.text))
         for error in decision.failures:
             failed(error, "a match behind autograd")
-        fused.put(module, decision)
+        fused.put(module, decision, parts)
     except Exception as error:
         failed(error, "a graph behind autograd")
     return fused
 
 
+def _launches(node: fx.Node) -> bool:
+    return str(node.target).startswith(f"{regions.NAMESPACE}.launch_")
+
+
 def _body(node: fx.Node) -> str:
     """The text of what a launch computes, if its symbols have one size each here."""
-    if not str(node.target).startswith(f"{regions.NAMESPACE}.launch_"):
+    if not _launches(node):
         return ""
     *operands, key = node.args
     what, results = regions.signature(key), example(node)

@@ -1,4 +1,4 @@
-"""`remainder="aot"`: AOTAutograd with the min-cut partitioner; both graphs run as they are, ATen and our ops called
+"""`remainder="aot"`: AOTAutograd with a partitioner of our own; both graphs run as they are, ATen and our ops called
 directly (straight.py).
 
 The compilers are serializable, so that AOTAutogradCache keeps what they make, bundled in its entry; and the backward is
@@ -8,6 +8,7 @@ compiled with the forward, so that nothing is left to do in the first backward.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,11 +18,13 @@ import torch.fx as fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.convert_frame import compile_lock
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
+from .. import environment
+from ..failures import failing
 from ..options import Options
+from ..rematerialization.partition import Partition
 from . import clusters
 from .aten.accumulation import accumulate
 from .aten.alignment import align
@@ -41,6 +44,8 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     """The callable of a graph at the Dynamo level."""
 
     captures = Captures() if options.cuda_graphs else None
+    price = None if environment.check() else options.price  # what is checked is launched whole
+    partition = Partition(price, failing(options.strict))
     made: list[StraightLine] = []
 
     def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
@@ -57,7 +62,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            fused = clusters.fuse(graph, options.strict)
+            fused = clusters.fuse(graph, options.strict, partition.keys)
             made.append(line(kind, graph, fused.keys))
 
             @functools.cache  # asked for what runs, and for the copy that is kept
@@ -74,7 +79,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         fw_compiler=compiler(FORWARD),
         bw_compiler=compiler(BACKWARD),
         inference_compiler=compiler(INFERENCE),
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         keep_inference_input_mutations=True,
     )
     settings = {
@@ -84,8 +89,11 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     }
     with torch._functorch.config.patch(settings), _key_without_generators():
         run = backend(module, list(example_inputs))
-    for each in made:
-        each.settle()
+    try:
+        for each in made:
+            each.settle()
+    except clusters.Lost:
+        return compile(module, example_inputs, dataclasses.replace(options, memory="fast"))
     return run
 
 

@@ -65,8 +65,8 @@ class StraightLine(OutputCode):
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""
-        self.settle()
         try:
+            self.settle()
             self._pickled = _pickled(self._constants)
         except Exception as error:
             raise BypassAOTAutogradCache(f"a constant of the graph cannot be kept: {error}") from error

@@ -1,0 +1,93 @@
+"""Graph texts taken apart: what some of a function's results are, given another of its results.
+
+Texts are libcermet's own (`differentiate`): one function, one operation a line (docs/ir.md).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator
+
+from ..errors import Error
+
+_NAME = re.compile(r"%\w+")
+_HEAD = re.compile(r"(\s*func\.func @)([\w$.]+)\((.*)\) -> (.*?)( attributes \{.*\})? \{")
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """One function's text: its arguments with their types, its lines by what they define, its results."""
+
+    before: str
+    name: str
+    arguments: tuple[tuple[str, str], ...]
+    lines: tuple[tuple[str, str], ...]  # the name that a line defines, and the line
+    results: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def read(cls, text: str) -> Function:
+        """Raises cermet.Error where a text is no such function."""
+        rows = text.splitlines()
+        heads = [row for row in rows if row.lstrip().startswith("func.func")]
+        found = _HEAD.fullmatch(heads[0]) if len(heads) == 1 else None
+        if found is None or found[5]:
+            raise Error(f"expected a graph text of one function without attributes, got:\n{text}")
+        arguments = [part.split(": ", 1) for part in _parts(found[3])]
+        types = list(_parts(found[4][1:-1] if found[4].startswith("(") else found[4]))
+        body = [row.strip() for row in rows[rows.index(heads[0]) + 1 :]]
+        last = next(index for index, row in enumerate(body) if row.startswith("return "))
+        lines = [(row.split(" = ", 1)[0], row) for row in body[:last]]
+        if not all(_NAME.fullmatch(name) for name, _ in lines):
+            raise Error(f"expected operations of one result, got:\n{text}")
+        results = _NAME.findall(body[last].split(" : ", 1)[0])
+        before = rows[0]
+        return cls(before, found[2], tuple((n, t) for n, t in arguments), tuple(lines), tuple(zip(results, types)))
+
+    def needed(self, results: Iterable[int], given: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """The names that results follow from, where `given` are known: those that lines define, and arguments."""
+        sources = {name: _NAME.findall(line.split(" = ", 1)[1]) for name, line in self.lines}
+        known, pending = set(given), [self.results[index][0] for index in results]
+        found: set[str] = set()
+        while pending:
+            name = pending.pop()
+            if name not in found and name not in known:
+                found.add(name)
+                pending += sources.get(name, [])
+        return found & sources.keys(), found - sources.keys()
+
+    def part(self, name: str, results: list[int], given: str | None = None) -> tuple[str, list[int]]:
+        """The text that computes some results from the arguments it needs, and which those are; the value `given`, if
+        there is one, is one more argument, the last."""
+        lines, arguments = self.needed(results, (given,) if given else ())
+        places = [place for place, (argument, _) in enumerate(self.arguments) if argument in arguments]
+        taken = [self.arguments[place] for place in places]
+        types = dict(self.results)
+        if given is not None:
+            taken.append((given, types[given]))
+        values = [self.results[index] for index in results]
+        listed = ", ".join(type for _, type in values)
+        rows = [
+            self.before,
+            f"  func.func @{name}({', '.join(f'{argument}: {type}' for argument, type in taken)}) -> "
+            + (f"({listed})" if len(values) > 1 else listed)
+            + " {",
+            *(f"    {line}" for defined, line in self.lines if defined in lines),
+            f"    return {', '.join(value for value, _ in values)} : {listed}",
+            "  }",
+            "}",
+        ]
+        text = "\n".join(rows) + "\n"
+        return (re.sub(rf"{re.escape(given)}\b", "%given", text) if given is not None else text), places
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Between the commas that are in no bracket."""
+    depth, begin = 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<([{") - (letter in ">)]}")
+        if letter == "," and depth == 0:
+            yield text[begin:place].strip()
+            begin = place + 1
+    if text[begin:].strip():
+        yield text[begin:].strip()

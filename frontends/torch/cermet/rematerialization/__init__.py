@@ -1,0 +1,1 @@
+"""What a forward keeps for its backward, and what that computes again."""

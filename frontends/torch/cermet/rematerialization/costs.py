@@ -1,0 +1,104 @@
+"""What a value of a joint graph costs: the bytes to keep it, and the bytes that a GPU moves in the time it takes to
+compute it again."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import torch
+import torch.fx as fx
+from torch.utils.flop_counter import flop_registry
+
+from ..graph import memory, traffic
+from ..graph.nodes import example, tensor_nodes
+from ..ops.regions import NAMESPACE
+
+# Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
+# second and moves 2.0e12, an H200 reaches 700e12 and 4.0e12 (docs/performance.md).
+OPERATIONS_PER_BYTE = 160
+
+_aten = torch.ops.aten
+# Not pointwise by their tags, and as cheap: a kernel reads their operands once or twice.
+_CHEAP = {
+    "_to_copy", "clone", "cat", "stack", "constant_pad_nd", "slice_scatter", "select_scatter", "embedding", "index",
+    "index_select", "gather", "native_layer_norm", "_fused_rms_norm", "native_group_norm", "_softmax", "_log_softmax",
+    "softmax", "log_softmax", "sum", "mean", "amax", "amin", "var_mean", "var", "logsumexp", "rsqrt", "arange", "full",
+    "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "tril", "triu", "repeat", "flip", "roll",
+    "lift_fresh_copy", "new_zeros", "new_full", "new_ones", "_conj_physical", "any", "all", "argmax", "cumsum",
+}  # fmt: skip
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a value is one of those that it is made of, in their memory; a number is nobody's memory, too."""
+    if node.target is operator.getitem:
+        return False
+    value = example(node)
+    if not isinstance(value, torch.Tensor):
+        return False
+    read = [example(source) for source in tensor_nodes((node.args, node.kwargs))]
+    return memory.shared(value, [each for each in read if isinstance(each, torch.Tensor)])
+
+
+def kept(node: fx.Node) -> int:
+    """Bytes to keep a tensor."""
+    return traffic.size_of(example(node))
+
+
+def computed_again(node: fx.Node) -> int | None:
+    """Bytes that are moved in the time that a call takes; None for one that must not be made twice."""
+    if node.op != "call_function":
+        return 0 if node.op == "get_attr" else None
+    if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
+        return 0
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    if node.target.namespace == NAMESPACE:
+        return traffic.moved_by(node) if "launch" in str(node.target) else None
+    if node.target.namespace != "aten" or node.target._schema.is_mutable or _random(node):
+        return None
+    if torch.Tag.pointwise in node.target.tags or _name(node) in _CHEAP:
+        return traffic.moved_by(node)
+    operations = _operations(node)
+    return None if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
+
+
+def _name(node: fx.Node) -> str:
+    return node.target._schema.name.removeprefix("aten::")
+
+
+def _has_tensor(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(map(_has_tensor, value))
+    return isinstance(value, torch.Tensor)
+
+
+def _random(node: fx.Node) -> bool:
+    """Whether a call draws numbers; attention does where it drops."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    named = zip(node.target._schema.arguments, node.args)
+    given = {argument.name: value for argument, value in named} | node.kwargs
+    return given.get("dropout_p") != 0.0
+
+
+def _operations(node: fx.Node) -> int | None:
+    """Multiplications and additions of a product, a convolution or an attention; None for what torch counts none of."""
+    count: Callable[..., int] | None = flop_registry.get(node.target._overloadpacket)
+    if count is None:
+        return None
+    value, arguments = example(node), fx.node.map_arg((node.args, node.kwargs), example)
+    with torch.utils._mode_utils.no_dispatch():
+        shaped = torch.utils._pytree.tree_map(_hinted, (arguments, value))
+    (args, kwargs), out = shaped
+    try:
+        return int(count(*args, **kwargs, out_val=out))
+    except AssertionError:  # torch counts no attention whose heads are grouped
+        return None
+
+
+def _hinted(value: object) -> object:
+    """A tensor of no memory that has a tensor's shape, with sizes as they were when traced."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty([traffic.hint(size) for size in value.shape], dtype=value.dtype, device="meta")
+    return traffic.hint(value) if isinstance(value, torch.SymInt) else value

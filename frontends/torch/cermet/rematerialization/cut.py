@@ -1,0 +1,87 @@
+"""Which values of a joint graph a forward keeps for its backward: a minimum cut.
+
+Every value of the forward is a pipe as wide as its bytes: cut, it is kept. Behind the cut, towards the backward, calls
+are made again; an edge from the source as wide as a call's price is cut where that call lies there. So the cut is least
+in bytes kept plus the price of what is computed again, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import networkx
+import torch
+import torch.fx as fx
+from networkx.algorithms.flow import boykov_kolmogorov
+from torch._functorch.partitioners import must_recompute
+from torch.utils.checkpoint import CheckpointPolicy
+
+from ..graph.nodes import example
+from . import costs
+
+_SCALE = 1024  # capacities are whole numbers, in which no rounding decides
+_SOURCE, _SINK = "source", "sink"
+
+
+def keep(graph: fx.Graph, info: Any, price: float) -> list[fx.Node]:
+    """The nodes to keep, in the graph's order.
+
+    Args:
+        graph: a joint graph of AOTAutograd's.
+        info: what torch's partitioner knows of it (`NodeInfo`): which nodes the forward needs, which follow a tangent.
+        price: the bytes that must be saved for each byte that computing again moves.
+    """
+    network = networkx.DiGraph()
+    network.add_nodes_from((_SOURCE, _SINK))
+    outputs = set(graph.output_node().all_input_nodes)
+    values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
+    for node in values:
+        _add(network, node, info, outputs, price)
+    _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
+    return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
+
+
+def _add(network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.Node], price: float) -> None:
+    enters, leaves = (node, "in"), (node, "out")
+    for user in node.users:
+        if user.op == "output":
+            continue
+        network.add_edge(leaves, _SINK if user in info.tangents_closure else (user, "in"))  # of any capacity
+    if node in info.required_bw_nodes:  # the backward returns it
+        network.add_edge(leaves, _SINK)
+    if must_recompute(node):
+        network.add_edge(enters, _SINK)
+        return
+    width = _width(node, info, outputs)
+    if width is None:
+        network.add_edge(enters, leaves)
+    else:
+        network.add_edge(enters, leaves, capacity=_SCALE * width)
+    if node.op == "placeholder":
+        network.add_edge(_SOURCE, enters)
+    elif info.is_required_fw(node):
+        again = None if _must_save(node) else costs.computed_again(node)
+        if again is None:
+            network.add_edge(_SOURCE, enters)
+        elif again:
+            network.add_edge(_SOURCE, enters, capacity=round(_SCALE * price * again))
+
+
+def _must_save(node: fx.Node) -> bool:
+    return node.meta.get("recompute") is CheckpointPolicy.MUST_SAVE
+
+
+def _width(node: fx.Node, info: Any, outputs: Sequence[fx.Node] | set[fx.Node]) -> int | None:
+    """Bytes to keep a value; None where it cannot be, or need not since another stands for it."""
+    value = example(node)
+    if isinstance(value, torch.SymInt):
+        return 8
+    if not isinstance(value, torch.Tensor):
+        # What is no tensor and no size crosses as it is, if it is an input.
+        return 0 if node.op == "placeholder" else None
+    if node in info.static_lifetime_input_nodes:
+        return 0  # it is there anyway
+    if costs.is_view(node):
+        return None
+    return costs.kept(node) // (2 if node in outputs else 1)  # the caller may drop what was returned, or not

@@ -1,0 +1,134 @@
+"""Products that wait in a backward, so that what they read may be a further store of a kernel behind them.
+
+The gradient of a weight reads a value that is made again of saved ones, which a later kernel reads too. In autograd's
+order the product comes first, and so the value must be there before that kernel runs. Where nothing but an output
+follows from the product, it may run behind that kernel, which then writes what it reads anyway.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+import torch.fx as fx
+
+from ..graph import traffic
+from ..graph.nodes import example
+from ..ops.regions import NAMESPACE
+from .costs import is_view
+
+
+def wait(graph: fx.Graph) -> None:
+    """In place; `graph` is functional, a backward."""
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    following = _following(graph)
+    last = _last(graph, following)
+    for node in list(graph.nodes):
+        if node not in last or is_view(node) or node.target is operator.getitem:
+            continue
+        kernel = _kernel_behind(node, order, following, last)
+        if kernel is None:
+            continue
+        place = max((kernel, *(user for user in kernel.users if user.target is operator.getitem)), key=order.__getitem__)
+        for moved in [*_views_before(node), *_through(node)]:
+            place.append(moved)
+            place = moved
+
+
+def _following(graph: fx.Graph) -> set[fx.Node]:
+    """What follows from a cotangent."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if (node.op == "placeholder" and "tangents" in str(node.target)) or found & set(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def _last(graph: fx.Graph, following: set[fx.Node]) -> set[fx.Node]:
+    """Products that nothing but views and outputs follow."""
+    ends: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and node in following and node.users:
+            if all(user.op == "output" or (user in ends and is_view(user)) for user in node.users):
+                ends.add(node)
+    return ends
+
+
+def _views_before(node: fx.Node) -> list[fx.Node]:
+    """The views that a node reads and nothing else does, in order."""
+    found: list[fx.Node] = []
+    pending = list(node.all_input_nodes)
+    while pending:
+        each = pending.pop()
+        if each.op == "call_function" and is_view(each) and len(each.users) == 1:
+            found.insert(0, each)
+            pending += each.all_input_nodes
+    return found
+
+
+def _through(node: fx.Node) -> list[fx.Node]:
+    """A node and the views behind it, in order."""
+    found = [node]
+    for each in found:
+        found += [user for user in each.users if user.op == "call_function" and user not in found]
+    return found
+
+
+def _base(node: fx.Node) -> fx.Node:
+    while node.op == "call_function" and (node.target is operator.getitem or is_view(node)):
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _made_of(node: fx.Node, following: set[fx.Node]) -> set[fx.Node]:
+    """The saved values that a value is made of again, without any product between."""
+    found: set[fx.Node] = set()
+    pending = [node]
+    while pending:
+        each = _base(pending.pop())
+        if each in following:
+            return set()
+        if each.op == "placeholder":
+            found.add(each)
+        elif each.op == "call_function":
+            pending += each.all_input_nodes
+    return found
+
+
+def _kernel_behind(
+    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], last: set[fx.Node]
+) -> fx.Node | None:
+    """The kernel behind a product that could write what the product reads, where waiting for it holds fewer bytes than
+    it reads once instead of twice."""
+    again = [source for source in node.all_input_nodes if _base(source) not in following]
+    again = [source for source in again if _base(source).op == "call_function"]
+    sources = set().union(*(_made_of(source, following) for source in again)) if again else set()
+    if not sources:
+        return None
+    behind = sorted((each for each in _readers(sources) if each in following and order[each] > order[node]), key=order.get)
+    for kernel in behind:
+        if kernel in last or not str(kernel.target).startswith(f"{NAMESPACE}.launch_"):
+            continue
+        shared = sources & {_base(source) for source in kernel.all_input_nodes}
+        held = [source for source in node.all_input_nodes if _base(source) in following]
+        held = [source for source in held if not any(order[user] > order[kernel] for user in _base(source).users)]
+        return kernel if _bytes(map(_base, held)) <= _bytes(shared) else None
+    return None
+
+
+def _readers(sources: Iterable[fx.Node]) -> set[fx.Node]:
+    """What reads values, or views of them."""
+    found: set[fx.Node] = set()
+    pending = list(sources)
+    while pending:
+        for user in pending.pop().users:
+            if user.op == "call_function" and user not in found:
+                found.add(user)
+                if user.target is operator.getitem or is_view(user):
+                    pending.append(user)
+    return found
+
+
+def _bytes(nodes: Iterable[fx.Node]) -> int:
+    values = [example(node) for node in set(nodes)]
+    return sum(traffic.size_of(each) for value in values for each in (value if isinstance(value, tuple) else (value,)))
