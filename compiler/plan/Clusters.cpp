@@ -387,6 +387,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
     const bool hasMore = cluster.ops.size() > 1;
     if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
+    else if (hasMore && cluster.readTooEarly && isLaunch(cluster.readTooEarly))
+      kept.insert(cluster.readTooEarly); // the others may do without it
     else if (hasMore)
       kept.insert(launches.begin(), launches.end());
   }

@@ -1,10 +1,12 @@
 #include "patterns/matching/Dataflow.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
+#include "ir/text/Text.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "patterns/matching/Names.h"
 #include "llvm/Support/raw_ostream.h"
 #include <fmt/format.h>
+#include <functional>
 
 using namespace mlir;
 using namespace cermet::ir;
@@ -157,9 +159,15 @@ std::optional<Obstacle> obstacle(ValueRange operands, ValueRange results,
   if (!last)
     return {};
   auto isTooEarly = [&](Operation* user) { return user == last || user->isBeforeInBlock(last); };
+  // Behind autograd calls have no order but that of their values: a frontend moves views.
+  const bool viewsWait = last->getParentOfType<ModuleOp>()->hasAttr(kNoGradient);
+  std::function<bool(Operation*)> readsTooEarly = [&](Operation* user) {
+    return isTooEarly(user) && (!viewsWait || !isa<ReshapeOp, TransposeOp, SliceOp>(user) ||
+                                 llvm::any_of(user->getUsers(), readsTooEarly));
+  };
   for (Value result : results)
     for (Operation* user : result.getUsers())
-      if (!isReplaced(user) && isTooEarly(user))
+      if (!isReplaced(user) && readsTooEarly(user))
         return Obstacle{result, user, false};
   for (Value operand : operands)
     for (Operation* user : operand.getUsers())

@@ -115,9 +115,9 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
   if (selection.operands.empty())
     return "it reads nothing";
   auto isMember = [&](Operation* op) { return selection.ops.contains(op) && !views.contains(op); };
-  return obstacle(selection.operands, selection.results, isMember)
-             ? "one of its results is read before the last of its operands exists"
-             : "";
+  const auto found = obstacle(selection.operands, selection.results, isMember);
+  selection.readTooEarly = found && !found->isWrite ? found->value.getDefiningOp() : nullptr;
+  return found ? "one of its results is read before the last of its operands exists" : "";
 }
 
 namespace {

@@ -16,6 +16,7 @@ struct Selection {
 
   // What `complete` finds, in block order.
   llvm::SmallVector<mlir::Value> operands, results;
+  mlir::Operation* readTooEarly = nullptr; // whose result others read before the last of the operands exists
 };
 
 // Values by which a frontend can name things: of the operations that one node of its graph became, the last one's.

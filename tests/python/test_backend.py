@@ -43,7 +43,8 @@ def test_remainders_give_the_same_numbers_and_run_our_kernels(remainder):
         results.append((y, total, *torch.autograd.grad(y.pow(2).sum() + total.sum(), inputs)))
     close(results[0], results[1])
     after = cermet.counters()
-    assert after["launches"] - before["launches"] == 4  # two regions, forward and backward
+    again = remainder == "aot"  # the norm, which was not kept
+    assert after["launches"] - before["launches"] == 4 + again  # two regions, forward and backward
     assert after["regions"] - before["regions"] == 2 and after["graphs"] - before["graphs"] == 1
 
 
@@ -328,7 +329,7 @@ def test_a_compiled_module_is_copied_and_pickled(copied, in_place):
 
 
 def test_compiled_autograd():
-    model, x, options = Block(), torch.randn(4, 32), {"remainder": "aot", "strict": True}
+    model, x, options = Block(), torch.randn(4, 32), {"remainder": "aot", "strict": True, "memory": "fast"}
     expected = gradients(model, x, model)
     call = torch.compile(model, backend="cermet", options=options)
     compiler = torch.compile(backend="cermet", options=options)

@@ -50,7 +50,8 @@ def overloads(monkeypatch) -> list[str]:
 @pytest.mark.parametrize("remainder", ["aot", "inductor"])
 def test_no_call_goes_through_an_overload(remainder, dynamic, overloads):
     """Forward, backward, several results and a head, of the compiled sizes and of others."""
-    call = torch.compile(step, backend="cermet", dynamic=dynamic, options={"strict": True, "remainder": remainder})
+    options = {"strict": True, "remainder": remainder, "memory": "fast"}
+    call = torch.compile(step, backend="cermet", dynamic=dynamic, options=options)
     for rows in (12, 20, 28):
         gradients(call, inputs(rows))
     arguments = inputs(12 if dynamic is False else 44)

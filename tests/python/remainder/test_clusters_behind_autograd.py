@@ -83,11 +83,13 @@ def step(function: Callable[..., torch.Tensor], model: torch.nn.Module, x: torch
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("memory", ["fast", "auto"])
 @pytest.mark.parametrize("layer", [Encoder, Decoder])
-def test_a_layer_is_as_near_to_float64_as_eager(layer, dtype, dynamic, ran):
+def test_a_layer_is_as_near_to_float64_as_eager(layer, memory, dtype, dynamic, ran):
     before = cermet.counters()
     model = layer().to(dtype)
-    call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
+    options = {"remainder": "aot", "strict": True, "memory": memory}
+    call = torch.compile(model, backend="cermet", dynamic=dynamic, options=options)
     ours, theirs = {}, {}
     for seed in range(EVERY_SEED):
         torch.manual_seed(seed)
@@ -107,7 +109,8 @@ def test_a_layer_is_as_near_to_float64_as_eager(layer, dtype, dynamic, ran):
     forward, backward = map(called, ran)
     assert not forward & {"aten.native_layer_norm.default", "aten.add.Tensor"}, forward
     assert not backward & {"aten.gelu_backward.default", "aten.add.Tensor", "aten.sum.dim_IntList"}, backward
-    assert launches(ran[1]) == 3, "what two products or a graph's ends stand between"
+    if memory == "fast":
+        assert launches(ran[1]) == 3, "what two products or a graph's ends stand between"
 
 
 class Embeddings(torch.nn.Module):

@@ -16,8 +16,10 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 
 from .. import environment
 from ..graph.decision import Decision, Declined, NearMiss, Region
+from ..graph import memory
 from ..graph.edit import erase_unused, rewriting
-from ..graph.nodes import after_autograd
+from ..graph.effects import PURE, WRITE, effect_of
+from ..graph.nodes import after_autograd, example
 from ..importing.translations.call import symbolic_float
 from ..loss import edges, head
 from ..loss.edges import Edge
@@ -74,12 +76,41 @@ def _place(
     while position < before and (nodes[position].op == "placeholder" or states[nodes[position - 1]] != region.state):
         position += 1
     if position > before:
-        raise Declined(
-            f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
-        )
+        if not _let_wait(region, order, [node for node in readers if order[node] <= after], nodes[after]):
+            raise Declined(
+                f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
+            )
+        return _place(region, {node: index for index, node in enumerate(nodes[after].graph.nodes)}, dying, states)
     if states[nodes[position - 1]] != region.state:
         raise Declined(f"{nodes[before].name} runs under another grad mode or autocast than the sequence")
     return nodes[position]
+
+
+def _let_wait(region: Region, order: dict[fx.Node, int], readers: list[fx.Node], last: fx.Node) -> bool:
+    """Moves readers of results, and all that follows from them, behind the last operand, where nothing holds them: in a
+    graph that autograd made, what only computes may run later, unless what it reads is written before that."""
+    if not readers or not after_autograd(last.graph):
+        return False
+    waiting = set(readers)
+    for node in list(order)[min(map(order.__getitem__, readers)) : order[last] + 1]:
+        if not waiting.isdisjoint(node.all_input_nodes):
+            waiting.add(node)
+    if waiting & {*_operands(region), *region.since, *region.until}:
+        return False
+    moved = sorted(waiting, key=order.__getitem__)
+    touched = memory.memories([example(each) for node in moved for each in (node, *node.all_input_nodes)])
+    module = last.graph.owning_module
+    for node in list(order)[order[moved[0]] : order[last] + 1]:
+        effect = effect_of(node, module)
+        if node in waiting and effect.kind != PURE:
+            return False
+        if effect.kind == WRITE and not touched.isdisjoint(memory.memories([example(each) for each in effect.written])):
+            return False
+    place = last
+    for node in moved:
+        place.append(node)
+        place = node
+    return True
 
 
 def apply(decision: Decision) -> Replaced:

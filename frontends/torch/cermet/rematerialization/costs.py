@@ -63,6 +63,15 @@ def computed_again(node: fx.Node) -> int | None:
     return None if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
 
 
+def is_product(node: fx.Node) -> bool:
+    """A product, a convolution, an attention, and what is unknown."""
+    if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return True
+    return node.target.namespace == "aten" and node.target._overloadpacket in flop_registry
+
+
 def _name(node: fx.Node) -> str:
     return node.target._schema.name.removeprefix("aten::")
 

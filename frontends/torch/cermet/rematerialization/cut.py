@@ -36,13 +36,33 @@ def keep(graph: fx.Graph, info: Any, price: float) -> list[fx.Node]:
     network.add_nodes_from((_SOURCE, _SINK))
     outputs = set(graph.output_node().all_input_nodes)
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
+    again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
+    around = _around_products(values, again)
     for node in values:
-        _add(network, node, info, outputs, price)
+        _add(network, node, info, outputs, None if node in around else again[node], price)
     _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
 
 
-def _add(network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.Node], price: float) -> None:
+def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]) -> set[fx.Node]:
+    """Calls that read something from before a product and something from behind it, as a residual's sum does.
+
+    To make one again takes what another such call before it has made, and so on to the graph's beginning: a backward,
+    which comes from the end, would hold all of them at once.
+    """
+    found: set[fx.Node] = set()
+    depth: dict[fx.Node, int] = {}  # products on the longest way to a value
+    for node in values:
+        read = [depth[source] for source in node.all_input_nodes]
+        if again[node] and len({each for each in read if each}) > 1:
+            found.add(node)
+        depth[node] = max(read, default=0) + (node.op == "call_function" and costs.is_product(node))
+    return found
+
+
+def _add(
+    network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.Node], again: int | None, price: float
+) -> None:
     enters, leaves = (node, "in"), (node, "out")
     for user in node.users:
         if user.op == "output":
@@ -61,7 +81,6 @@ def _add(network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.No
     if node.op == "placeholder":
         network.add_edge(_SOURCE, enters)
     elif info.is_required_fw(node):
-        again = None if _must_save(node) else costs.computed_again(node)
         if again is None:
             network.add_edge(_SOURCE, enters)
         elif again:
