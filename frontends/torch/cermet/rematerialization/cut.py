@@ -7,6 +7,7 @@ in bytes kept plus the price of what is computed again, exactly.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,7 +89,9 @@ def _add(
 
 
 def _must_save(node: fx.Node) -> bool:
-    return node.meta.get("recompute") is CheckpointPolicy.MUST_SAVE
+    """A view is made again of what is kept, and a launch's result is kept as that, not the launch."""
+    asked = node.meta.get("recompute") is CheckpointPolicy.MUST_SAVE
+    return asked and node.target is not operator.getitem and not costs.is_view(node)
 
 
 def _width(node: fx.Node, info: Any, outputs: Sequence[fx.Node] | set[fx.Node]) -> int | None:
