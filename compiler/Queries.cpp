@@ -3,6 +3,7 @@
 #include "compiler/plan/Clusters.h"
 #include "compiler/plan/Plan.h"
 #include "ir/gradient/Gradient.h"
+#include "ir/gradient/RowParts.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Shape.h"
@@ -78,6 +79,27 @@ int64_t elementsOf(const cermet_tensor& tensor) {
   return count;
 }
 
+// A function of which `keep` results are left, cut by the rows of an input; null where it cannot be.
+Json rowParts(ModuleOp graph, unsigned walked, unsigned keep) {
+  constexpr const char* origins[] = {"input", "before", "rows"};
+  OwningOpRef<ModuleOp> own = graph.clone();
+  Operation* terminator = ir::graphFunction(*own).getBody().front().getTerminator();
+  terminator->setOperands(llvm::SmallVector<Value>(terminator->getOperands().take_front(keep)));
+  std::optional<ir::RowParts> parts = ir::splitRows(ir::graphFunction(*own), walked);
+  if (!parts)
+    return nullptr;
+  Json answer;
+  for (auto [name, part] : {std::pair("before", &parts->before), {"rows", &parts->rows}, {"after", &parts->after}}) {
+    if (!part->graph)
+      continue;
+    Json inputs = Json::array();
+    for (const ir::RowPart::Origin& origin : part->inputs)
+      inputs.push_back({{"from", origins[origin.from]}, {"index", origin.index}});
+    answer[name] = {{"text", ir::printGraph(*part->graph, false)}, {"inputs", inputs}};
+  }
+  return answer;
+}
+
 } // namespace
 
 cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error) {
@@ -123,8 +145,13 @@ cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, in
   answer["backward"] = ir::printGraph(*gradient.backward, false);
   answer["outputs"] = gradient.outputs;
   answer["saved"] = gradient.saved;
-  if (gradient.isUnit)
+  if (gradient.isUnit) {
     answer["unit"] = true;
+    const unsigned walked = llvm::find(flags, true) - flags.begin(), results = 1 + gradient.saved;
+    if (gradient.saved == 1)
+      answer["row_parts"] = {{"gradient", rowParts(*gradient.forward, walked, results)},
+                             {"loss", rowParts(*gradient.forward, walked, 1)}};
+  }
   answer["backward_inputs"] = sources;
   answer["backward_outputs"] = gradient.backwardOutputs;
   dump.write(graph.stem, "forward.mlir", answer["forward"].get_ref<const std::string&>());
