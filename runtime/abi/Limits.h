@@ -18,5 +18,6 @@ constexpr int kMaxHeadColumns = 512;
 constexpr int kMaxRegionInputs = 16;
 constexpr int kMaxRegionOutputs = 8;
 constexpr int kMaxLossInputs = 8;
+constexpr int kMaxLossOutputs = 4;
 
 } // namespace cermet

@@ -44,7 +44,8 @@ const std::string& factsJson() {
                   {"head_columns", kMaxHeadColumns},
                   {"region_inputs", kMaxRegionInputs},
                   {"region_outputs", kMaxRegionOutputs},
-                  {"loss_inputs", kMaxLossInputs}}}}
+                  {"loss_inputs", kMaxLossInputs},
+                  {"loss_outputs", kMaxLossOutputs}}}}
         .dump();
   }();
   return text;

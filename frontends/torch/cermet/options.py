@@ -9,10 +9,11 @@ from . import environment
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
-OURS = ("remainder", "strict", "mode", "autotune", "memory")
+OURS = ("remainder", "strict", "mode", "autotune", "memory", "logits_bytes")
 # What the bytes of a saved activation must be for each byte that computing it again moves (rematerialization). None:
 # what torch's partitioner keeps.
 PRICES = {"fast": None, "auto": 0.25, "least": 0.02}
+LOGITS_BYTES = 512 * 2**20
 _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 
 
@@ -25,6 +26,7 @@ class Options:
     inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
     autotune: bool = False  # regions are timed (timing.py)
     memory: str = "auto"  # one of PRICES
+    logits_bytes: int = LOGITS_BYTES  # of a loss, that may exist at once (loss/chunks.py)
 
     @property
     def price(self) -> float | None:
@@ -54,7 +56,8 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     memory = given.pop("memory", "auto")
     if memory not in PRICES:
         raise Error(f"option memory is {memory!r}, expected one of {', '.join(map(repr, PRICES))}")
-    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory)
+    logits_bytes = _size("logits_bytes", given.pop("logits_bytes", LOGITS_BYTES))
+    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory, logits_bytes)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
         raise Error(
@@ -69,6 +72,12 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
 def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise Error(f"option {name} is {value!r}, expected True or False")
+    return value
+
+
+def _size(name: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise Error(f"option {name} is {value!r}, expected a whole number of bytes, at least 1")
     return value
 
 

@@ -24,6 +24,7 @@ from .importing.importer import import_graph
 from .loss import logits, tails
 from .loss.logits import Returned
 from .ops import library, preparation
+from .options import LOGITS_BYTES
 from .passes import Pass
 from .record import Masks, Part, Record, Settings
 from .remainder import content
@@ -85,7 +86,9 @@ def _check(record: Record, part: Part) -> None:
 
 
 def _take_heads(record: Record, part: Part) -> str | None:
-    matches.take_heads(part.decision, part.imported, part.returned, part.tails)
+    options = record.settings.options
+    budget = LOGITS_BYTES if options is None else options.logits_bytes
+    matches.take_heads(part.decision, part.imported, part.returned, part.tails, budget)
     used = {region.head.linear for region in part.decision.regions if region.head is not None}
     unused = [linear for linear in part.tails if linear not in used]
     tails.restore(part.module, [part.tails.pop(linear) for linear in unused])

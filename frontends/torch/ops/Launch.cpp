@@ -146,11 +146,11 @@ cermet_status runOnce(const Executable& executable, const cermet_tensor* tensors
   return cermet_launch(executable.handle, stream, tensors, inputs + outputs, workspace, workspaceSize);
 }
 
-// Copies of the inputs that are not dense; whether there were any.
-bool makeDense(const Executable& executable, std::span<Owned> inputs, cermet_tensor* tensors) {
+// Copies of the inputs that are not dense, but for one that is written; whether there were any.
+bool makeDense(const Executable& executable, std::span<Owned> inputs, cermet_tensor* tensors, int written = -1) {
   bool changed = false;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (isContiguous(inputs[i]))
+    if (int(i) == written || isContiguous(inputs[i]))
       continue;
     inputs[i] = contiguous(inputs[i]);
     tensors[i] = describe(inputs[i], executable.inputs[i].rank, executable.inputs[i].dtype);
@@ -223,7 +223,7 @@ void run(const Executable& executable, int32_t device, std::span<Owned> inputs, 
     tensors[i] = takeInput(executable, i, inputs[i], device);
   // One that is written cannot be read a second time: there what no view fits must not be found out by trying.
   if (reused >= 0)
-    makeDense(executable, inputs, tensors.data());
+    makeDense(executable, inputs, tensors.data(), reused);
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Output& output = executable.outputs[i];
     const bool last = i + 1 == outputs.size();

@@ -1,7 +1,9 @@
-// `cermet_v1::linear_launch_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., Tensor an-1, int key, int position)
-// -> (Tensor, Tensor)`: logits = hidden @ weight^T, then one launch of `key` with the logits as its input `position`.
-// Nobody else ever sees the logits, so the second result, their gradient, takes their memory (the caller has made sure
-// that the kernel that writes it reads each element first: frontends/torch/cermet/loss/head.py, in_place).
+// `cermet_v1::linear_launch_{n}_{m}(Tensor hidden, Tensor weight, Tensor a0, ..., Tensor an-1, int key, int position)
+// -> m Tensors`: logits = hidden @ weight^T, then one launch of `key` with the logits as its input `position`. Nobody
+// else ever sees the logits, so the last result, their gradient, takes their memory (the caller has made sure that the
+// kernel that writes it reads each element first: frontends/torch/cermet/loss/derivation.py, in_place). Where the
+// weight has more rows than the logits have columns, the gradient's rows lie that much further apart, and between them
+// stays what the product gave.
 #include "frontends/torch/ops/Launch.h"
 #include "runtime/abi/Limits.h"
 #include <algorithm>
@@ -20,6 +22,22 @@ Owned linear(Owned hidden, Owned weight) {
   return Owned(stack[0]);
 }
 
+// The first `columns` of each row, in the same memory; all must be there.
+Owned narrow(const Owned& logits, int64_t columns) {
+  int64_t rank = 0, offset = 0, *sizes = nullptr, *strides = nullptr;
+  AtenTensorHandle handle = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(logits.get(), &rank));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(logits.get(), &sizes));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(logits.get(), &strides));
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(logits.get(), &offset));
+  std::array<int64_t, CERMET_MAX_RANK> own;
+  std::copy_n(sizes, rank, own.begin());
+  own[size_t(rank) - 1] = std::min(columns, own[size_t(rank) - 1]);
+  STABLE_TORCH_ERROR_CODE_CHECK(
+      aoti_torch__reinterpret_tensor(logits.get(), rank, own.data(), strides, offset, &handle));
+  return Owned(handle);
+}
+
 void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
   using torch::stable::detail::to;
   const size_t given = size_t(inputCount) - 2, count = given - 1; // tensors; inputs of the launch
@@ -35,6 +53,7 @@ void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount
   Owned logits = linear(std::move(tensors[0]), std::move(tensors[1]));
   if (!isContiguous(logits))
     logits = contiguous(logits);
+  logits = narrow(logits, executable.outputs.back().sizes.back().number);
   // Behind hidden come the inputs but for the logits: those before it move up by one.
   std::span<Owned> inputs = std::span(tensors).subspan(1, count);
   std::move(inputs.begin() + 1, inputs.begin() + 1 + position, inputs.begin());
@@ -46,7 +65,8 @@ void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount
 
 void implement(torch::stable::detail::StableLibrary& library) {
   for (int inputs = 1; inputs <= kMaxLossInputs; ++inputs)
-    library.impl(("linear_launch_" + std::to_string(inputs)).c_str(), linearLaunch);
+    for (int outputs = 2; outputs <= kMaxLossOutputs; ++outputs)
+      library.impl(("linear_launch_" + std::to_string(inputs) + "_" + std::to_string(outputs)).c_str(), linearLaunch);
 }
 
 } // namespace

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import cermet
 import graphs
-from cermet.loss import head
+from cermet.loss import chunks, derivation, head
 from cermet.ops import library, regions
 from cermet.importing.importer import import_graph
 from heads import HIDDEN, ROWS, VOCABULARY, close, dead, inputs, loss_of, returned, targets
@@ -140,7 +140,7 @@ def test_a_compiler_without_gradients_in_the_forward_pass(monkeypatch):
         return {name: value for name, value in differentiate(self, text, wanted).items() if name != "unit"}
 
     monkeypatch.setattr(library.Context, "differentiate", without)
-    monkeypatch.setattr(head, "_forwards", {})
+    monkeypatch.setattr(derivation, "_known", {})
     assert targets(dead, *inputs()) == ["region_2_1"]
 
 
@@ -268,19 +268,19 @@ def test_only_the_wanted_gradient_is_computed(wanted, loss_key):
     hidden, weight, labels = inputs()
     hidden.requires_grad_(wanted[0]), weight.requires_grad_(wanted[1])
     results = []
-    for run in (lambda: head.op(True, 1)(hidden, weight, labels, loss_key, 0), lambda: dead(hidden, weight, labels)):
+    for run in (lambda: head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0), lambda: dead(hidden, weight, labels)):
         loss = run()
         leaf = hidden if wanted[0] else weight
         results.append([loss.detach(), *torch.autograd.grad(loss, leaf)])
     close(*results)
-    loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0)
+    loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0)
     assert [value is not None for value in loss.grad_fn.saved_tensors] == [True, wanted[1], wanted[0]]
 
 
 def test_without_a_wanted_gradient_none_is_made(loss_key):
     hidden, weight, labels = [value.detach() for value in inputs()]
     with _Sizes(1) as seen:
-        loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0)
+        loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0)
     assert "cermet_v1.launch_2_1.default" in seen.calls and not loss.requires_grad
     close([loss], [dead(hidden, weight, labels)])
 
@@ -303,11 +303,11 @@ def test_double_backward_is_refused_by_name(remainder):
 def test_opcheck_of_head_ops(device, loss_key):
     hidden, weight, labels = inputs(device=device)
     logits = F.linear(hidden, weight).view(-1, VOCABULARY).detach()
-    torch.library.opcheck(head.op(True, 1), (hidden, weight, labels, loss_key, 0))
+    torch.library.opcheck(head.op(True, 1), (hidden, weight, labels, loss_key, 0, 0))
     torch.library.opcheck(head.op(False, 2), (hidden, weight, logits, labels, loss_key, 0))
-    forward = head.forward_key(loss_key, 0)
+    forward = derivation.derive(loss_key, 0).forward
     rows = hidden.detach().view(-1, HIDDEN)
-    torch.library.opcheck(head.launch_op(1), (rows, weight.detach(), labels, forward, 0))
+    torch.library.opcheck(chunks.launch_op(1, 2), (rows, weight.detach(), labels, forward, 0))
 
 
 def test_new_row_counts_compile_no_kernel():
@@ -331,8 +331,8 @@ def test_new_row_counts_compile_no_kernel():
 def test_the_gradient_takes_the_logits_memory():
     """The profiler's own account of the allocator: one allocation of the logits' size, not two."""
     hidden, weight, labels = [value.detach() for value in inputs(rows=4000)]
-    key = head.forward_key(key_of(torch.randn(4000, VOCABULARY, requires_grad=True), labels), 0)
-    op, rows = head.launch_op(1), hidden.view(-1, HIDDEN)
+    key = derivation.derive(key_of(torch.randn(4000, VOCABULARY, requires_grad=True), labels), 0).forward
+    op, rows = chunks.launch_op(1, 2), hidden.view(-1, HIDDEN)
     op(rows, weight, labels, key, 0)
     peaks = []
     for run in (

@@ -9,7 +9,7 @@ import torch
 
 import cermet
 import graphs
-from cermet.loss import head
+from cermet.loss import chunks
 from cermet.ops import library, regions, targets
 from cermet.importing.importer import import_graph
 
@@ -130,11 +130,11 @@ def test_a_product_is_launched_with_as_any_input(position, device):
     hidden, weight = torch.randn(5, 4, device=device), torch.randn(8, 4, device=device)
     others = [torch.randn(5, 8, device=device) for _ in range(2)]
     arguments = (hidden, weight, *others, key, position)
-    ours = head.launch_op(2)(*arguments)
+    ours = chunks.launch_op(2, 2)(*arguments)
     x, y, z = [*others[:position], torch.nn.functional.linear(hidden, weight), *others[position:]]
     for mine, eager in zip(ours, (x + 2 * y + 3 * z, (x + 2 * y + 3 * z) * x)):
         close(mine, eager, 1e-5, 1e-5)
-    torch.library.opcheck(head.launch_op(2), arguments)
+    torch.library.opcheck(chunks.launch_op(2, 2), arguments)
 
 
 def test_the_largest_arities_exist():

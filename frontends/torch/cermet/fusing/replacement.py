@@ -57,7 +57,8 @@ def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload
     if region.head is None:
         op = regions.launch_op if after_autograd(module.graph) else regions.region_op
         return op(len(operands), len(region.results)), (*operands, region.key)
-    return head.op(region.head.made, len(operands) - 2), (*operands, region.key, region.head.position)
+    chunk = [region.head.chunk] if region.head.made else []
+    return head.op(region.head.made, len(operands) - 2), (*operands, region.key, region.head.position, *chunk)
 
 
 def _place(

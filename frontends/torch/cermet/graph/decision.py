@@ -47,7 +47,9 @@ class Head:
     made: bool  # nothing else reads the logits: the op makes them
     returned: bool  # they need an edge outside
     tail: Tail | None  # what is returned is made of them
-    keys: tuple[int, ...]  # what it launches (regions.py)
+    keys: tuple[tuple[int, ...], tuple[int, ...]]  # what it launches, forward and backward (regions.py)
+    chunk: int = 0  # the most rows whose logits exist at once; 0 for all
+    kept: tuple[fx.Node, ...] = ()  # with pieces: whose gradients the forward keeps
 
 
 @dataclasses.dataclass
@@ -71,9 +73,14 @@ class Region:
     counts: dict[str, int]  # the sites that it stands for, by name
     head: Head | None = None  # the linear layer that it takes over
 
+    def launches(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The keys of what a forward runs, and of what a backward runs."""
+        return (self.runs[:1], self.runs[1:]) if self.head is None else self.head.keys
+
     def keys(self) -> tuple[int, ...]:
-        """What it launches: the keys of a forward, and of what a backward runs."""
-        return self.runs if self.head is None else self.head.keys
+        """What it launches."""
+        forward, backward = self.launches()
+        return forward + backward
 
     def dying(self) -> set[fx.Node]:
         """Replaced nodes that nothing will read once the results are replaced."""

@@ -1,98 +1,35 @@
 """The loss of a linear head as one op: the gradient of the logits is made in the forward pass, by the loss's kernel.
 
 `loss = region(logits, ...)` with `logits = hidden @ weight.T`. The forward keeps d loss / d logits for a cotangent of
-1; the backward is two products of it, scaled by the cotangent where tensors are of the hidden state's size: no pass over
-memory of the logits' size, no value on the host, and what was saved is only read. (For f16, and for logits that no
-plain linear makes, the region's own gradient is right: regions.py.)
+1; the backward is two products of it, scaled by the cotangent where tensors are of the hidden state's size: no pass
+over memory of the logits' size, no value on the host, and what was saved is only read. (For f16, and for logits that no
+plain linear makes, the region's own gradient is right: regions.py.) Where there would be many logits they come in
+pieces, and the forward makes and keeps the gradients of the hidden state and of the weight instead (chunks.py).
 
 In bf16 a cotangent of 1 or another power of two rounds where eager rounds. Any other rounds once more, after the
 gradient of the logits rather than before it: 1.3 x eager's error.
 
 - `cermet_v1::head_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., int key, int position)`: operand `position` of the
   region are the logits; their gradient goes to hidden and weight.
-- `cermet_v1::linear_head_{n}(...)`: the logits are not among the operands but made by the op. Nobody else has them, so
-  the gradient takes their memory.
-- `cermet_v1::linear_launch_{n}(...)`: what `linear_head` becomes, a product and a launch (C++, frontends/torch/ops).
+- `cermet_v1::linear_head_{n}(..., int chunk)`: the logits are not among the operands but made by the op. Nobody else
+  has them, so the gradient takes their memory. It becomes `linear_launch_{n}_2`, a product and a launch (C++,
+  frontends/torch/ops), or with a `chunk` above 0 `linear_rows_{n}` for pieces of at most so many rows.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from .. import locks, native
 from ..errors import Error
-from ..ops import library, regions, targets
+from ..ops import regions
 from ..ops.regions import NAMESPACE
-from ..text import ELEMENT_TYPES, Builder, TensorType
-
-MAX_INPUTS = native.limit("loss_inputs")  # of the region
-
-_lock = locks.lock()
-_forwards: dict[tuple[int, int], int | None] = {}
-
-
-def forward_key(key: int, position: int) -> int | None:
-    """The region that returns a loss and its gradient for input `position` and a cotangent of 1; None where the
-    compiler has none."""
-    with _lock:
-        if (key, position) in _forwards:
-            return _forwards[key, position]
-    text = _marked(regions.text(key))
-    wanted = tuple(index == position for index in range(len(regions.signature(key).inputs)))
-    answer = library.context().differentiate(text, wanted)
-    single = answer.get("unit") and (answer["outputs"], answer["saved"]) == (1, 1)
-    with _lock:
-        return _forwards.setdefault((key, position), regions.register(answer["forward"]) if single else None)
-
-
-def _marked(text: str) -> str:
-    """A graph text whose function asks for its gradient in the forward pass."""
-    name = "cermet.gradient_in_forward"
-    if name in text:
-        return text
-    marked, times = re.subn(
-        r"^(\s*func\.func [^\n]*?)( attributes \{([^\n]*)\})? \{$",
-        lambda found: f"{found[1]} attributes {{{', '.join(filter(None, [name, found[3]]))}}} {{",
-        text,
-        count=1,
-        flags=re.MULTILINE,
-    )
-    if times != 1:
-        raise Error(f"a region's text has no function whose signature is one line:\n{text}")
-    return marked
-
-
-def in_place(key: int, position: int, device: torch.device) -> bool:
-    """Whether a region's last output may take the memory of input `position` (docs/plan-format.md, "Outputs")."""
-    values = regions.plan(key, targets.target_of(device))["values"]
-    return position in [value for value in values if value["kind"] == "output"][-1].get("in_place", ())
-
-
-def scale_key(dtype: torch.dtype, columns: int, scale: torch.dtype) -> int:
-    """The region that multiplies [rows, columns] by a 0-d tensor in f32 and rounds once."""
-    return regions.register(_scale_text(ELEMENT_TYPES[dtype], columns, ELEMENT_TYPES[scale]))
-
-
-@functools.cache
-def _scale_text(element: str, columns: int, scale: str) -> str:
-    builder = Builder("scale")
-    rows = TensorType(("r0", columns), element)
-    wide = rows.with_element("f32")
-    x, factor = builder.argument(rows, "x"), builder.argument(TensorType((), scale), "scale")
-    if element != "f32":
-        x = builder.convert("cast", x, wide, "x")
-    if scale != "f32":
-        factor = builder.convert("cast", factor, TensorType((), "f32"), "scale")
-    product = builder.binary("mul", x, builder.convert("broadcast", factor, wide, "scale"), "product")
-    builder.result(product if element == "f32" else builder.convert("cast", product, rows, "rounded"))
-    return builder.text()
-
+from . import chunks
+from .derivation import MAX_INPUTS, derive, scale_key
 
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
@@ -116,6 +53,20 @@ def _gradients(
     return of_hidden, of_weight
 
 
+def _scaled(
+    of_hidden: torch.Tensor | None, of_weight: torch.Tensor | None, cotangent: torch.Tensor, *_: torch.Tensor | None
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients for a cotangent of 1, for another. The rest is what they are gradients of (regions.backward)."""
+    both = (of_hidden, of_weight)
+    return tuple(None if gradient is None else _times(gradient, cotangent) for gradient in both)
+
+
+def _times(gradient: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+    columns = int(gradient.shape[-1])
+    key = scale_key(gradient.dtype, columns, cotangent.dtype)
+    return regions.launch(key, [gradient.reshape(-1, columns), cotangent])[0].view(gradient.shape)
+
+
 class _Head(torch.autograd.Function):
     """A head with its gradient; `made`: the logits are not among the operands."""
 
@@ -131,7 +82,7 @@ class _Head(torch.autograd.Function):
         *operands: torch.Tensor,
     ) -> torch.Tensor:
         if made:
-            op = launch_op(len(operands))
+            op = chunks.launch_op(len(operands), 2)
             loss, gradient = op(_rows(key, position, hidden), weight, *operands, forward, position)
         else:
             loss, gradient = regions.launch(forward, operands)
@@ -147,15 +98,52 @@ class _Head(torch.autograd.Function):
         return None, None, None, None, *gradients, *[None] * ctx.rest
 
 
+class _InPieces(torch.autograd.Function):
+    """A head whose logits come in pieces, with its gradient."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        key: int,
+        position: int,
+        chunk: int,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        *operands: torch.Tensor,
+    ) -> torch.Tensor:
+        needed = ctx.needs_input_grad[3:5]
+        op = chunks.rows_op(len(operands))
+        loss, *gradients = op(hidden, weight, *operands, key, position, chunk, *needed)
+        values = (*gradients, hidden, weight)
+        ctx.save_for_backward(*(value if need else None for value, need in zip(values, 2 * needed)))
+        ctx.key, ctx.rest = key, len(operands)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
+        *gradients, hidden, weight = ctx.saved_tensors
+        gradients = regions.backward(ctx.key, _scaled, *gradients, cotangent, hidden, weight)
+        return None, None, None, *gradients, *[None] * ctx.rest
+
+
 def _rows(key: int, position: int, hidden: torch.Tensor) -> torch.Tensor:
     """`hidden` with the leading dimensions that the region's logits have: its own, or all in one."""
     rank = len(regions.signature(key, hidden.device).inputs[position].dims)
     return hidden if rank == hidden.dim() else hidden.reshape(-1, hidden.shape[-1])
 
 
+def _linear_head(*arguments: Any) -> torch.Tensor:
+    hidden, weight, *operands, key, position, chunk = arguments
+    if chunk == 0:
+        return _head(True, *arguments[:-1])
+    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+        return _InPieces.apply(key, position, chunk, hidden, weight, *operands)
+    return chunks.rows_op(len(operands))(hidden, weight, *operands, key, position, chunk, False, False)[0]
+
+
 def _head(made: bool, *arguments: Any) -> torch.Tensor:
     hidden, weight, *operands, key, position = arguments
-    forward = forward_key(key, position)
+    forward = derive(key, position).forward
     if forward is None:
         raise Error(f"{regions.signature(key).name}: there is no gradient of a forward pass for input {position}")
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
@@ -165,45 +153,25 @@ def _head(made: bool, *arguments: Any) -> torch.Tensor:
     return regions.launch(key, operands)[0]
 
 
-def _fake_linear_launch(*arguments: Any) -> Any:
-    hidden, weight, *operands, key, position = arguments
-    if hidden.shape[-1] != weight.shape[-1] or hidden.dtype != weight.dtype:
-        raise Error(
-            f"{regions.signature(key).name}: hidden is {hidden.dtype} of {tuple(hidden.shape)}, the weight "
-            f"{weight.dtype} of {tuple(weight.shape)}, expected one dtype and the same last size"
-        )
-    operands.insert(position, hidden.new_empty([*hidden.shape[:-1], weight.shape[0]]))
-    return regions.fake_launch(*operands, key)
-
-
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
     for inputs in range(1, MAX_INPUTS + 1):
-        arguments = ", ".join(["Tensor hidden", "Tensor weight", *(f"Tensor a{i}" for i in range(inputs))])
-        for name, made in (("head", False), ("linear_head", True)):
-            ops.define(f"{name}_{inputs}({arguments}, int key, int position) -> Tensor", tags=tags)
-            ops.impl(f"{name}_{inputs}", functools.partial(_head, made), "CompositeImplicitAutograd")
-        ops.define(f"linear_launch_{inputs}({arguments}, int key, int position) -> (Tensor, Tensor)", tags=tags)
-        ops.impl(f"linear_launch_{inputs}", _fake_linear_launch, "Meta")
+        tensors = ", ".join(["Tensor hidden", "Tensor weight", *(f"Tensor a{i}" for i in range(inputs))])
+        ops.define(f"head_{inputs}({tensors}, int key, int position) -> Tensor", tags=tags)
+        ops.impl(f"head_{inputs}", functools.partial(_head, False), "CompositeImplicitAutograd")
+        ops.define(f"linear_head_{inputs}({tensors}, int key, int position, int chunk) -> Tensor", tags=tags)
+        ops.impl(f"linear_head_{inputs}", _linear_head, "CompositeImplicitAutograd")
     return ops
 
 
 _library = _define()
 
 
+@functools.cache
 def op(made: bool, inputs: int) -> torch._ops.OpOverload:
     """The outer op for `inputs` operands. Raises cermet.Error where there is none."""
-    return _op("linear_head" if made else "head", inputs)
-
-
-def launch_op(inputs: int) -> torch._ops.OpOverload:
-    """The inner op for `inputs` operands. Raises cermet.Error where there is none."""
-    return _op("linear_launch", inputs)
-
-
-@functools.cache
-def _op(name: str, inputs: int) -> torch._ops.OpOverload:
     if not 1 <= inputs <= MAX_INPUTS:
         raise Error(f"a loss of {inputs} operands, expected at most {MAX_INPUTS}")
+    name = "linear_head" if made else "head"
     return getattr(getattr(torch.ops, NAMESPACE), f"{name}_{inputs}").default

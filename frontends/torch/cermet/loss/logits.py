@@ -23,7 +23,8 @@ from ..graph.layouts import written
 from ..graph.nodes import example, target_name, tensor_nodes
 from ..importing.importer import Imported
 from ..ops import regions
-from . import head
+from .chunks import chunk_rows
+from .derivation import MAX_INPUTS, Derived, derive, in_place, scale_key
 
 
 class Returned(enum.Enum):
@@ -37,7 +38,7 @@ class Returned(enum.Enum):
 # Calls whose result has the operand's elements in row-major order and, where that is checked, its last dimension.
 _VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "aten.view.default"}
 _VIEWS |= {"aten.reshape.default", "aten.unsqueeze.default", "torch.reshape", "torch.flatten", "torch.unsqueeze"}
-_DTYPES = (torch.float32, torch.bfloat16)
+_DTYPES = (torch.float32, torch.bfloat16)  # in which a gradient for a cotangent of 1 keeps its digits
 
 
 def linear_operands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
@@ -56,14 +57,13 @@ def find(
     dying: set[fx.Node],
     returned: Returned,
     tails: Mapping[fx.Node, Tail],
+    budget: int,
 ) -> Head | None:
     """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads; `tails`:
-    what the graph returns of linear layers' results."""
-    if region.pattern != "cross_entropy" or region.wanted is None or sum(region.wanted) != 1:
+    what the graph returns of linear layers' results; `budget`: bytes of logits that may exist at once."""
+    position = _position(region)
+    if position is None:
         return None
-    if len(region.results) != 1 or region.values[0].dim() != 0 or len(region.operands) > head.MAX_INPUTS:
-        return None
-    position = region.wanted.index(True)
     chain = _chain(region.operands[position])
     if chain is None or region.operands.count(region.operands[position]) != 1:
         return None
@@ -81,14 +81,44 @@ def find(
     edge = (bool(returns) or tail is not None) and returned is Returned.EDGE
     if edge and weight.op != "placeholder":
         return None
-    key = head.forward_key(region.key, position)
-    if key is None or regions.not_lowered(key, region.device):
-        return None
+    derived = derive(region.key, position)
     logits = region.operands[position]
-    shaped = example(logits).dim() == 2 or _sizes(logits) == _sizes(linear)
-    made = not readers and tail is None and shaped and head.in_place(key, position, region.device)
-    keys = (key, head.scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype))
-    return Head(linear, position, made, edge, tail, keys)
+    alone = not readers and tail is None and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
+    chunk = _chunk(region, derived, position, example(hidden), example(weight), budget) if alone else 0
+    if chunk and region.wanted is None:
+        return Head(linear, position, True, False, None, (derived.loss.keys(), ()), chunk)
+    if region.wanted is None or derived.forward is None or regions.not_lowered(derived.forward, region.device):
+        return None
+    scale = scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    if chunk:
+        kept = tuple(node for node in (hidden, weight) if example(node).requires_grad)
+        return Head(linear, position, True, False, None, (derived.gradient.keys(), (scale,)), chunk, kept)
+    made = alone and in_place(derived.forward, position, region.device)
+    return Head(linear, position, made, edge, tail, ((derived.forward,), (scale,)))
+
+
+def _position(region: Region) -> int | None:
+    """Of the logits among the operands: the only one that is differentiated, or without gradients the only one that a
+    linear layer makes."""
+    if region.pattern != "cross_entropy" or len(region.results) != 1 or region.values[0].dim() != 0:
+        return None
+    wanted = region.wanted or [_chain(operand) is not None for operand in region.operands]
+    return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= MAX_INPUTS else None
+
+
+def _chunk(
+    region: Region, derived: Derived, position: int, hidden: torch.Tensor, weight: torch.Tensor, budget: int
+) -> int:
+    """The rows of a piece, or 0 where all logits are made at once."""
+    parts = derived.loss if region.wanted is None else derived.gradient
+    if parts is None or any(regions.not_lowered(key, region.device) for key in parts.keys()):
+        return 0
+    at = parts.rows.inputs.index(("input", position))
+    if region.wanted is None:
+        return chunk_rows(hidden, weight, budget, False, False)
+    if not in_place(parts.rows.key, at, region.device):
+        return 0
+    return chunk_rows(hidden, weight, budget, hidden.requires_grad, weight.requires_grad)
 
 
 def _chain(node: fx.Node) -> list[fx.Node] | None:
@@ -127,7 +157,7 @@ def _plain(imported: Imported, region: Region, nodes: list[fx.Node]) -> bool:
         definition = imported.definitions[node.name]
         if definition.version != 0 or definition.until is not None or value.device != region.device:
             return False
-        if value.dtype not in _DTYPES or value.dtype != example(nodes[0]).dtype:
+        if value.dtype != example(nodes[0]).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
             return False
     linear, weight = nodes[-3], example(nodes[-1])
     numbers = weight.dim() == 2 and all(isinstance(size, int) for size in weight.shape)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..loss import head
+from ..loss import chunks
 from ..ops import regions
 from ..ops.regions import NAMESPACE
 
@@ -35,10 +35,11 @@ def lower_in_inductor() -> None:
 
 
 def _launches() -> list[torch._ops.OpOverload]:
-    """The ops that launch, of all arities."""
+    """The ops that launch and that stand in graphs, of all arities."""
     inputs, outputs = range(1, regions.MAX_INPUTS + 1), range(1, regions.MAX_OUTPUTS + 1)
     ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
-    return [*ops, *(head.launch_op(inputs) for inputs in range(1, head.MAX_INPUTS + 1))]
+    inputs = range(1, chunks.MAX_INPUTS + 1)
+    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *map(chunks.rows_op, inputs)]
 
 
 def _register() -> None:

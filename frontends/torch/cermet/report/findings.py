@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..attention import masks
 from ..graph.decision import Decision, NearMiss, Region
@@ -36,7 +36,7 @@ class Place:
     bytes_after: int  # of the forward: operands, results and saved values, each once
     saved_bytes: int  # of what the forward writes for the backward alone
     counts: tuple[tuple[str, int], ...]  # sites by name
-    texts: tuple[int, ...]  # keys of the graph texts that run: the forward's, then those of the backward
+    texts: tuple[tuple[int, ...], tuple[int, ...]]  # keys of the graph texts that run, forward and backward
     target: str
     at: str = dataclasses.field(compare=False)  # the FX node of the first result
 
@@ -105,29 +105,30 @@ class Findings:
 
 def _place(region: Region) -> Place:
     target = targets.target_of(region.device)
-    keys = region.keys()
-    saved = _saved_bytes(keys[0], region)
+    forward, backward = region.launches()
+    in_pieces = region.head is not None and region.head.chunk > 0
+    saved = sum(size_of(example(node)) for node in region.head.kept) if in_pieces else _saved_bytes(forward[0], region)
     tensors = [example(node) for node in [*dict.fromkeys(region.operands), *region.results]]
-    kernels = [_kernels(key, target) for key in keys]
     return Place(
         region.pattern,
         region.source,
         tuple(describe(example(node)) for node in region.operands),
         tuple(describe(example(node)) for node in region.results),
-        kernels[0],
-        tuple(itertools.chain.from_iterable(kernels[1:])),
+        _kernels(forward, target),
+        _kernels(backward, target),
         sum(map(moved_by, region.replaced)),
         sum(map(size_of, tensors)) + saved,
         saved,
         tuple(region.counts.items()),
-        keys,
+        (forward, backward),
         target,
         region.results[0].name,
     )
 
 
-def _kernels(key: int, target: str) -> tuple[str, ...]:
-    return tuple(step["name"] for step in regions.plan(key, target)["steps"] if step["kind"] == "kernel")
+def _kernels(keys: Iterable[int], target: str) -> tuple[str, ...]:
+    steps = itertools.chain.from_iterable(regions.plan(key, target)["steps"] for key in keys)
+    return tuple(step["name"] for step in steps if step["kind"] == "kernel")
 
 
 def _saved_bytes(forward: int, region: Region) -> int:

@@ -178,7 +178,7 @@ def _detail(place: Place, device_code: dict[str, str]) -> str:
 
 
 def _titled(place: Place) -> Iterable[tuple[str, int]]:
-    return (("backward" if index else "forward", key) for index, key in enumerate(place.texts))
+    return ((way, key) for way, keys in zip(("forward", "backward"), place.texts) for key in keys)
 
 
 def _kernels(direction: str, key: int, target: str, device_code: dict[str, str]) -> Iterable[str]:
