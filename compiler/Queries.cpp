@@ -95,7 +95,9 @@ Json rowParts(ModuleOp graph, unsigned walked, unsigned keep) {
     Json inputs = Json::array();
     for (const ir::RowPart::Origin& origin : part->inputs)
       inputs.push_back({{"from", origins[origin.from]}, {"index", origin.index}});
-    answer[name] = {{"text", ir::printGraph(*part->graph, false)}, {"inputs", inputs}};
+    answer[name] = {{"text", ir::printGraph(*part->graph, false)},
+                    {"inputs", inputs},
+                    {"outputs", ir::graphFunction(*part->graph).getNumResults()}};
   }
   return answer;
 }

@@ -1,6 +1,7 @@
 """The benchmarks of scenes run in a tiny size on a CPU, and what they write becomes a table of docs/performance.md."""
 
 import importlib.util
+import json
 import pathlib
 import subprocess
 import sys
@@ -45,6 +46,12 @@ def test_functions_give_float64_s_results(tmp_path, monkeypatch) -> None:
     table = tabled(ran("functions", *asked, folder=tmp_path), monkeypatch)
     wanted = ("LayerNorm backward", "gelu forward", "cross-entropy loss and gradient", "RMSNorm backward")
     assert [name for name in wanted if name not in table] == []
+
+
+def test_heads_in_pieces_give_float64_s_results(tmp_path) -> None:
+    written = ran("heads", "--rounds", "1", "--steps", "1", "--budget", "0.002", "whole", folder=tmp_path)
+    cases = json.loads(written.read_text())["cases"]
+    assert [case["name"] for case in cases] == ["products", "eager", "0.002", "whole"]
 
 
 @pytest.mark.parametrize("model", ["Qwen3-MoE", "Qwen2.5-7B, LoRA, checkpointing"])

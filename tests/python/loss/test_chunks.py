@@ -14,6 +14,7 @@ from cermet.loss import chunks, derivation
 from cermet.ops import regions
 from cermet.record import Settings
 from heads import HIDDEN, VOCABULARY, close, dead, inputs, loss_of, returned
+from tiny_models import tiny, words
 from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -220,6 +221,53 @@ def test_vocabularies_of_any_width(dtype, columns, aligned, monkeypatch):
     close(*results, dtype)
 
 
+def tied(words, weight, labels):
+    return dead(torch.tanh(F.embedding(words, weight)), weight, labels)
+
+
+def counted(hidden, weight, labels, items):
+    """`items`: what Trainer counts over the batches of a step."""
+    logits = F.linear(hidden, weight).view(-1, VOCABULARY).float()
+    return F.cross_entropy(logits, labels, reduction="sum") / items
+
+
+def same_gradients(function, *arguments):
+    leaves = [value for value in arguments if value.requires_grad]
+    (head,) = launched(function, *arguments)
+    assert head[0].startswith("linear_head") and head[1] == 1
+    results = []
+    for run in (compiled(function, rows_of(9)), function):
+        loss = run(*arguments)
+        results.append([loss.detach(), *torch.autograd.grad(loss, leaves)])
+    close(*results)
+
+
+def test_tied_weights():
+    hidden, weight, labels = inputs(rows=200)
+    same_gradients(tied, torch.randint(VOCABULARY, (200,)), weight, labels)
+
+
+def test_a_number_of_items_that_the_caller_counted():
+    same_gradients(counted, *inputs(rows=200), torch.tensor(731))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma2"])
+def test_a_model_of_which_the_loss_alone_is_used(family):
+    model, text = tiny(family), words(4, 32)
+    parameters = list(model.parameters())
+
+    def loss_alone():
+        return model(input_ids=text, labels=text).loss
+
+    assert launched(loss_alone)[-1] == ("linear_head_1", 1)
+    results = []
+    for run in (compiled(loss_alone, 1), loss_alone):
+        loss = run()
+        results.append([loss.detach(), *torch.autograd.grad(loss, parameters)])
+    for mine, theirs in zip(*results):
+        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-6)
+
+
 def test_all_labels_ignored():
     hidden, weight, labels = inputs(rows=200)
     labels[:] = -100
@@ -240,6 +288,7 @@ def test_row_counts_that_vary_share_kernels(remainder):
     call = compiled(over_two, rows_of(7), remainder)
     weight = inputs()[1]
     seen = None
+    graphs_before = cermet.counters()["graphs"]
     for rows in (200, 61, 8, 7, 2, 400):
         hidden, labels = torch.randn(rows, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (rows,))
         torch._dynamo.mark_dynamic(hidden, 0), torch._dynamo.mark_dynamic(labels, 0)
@@ -250,6 +299,7 @@ def test_row_counts_that_vary_share_kernels(remainder):
         close(*results)
         assert seen in (None, cermet.counters()["kernels_compiled"])
         seen = cermet.counters()["kernels_compiled"]
+    assert cermet.counters()["graphs"] == graphs_before + 1
 
 
 def symbolic_key() -> int:

@@ -157,7 +157,7 @@ class _Run:
 
     def _gradient(self, part: Part, rows: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Numbers of each row, and the logits' gradient, as wide as the weight has rows."""
-        op = launch_op(len(inputs), part.outputs())
+        op = launch_op(len(inputs), part.outputs)
         *values, gradient = op(rows, self.weight, *inputs, part.key, part.inputs.index(("input", self.position)))
         width = len(self.weight)
         return [*values, gradient if width == self.columns else gradient.as_strided((len(rows), width), (width, 1))]

@@ -31,9 +31,7 @@ class Part:
 
     key: int
     inputs: tuple[tuple[str, int], ...]
-
-    def outputs(self) -> int:
-        return len(regions.signature(self.key).outputs)
+    outputs: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +96,18 @@ def _parts(answer: Mapping[str, Any] | None, position: int) -> Parts | None:
     if answer is None:
         return None
     made = {
-        name: Part(regions.register(part["text"]), tuple((item["from"], item["index"]) for item in part["inputs"]))
+        name: Part(
+            regions.register(part["text"]),
+            tuple((item["from"], item["index"]) for item in part["inputs"]),
+            part["outputs"],
+        )
         for name, part in answer.items()
     }
     rows = made["rows"]
     if rows.inputs.count(("input", position)) != 1 or not 1 < len(rows.inputs) <= MAX_INPUTS + 1:
         return None
     others = [part for name, part in made.items() if name != "rows"]
-    if rows.outputs() > MAX_OUTPUTS or any(part.outputs() > regions.MAX_OUTPUTS for part in others):
+    if rows.outputs > MAX_OUTPUTS or any(part.outputs > regions.MAX_OUTPUTS for part in others):
         return None
     if any(len(part.inputs) > regions.MAX_INPUTS for part in others):
         return None

@@ -81,9 +81,11 @@ def find(
     edge = (bool(returns) or tail is not None) and returned is Returned.EDGE
     if edge and weight.op != "placeholder":
         return None
-    derived = derive(region.key, position)
     logits = region.operands[position]
     alone = not readers and tail is None and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
+    if region.wanted is None and not alone:
+        return None
+    derived = derive(region.key, position)
     chunk = _chunk(region, derived, position, example(hidden), example(weight), budget) if alone else 0
     if chunk and region.wanted is None:
         return Head(linear, position, True, False, None, (derived.loss.keys(), ()), chunk)
@@ -110,15 +112,13 @@ def _chunk(
     region: Region, derived: Derived, position: int, hidden: torch.Tensor, weight: torch.Tensor, budget: int
 ) -> int:
     """The rows of a piece, or 0 where all logits are made at once."""
-    parts = derived.loss if region.wanted is None else derived.gradient
-    if parts is None or any(regions.not_lowered(key, region.device) for key in parts.keys()):
+    wanted = region.wanted is not None
+    chunk = chunk_rows(hidden, weight, budget, wanted and hidden.requires_grad, wanted and weight.requires_grad)
+    parts = derived.gradient if wanted else derived.loss
+    if chunk == 0 or parts is None or any(regions.not_lowered(key, region.device) for key in parts.keys()):
         return 0
     at = parts.rows.inputs.index(("input", position))
-    if region.wanted is None:
-        return chunk_rows(hidden, weight, budget, False, False)
-    if not in_place(parts.rows.key, at, region.device):
-        return 0
-    return chunk_rows(hidden, weight, budget, hidden.requires_grad, weight.requires_grad)
+    return chunk if not wanted or in_place(parts.rows.key, at, region.device) else 0
 
 
 def _chain(node: fx.Node) -> list[fx.Node] | None:
