@@ -448,6 +448,58 @@ def test_rounding_in_place(size):
     assert torch.equal(narrow, expected)
 
 
+# --- On a GPU ---------------------------------------------------------------------------------------------------------
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+
+
+@pytest.mark.gpu
+@GPU
+@pytest.mark.parametrize("remainder", ["aot", "inductor"])
+@pytest.mark.parametrize("columns", [32000, 50257])
+def test_a_step_holds_a_piece_and_the_sum(columns, remainder):
+    """Beside both gradients: what was saved, for the backward to scale."""
+    rows, hidden = 8192, 256
+    state = torch.randn(rows, hidden, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(columns, hidden, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    labels = torch.randint(columns, (rows,), device="cuda")
+    piece = 512 * columns * 2
+    call = compiled(dead, piece, remainder)
+    for _ in range(2):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        torch.autograd.grad(call(state, weight, labels), (state, weight))
+        torch.cuda.synchronize()
+    held = torch.cuda.max_memory_allocated() - before
+    expected = piece + 4 * weight.numel() + 2 * state.numel() + (2 * weight.numel() if columns % 8 else 0)
+    assert held <= 1.1 * expected < rows * columns * 2 / 4, f"{held / expected:.2f} x what is expected"
+
+
+@pytest.mark.gpu
+@GPU
+def test_a_step_waits_for_nothing():
+    hidden, weight, labels = inputs(torch.bfloat16, "cuda", rows=200)
+    call = compiled(dead, rows_of(9, torch.bfloat16))
+    for mode in ("default", "error"):
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            call(hidden, weight, labels).backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@GPU
+def test_a_recorded_step_gives_the_numbers_of_one_that_is_not():
+    hidden, weight, labels = inputs(torch.bfloat16, "cuda", rows=200)
+    call = compiled(dead, rows_of(9, torch.bfloat16), mode="reduce-overhead")
+    expected = [value.clone() for value in torch.autograd.grad(dead(hidden, weight, labels), (hidden, weight))]
+    for _ in range(4):
+        found = [value.clone() for value in torch.autograd.grad(call(hidden, weight, labels), (hidden, weight))]
+        close(found, expected, torch.bfloat16)
+
+
 # --- What libcermet makes of it --------------------------------------------------------------------------------------
 
 
