@@ -1,79 +1,18 @@
-"""The loss of a linear head in pieces of rows: one piece of logits at a time, and the numbers of the whole."""
+"""The loss of a linear head in pieces of rows: which heads come so, what autograd sees, and that one piece of logits is
+all that exists."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-import cermet
 import graphs
-from cermet import inspection, options, pipeline
+from cermet import inspection, options
 from cermet.errors import Error
 from cermet.loss import chunks, derivation
 from cermet.ops import regions
-from cermet.record import Settings
-from heads import HIDDEN, VOCABULARY, close, dead, inputs, loss_of, returned
-from tiny_models import tiny, words
-from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
-
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-
-
-def rows_of(rows: int, dtype=torch.float32, columns: int = VOCABULARY) -> int:
-    """The budget of so many rows of logits."""
-    return rows * columns * torch.empty((), dtype=dtype).element_size()
-
-
-def compiled(function, budget: int, remainder: str = "aot", **others):
-    return graphs.compiled(function, remainder, logits_bytes=budget, **others)
-
-
-def launched(function, *arguments, budget: int = rows_of(1)) -> list[tuple[str, int]]:
-    """Its heads with the rows of a piece."""
-    module = graphs.trace(function, *arguments)
-    pipeline.run(module, Settings(options=options.parse(None, {"logits_bytes": budget})))
-    found = [node for node in module.graph.nodes if "cermet_v1" in str(node.target)]
-    return [(str(node.target).split(".")[1], node.args[-1] if "linear" in str(node.target) else 0) for node in found]
-
-
-# What a loss may be made of; all of them have a gradient in the forward pass.
-
-
-def flat(hidden, weight, labels):
-    return loss_of(F.linear(hidden.view(-1, HIDDEN), weight), labels)
-
-
-def capped(hidden, weight, labels):
-    return loss_of(torch.tanh(F.linear(hidden, weight) / 2.0) * 2.0, labels)
-
-
-def scaled(hidden, weight, labels):
-    return loss_of(F.linear(hidden, weight) * 0.5, labels)
-
-
-def smoothed(hidden, weight, labels):
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY).float()
-    return F.cross_entropy(logits, labels, label_smoothing=0.1)
-
-
-def summed(hidden, weight, labels):
-    """As Trainer counts over several batches."""
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY).float()
-    return F.cross_entropy(logits, labels, reduction="sum") / (labels != -100).sum()
-
-
-def z_loss(hidden, weight, labels):
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY).float()
-    return F.cross_entropy(logits, labels) + 1e-2 * torch.logsumexp(logits, -1).square().mean()
-
-
-def two_losses(hidden, weight, labels):
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY)
-    return loss_of(logits, labels) + 0.5 * loss_of(logits, labels.flip(0))
-
-
-LOSSES = (dead, flat, capped, scaled, smoothed, summed, z_loss, two_losses)
+from heads import VOCABULARY, close, dead, inputs, returned
+from pieces import DTYPES, LOSSES, allocations, compiled, heads_of, rows_of
 
 
 # --- Which heads come in pieces --------------------------------------------------------------------------------------
@@ -81,21 +20,21 @@ LOSSES = (dead, flat, capped, scaled, smoothed, summed, z_loss, two_losses)
 
 @pytest.mark.parametrize("function", LOSSES)
 def test_every_kind_of_loss_comes_in_pieces(function):
-    (head,) = launched(function, *inputs(rows=200))
+    (head,) = heads_of(function, *inputs(rows=200))
     assert head[0].startswith("linear_head") and head[1] == 1
 
 
 def test_the_whole_within_the_budget():
-    assert launched(dead, *inputs(rows=200), budget=rows_of(200)) == [("linear_head_1", 0)]
-    assert launched(dead, *inputs(rows=200), budget=rows_of(199)) == [("linear_head_1", 199)]
+    assert heads_of(dead, *inputs(rows=200), budget=rows_of(200)) == [("linear_head_1", 0)]
+    assert heads_of(dead, *inputs(rows=200), budget=rows_of(199)) == [("linear_head_1", 199)]
 
 
 def test_the_whole_where_the_sum_of_the_weights_gradient_takes_more():
     """Twelve rows of logits beside a gradient of 32 numbers for each of their columns."""
     hidden, weight, labels = inputs()
-    assert launched(dead, hidden, weight, labels) == [("linear_head_1", 0)]
-    assert launched(dead, hidden, weight.detach(), labels) == [("linear_head_1", 1)]
-    assert launched(dead, hidden.detach(), weight, labels) == [("linear_head_1", 0)]
+    assert heads_of(dead, hidden, weight, labels) == [("linear_head_1", 0)]
+    assert heads_of(dead, hidden, weight.detach(), labels) == [("linear_head_1", 1)]
+    assert heads_of(dead, hidden.detach(), weight, labels) == [("linear_head_1", 0)]
 
 
 def test_sizes_of_a_large_model():
@@ -116,11 +55,11 @@ def a_logarithm(hidden, weight, labels):
 
 def test_a_gradient_that_needs_all_rows_is_made_of_the_whole():
     """d log(mean) = d mean / mean: no row's gradient is known before every row's loss."""
-    assert launched(a_logarithm, *inputs(rows=200)) == [("head_2", 0)]
+    assert heads_of(a_logarithm, *inputs(rows=200)) == [("head_2", 0)]
 
 
 def test_logits_that_somebody_has_exist():
-    assert all(rows == 0 for _, rows in launched(returned, *inputs(rows=200)))
+    assert all(rows == 0 for _, rows in heads_of(returned, *inputs(rows=200)))
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -139,186 +78,6 @@ def test_what_is_kept_is_told(frozen):
 def test_a_budget_is_a_number_of_bytes(value):
     with pytest.raises(Error, match="option logits_bytes is .*, expected a whole number of bytes, at least 1"):
         options.parse(None, {"logits_bytes": value})
-
-
-# --- Numbers ---------------------------------------------------------------------------------------------------------
-
-
-@DTYPES
-@pytest.mark.parametrize("rows", [1, 7, 32, 300], ids=lambda rows: f"{rows} rows")
-@pytest.mark.parametrize("function", LOSSES)
-def test_loss_and_gradients(function, rows, dtype, device):
-    hidden, weight, labels = inputs(dtype, device, rows=200)
-    ours = compiled(function, rows_of(rows, dtype))
-    results = []
-    for run in (ours, function):
-        loss = run(hidden, weight, labels)
-        results.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
-    close(*results, dtype)
-
-
-@pytest.mark.parametrize("remainder", ["eager", "aot", "inductor"])
-@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True)], ids=["both", "hidden", "weight"])
-def test_remainders_and_frozen_operands(wanted, remainder, device):
-    hidden, weight, labels = inputs(torch.bfloat16, device, rows=200)
-    hidden.requires_grad_(wanted[0]), weight.requires_grad_(wanted[1])
-    leaves = [leaf for leaf, want in zip((hidden, weight), wanted) if want]
-    ours = compiled(dead, rows_of(32, torch.bfloat16), remainder)
-    results = []
-    for run in (ours, dead):
-        loss = run(hidden, weight, labels)
-        results.append([loss.detach(), *torch.autograd.grad(0.25 * loss, leaves)])
-    close(*results, torch.bfloat16)
-
-
-@pytest.mark.parametrize("cotangent", [1.0, 0.25])
-@DTYPES
-@pytest.mark.parametrize("rows", [1, 9])
-def test_errors_by_the_rule_for_numbers(rows, dtype, cotangent):
-    call = compiled(capped, rows_of(rows, dtype))
-    errors: dict[str, dict[str, list[float]]] = {"ours": {}, "eager": {}}
-    for seed in range(MEDIAN_SEEDS):
-        torch.manual_seed(seed)
-        hidden, weight, labels = inputs(dtype, rows=64)
-        with Float64():
-            wide = [value.detach().double().requires_grad_() for value in (hidden, weight)]
-            exact = capped(*wide, labels)
-            truth = [exact.detach(), *torch.autograd.grad(cotangent * exact, wide)]
-        for name, run in (("ours", call), ("eager", capped)):
-            loss = run(hidden, weight, labels)
-            values = [loss.detach(), *torch.autograd.grad(cotangent * loss, (hidden, weight))]
-            for tensor, value, true in zip(("loss", "hidden", "weight"), values, truth):
-                errors[name].setdefault(tensor, []).append(relative(value, true))
-    assert_as_good_as_eager(errors["ours"], errors["eager"], dtype)
-
-
-def test_the_sum_over_pieces_is_rounded_once():
-    """A thousand pieces: summed in bf16 the error would be ten times eager's."""
-    hidden, weight, labels = inputs(torch.bfloat16, rows=1000)
-    call = compiled(dead, 1)
-    with Float64():
-        wide = [value.detach().double().requires_grad_() for value in (hidden, weight)]
-        (truth,) = torch.autograd.grad(dead(*wide, labels), wide[1])
-    errors = [relative(torch.autograd.grad(run(hidden, weight, labels), weight)[0], truth) for run in (call, dead)]
-    assert errors[0] <= 1.05 * errors[1], errors
-
-
-@pytest.mark.parametrize("columns", [33, 96, 1001])
-@pytest.mark.parametrize("aligned", [False, True])
-@DTYPES
-def test_vocabularies_of_any_width(dtype, columns, aligned, monkeypatch):
-    """`aligned`: as on a GPU, whose products want whole pieces of sixteen bytes."""
-    monkeypatch.setattr(chunks, "_PADDED", {"cpu"} if aligned else {})
-    hidden = torch.randn(200, HIDDEN).to(dtype).requires_grad_()
-    weight = (torch.randn(columns, HIDDEN) * HIDDEN**-0.5).to(dtype).requires_grad_()
-    labels = torch.randint(columns, (200,))
-    results = []
-    for run in (compiled(dead, rows_of(9, dtype, columns)), dead):
-        loss = run(hidden, weight, labels)
-        gradients = torch.autograd.grad(loss, (hidden, weight))
-        assert [gradient.is_contiguous() for gradient in gradients] == [True, True]
-        results.append([loss.detach(), *gradients])
-    close(*results, dtype)
-
-
-def tied(words, weight, labels):
-    return dead(torch.tanh(F.embedding(words, weight)), weight, labels)
-
-
-def counted(hidden, weight, labels, items):
-    """`items`: what Trainer counts over the batches of a step."""
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY).float()
-    return F.cross_entropy(logits, labels, reduction="sum") / items
-
-
-def same_gradients(function, *arguments):
-    leaves = [value for value in arguments if value.requires_grad]
-    (head,) = launched(function, *arguments)
-    assert head[0].startswith("linear_head") and head[1] == 1
-    results = []
-    for run in (compiled(function, rows_of(9)), function):
-        loss = run(*arguments)
-        results.append([loss.detach(), *torch.autograd.grad(loss, leaves)])
-    close(*results)
-
-
-def test_tied_weights():
-    hidden, weight, labels = inputs(rows=200)
-    same_gradients(tied, torch.randint(VOCABULARY, (200,)), weight, labels)
-
-
-def test_a_number_of_items_that_the_caller_counted():
-    same_gradients(counted, *inputs(rows=200), torch.tensor(731))
-
-
-@pytest.mark.parametrize("family", ["Llama", "Gemma2"])
-def test_a_model_of_which_the_loss_alone_is_used(family):
-    model, text = tiny(family), words(4, 32)
-    parameters = list(model.parameters())
-
-    def loss_alone():
-        return model(input_ids=text, labels=text).loss
-
-    assert launched(loss_alone)[-1] == ("linear_head_1", 1)
-    results = []
-    for run in (compiled(loss_alone, 1), loss_alone):
-        loss = run()
-        results.append([loss.detach(), *torch.autograd.grad(loss, parameters)])
-    for mine, theirs in zip(*results):
-        torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-6)
-
-
-def test_all_labels_ignored():
-    hidden, weight, labels = inputs(rows=200)
-    labels[:] = -100
-    for function in (dead, summed):
-        ours, eager = (run(hidden, weight, labels) for run in (compiled(function, 1), function))
-        assert ours.isnan() and eager.isnan()
-        for mine, theirs in zip(*(torch.autograd.grad(loss, (hidden, weight)) for loss in (ours, eager))):
-            assert torch.equal(mine.isnan(), theirs.isnan())
-
-
-def over_two(hidden, weight, labels):
-    return F.cross_entropy(F.linear(hidden, weight).float(), labels, reduction="sum") / 2
-
-
-@pytest.mark.parametrize("remainder", ["eager", "aot"])
-def test_row_counts_that_vary_share_kernels(remainder):
-    """The number of pieces is that of the rows at hand."""
-    call = compiled(over_two, rows_of(7), remainder)
-    weight = inputs()[1]
-    seen = None
-    graphs_before = cermet.counters()["graphs"]
-    for rows in (200, 61, 8, 7, 2, 400):
-        hidden, labels = torch.randn(rows, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (rows,))
-        torch._dynamo.mark_dynamic(hidden, 0), torch._dynamo.mark_dynamic(labels, 0)
-        results = []
-        for run in (call, over_two):
-            loss = run(hidden, weight, labels)
-            results.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
-        close(*results)
-        assert seen in (None, cermet.counters()["kernels_compiled"])
-        seen = cermet.counters()["kernels_compiled"]
-    assert cermet.counters()["graphs"] == graphs_before + 1
-
-
-def symbolic_key() -> int:
-    """`over_two` of any number of rows as a region."""
-    hidden, labels = torch.randn(200, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (200,))
-    torch._dynamo.mark_dynamic(hidden, 0), torch._dynamo.mark_dynamic(labels, 0)
-    (region,) = graphs.decided(graphs.trace(over_two, hidden, inputs()[1], labels)).regions
-    return region.key
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_no_row_and_one(rows):
-    hidden, weight = torch.randn(rows, HIDDEN, requires_grad=True), inputs()[1]
-    labels = torch.randint(VOCABULARY, (rows,))
-    loss, *gradients = chunks.rows_op(1)(hidden, weight, labels, symbolic_key(), 0, 7, True, True)
-    eager = over_two(hidden, weight, labels)
-    expected = [eager, *torch.autograd.grad(eager, (hidden, weight))]
-    for mine, theirs in zip((loss, *gradients), expected):
-        torch.testing.assert_close(mine, theirs, rtol=2e-6, atol=2e-6)
 
 
 # --- Autograd --------------------------------------------------------------------------------------------------------
@@ -357,7 +116,7 @@ def without_gradients(hidden, weight, labels):
 def test_evaluation_makes_no_gradient(remainder, dtype):
     hidden, weight, labels = [value.detach() for value in inputs(dtype, rows=200)]
     for function in (dead, without_gradients):
-        assert launched(function, hidden, weight, labels, budget=1) == [("linear_head_1", 1)]
+        assert heads_of(function, hidden, weight, labels, budget=1) == [("linear_head_1", 1)]
     call = compiled(dead, rows_of(9, dtype), remainder)
     with torch.no_grad():
         close([call(hidden, weight, labels).float()], [dead(hidden, weight, labels).float()], torch.bfloat16)
@@ -382,14 +141,6 @@ def test_opcheck_of_the_op():
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
-
-
-def allocations(run) -> list[int]:
-    """Bytes that the allocator gave, by torch's profiler."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
-        run()
-    events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
-    return [event.nbytes() for event in events if event.nbytes() > 0]
 
 
 @DTYPES
