@@ -173,6 +173,10 @@ def section_cross_entropy(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/cross_entropy.py"], seconds)
 
 
+def section_heads(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/heads.py"], seconds)
+
+
 def section_op_call(seconds: float) -> dict:
     if nvrtc():
         os.environ["CERMET_NVRTC"] = nvrtc().decode()
@@ -187,7 +191,8 @@ def section_curves(seconds: float) -> dict:
 SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
             "launch": (section_launch, 60), "warm": (section_warm, 60), "kernels": (section_kernels, 120),
             "graphs": (section_graphs, 120), "fusions": (section_fusions, 200),
-            "cross_entropy": (section_cross_entropy, 120), "op_call": (section_op_call, 90), "curves": (section_curves, 150),
+            "cross_entropy": (section_cross_entropy, 120), "heads": (section_heads, 120), "op_call": (section_op_call, 90),
+            "curves": (section_curves, 150),
             "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
             "step": (section_step, 300)}
 
