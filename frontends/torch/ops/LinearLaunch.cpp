@@ -22,17 +22,19 @@ Owned linear(Owned hidden, Owned weight) {
   return Owned(stack[0]);
 }
 
-// The first `columns` of each row, in the same memory; all must be there.
-Owned narrow(const Owned& logits, int64_t columns) {
+// The first `columns` of each row, where there are more, in the same memory.
+Owned narrow(Owned logits, int64_t columns) {
   int64_t rank = 0, offset = 0, *sizes = nullptr, *strides = nullptr;
   AtenTensorHandle handle = nullptr;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(logits.get(), &rank));
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(logits.get(), &sizes));
+  if (rank > CERMET_MAX_RANK || sizes[rank - 1] <= columns)
+    return logits;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(logits.get(), &strides));
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_offset(logits.get(), &offset));
   std::array<int64_t, CERMET_MAX_RANK> own;
   std::copy_n(sizes, rank, own.begin());
-  own[size_t(rank) - 1] = std::min(columns, own[size_t(rank) - 1]);
+  own[size_t(rank) - 1] = columns;
   STABLE_TORCH_ERROR_CODE_CHECK(
       aoti_torch__reinterpret_tensor(logits.get(), rank, own.data(), strides, offset, &handle));
   return Owned(handle);
@@ -53,7 +55,7 @@ void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount
   Owned logits = linear(std::move(tensors[0]), std::move(tensors[1]));
   if (!isContiguous(logits))
     logits = contiguous(logits);
-  logits = narrow(logits, executable.outputs.back().sizes.back().number);
+  logits = narrow(std::move(logits), executable.outputs.back().sizes.back().number);
   // Behind hidden come the inputs but for the logits: those before it move up by one.
   std::span<Owned> inputs = std::span(tensors).subspan(1, count);
   std::move(inputs.begin() + 1, inputs.begin() + 1 + position, inputs.begin());
