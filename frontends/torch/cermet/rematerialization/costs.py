@@ -54,7 +54,7 @@ def computed_again(node: fx.Node) -> int | None:
     if not isinstance(node.target, torch._ops.OpOverload):
         return None
     if node.target.namespace == NAMESPACE:
-        return traffic.moved_by(node) if "launch" in str(node.target) else None
+        return traffic.moved_by(node) if _is_launch(node) else None
     if node.target.namespace != "aten" or node.target._schema.is_mutable or _random(node):
         return None
     if torch.Tag.pointwise in node.target.tags or _name(node) in _CHEAP:
@@ -63,12 +63,19 @@ def computed_again(node: fx.Node) -> int | None:
     return None if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
 
 
+def _is_launch(node: fx.Node) -> bool:
+    """Of a kernel alone: a head is a product too."""
+    return str(node.target).startswith(f"{NAMESPACE}.launch_")
+
+
 def is_product(node: fx.Node) -> bool:
     """A product, a convolution, an attention, and what is unknown."""
     if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
         return False
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
+    if node.target.namespace == NAMESPACE:
+        return not _is_launch(node)
     return node.target.namespace == "aten" and node.target._overloadpacket in flop_registry
 
 
