@@ -2,6 +2,7 @@
 #include "ir/transforms/Columns.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/gradient/Gradient.h"
+#include "ir/transforms/Parts.h"
 #include "ir/transforms/Reshapes.h"
 #include "ir/text/Text.h"
 #include "ir/transforms/Transposes.h"
@@ -35,6 +36,13 @@ struct SinkReshapesPass : PassWrapper<SinkReshapesPass, OperationPass<func::Func
   StringRef getArgument() const override { return "cermet-sink-reshapes"; }
   StringRef getDescription() const override { return "Move reshapes to the end of what a kernel computes"; }
   void runOnOperation() override { sinkReshapes(getOperation()); }
+};
+
+struct ComputePartsApartPass : PassWrapper<ComputePartsApartPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ComputePartsApartPass)
+  StringRef getArgument() const override { return "cermet-compute-parts-apart"; }
+  StringRef getDescription() const override { return "Compute what is read in parts in these parts"; }
+  void runOnOperation() override { computePartsApart(getOperation()); }
 };
 
 struct ReadColumnsPass : PassWrapper<ReadColumnsPass, OperationPass<func::FuncOp>> {
@@ -90,6 +98,7 @@ void registerPasses() {
   PassRegistration<CheckPass>();
   PassRegistration<DecomposePass>();
   PassRegistration<SinkReshapesPass>();
+  PassRegistration<ComputePartsApartPass>();
   PassRegistration<ReadColumnsPass>();
   PassRegistration<HoistTransposesPass>();
   PassRegistration<DifferentiatePass>();

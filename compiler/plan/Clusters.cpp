@@ -5,6 +5,7 @@
 #include "ir/dialect/Body.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
+#include "ir/transforms/Parts.h"
 #include "ir/transforms/Reshapes.h"
 #include "mlir/IR/IRMapping.h"
 #include "patterns/fusions/Rope.h"
@@ -135,6 +136,7 @@ private:
         op.setAttr(kOriginal, builder.getI64IntegerAttr(known.size()));
         known.push_back(original);
       }
+    ir::computePartsApart(copy);
     ir::sinkReshapes(copy);
     originals.clear();
     for (Operation& op : copy.getBody().front().without_terminator())

@@ -254,11 +254,11 @@ private:
     return !paths.keepApart(pair) && merge(pair);
   }
 
-  // Whether they have more operands than a kernel takes, by those alone that no other kernel takes from them.
+  // Whether they have more tensors than a kernel takes, by those alone that no other kernel takes from them.
   bool isTooMuch(int a, int b) const {
     return groups.all[a].lastingResults + groups.all[b].lastingResults +
                std::max(groups.all[a].lastingOperands, groups.all[b].lastingOperands) >
-           size_t(kMaxOperands);
+           kMaxTensors;
   }
 
   // A weight or a row's scale is cheap to read twice; kernels that share only that are left apart.

@@ -3,6 +3,7 @@
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
 #include "runtime/abi/RowArguments.h"
+#include <fmt/format.h>
 
 using namespace mlir;
 
@@ -82,6 +83,19 @@ static llvm::SmallBitVector stridesOf(const StepBody& body) {
   return strided;
 }
 
+// The tensors that a kernel reads, each once with all of its views, of those operands for which `isCounted` holds.
+static size_t countTensors(const StepBody& body, llvm::function_ref<bool(Operation*)> isCounted) {
+  llvm::DenseSet<Value> read;
+  for (Value operand : body.operands) {
+    if (!isCounted(operand.getDefiningOp()))
+      continue;
+    while (operand.getDefiningOp() && isView(operand.getDefiningOp()))
+      operand = operand.getDefiningOp()->getOperand(0);
+    read.insert(operand);
+  }
+  return read.size();
+}
+
 std::string Groups::form(Group& group, SmallVector<Operation*> ops) const {
   for (Operation* op : ops)
     for (Type type : op->getResultTypes())
@@ -98,11 +112,14 @@ std::string Groups::form(Group& group, SmallVector<Operation*> ops) const {
         results.push_back(result);
   if (results.empty())
     return "nothing reads it";
-  if (ops.size() > 1 && results.size() > size_t(kMaxOperands))
+  if (ops.size() > 1 && results.size() > kMaxTensors)
     return "it has more results than a kernel has operands";
   StepBody body = arrangeStep(ops, results, [&](Operation* op) { return repeats(op); });
   if (ops.size() > 1 && body.ops.size() > kMaxRepeatedOperations)
     return "it repeats too many operations";
+  const size_t tensors = countTensors(body, [](Operation*) { return true; }) + body.results.size();
+  if (ops.size() > 1 && tensors > kMaxTensors)
+    return fmt::format("it has {} tensors, a kernel takes {}", tensors, kMaxTensors);
   work.lowered += body.ops.size();
   std::string reason = lowerToRowProgram(body.computation(), stridesOf(body), group.lowered);
   const RowProgram& program = group.lowered.program;
@@ -115,7 +132,7 @@ std::string Groups::form(Group& group, SmallVector<Operation*> ops) const {
   auto isStored = [](Operation* op) { return !op || isView(op) || isOwnStep(op); };
   group.lastingResults =
       llvm::count_if(group.body.results, [&](Value it) { return llvm::any_of(it.getUsers(), reads); });
-  group.lastingOperands = llvm::count_if(group.body.operands, [&](Value it) { return isStored(it.getDefiningOp()); });
+  group.lastingOperands = countTensors(group.body, isStored);
   return reason;
 }
 

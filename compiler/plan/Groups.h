@@ -8,6 +8,8 @@
 
 namespace cermet {
 
+constexpr size_t kMaxTensors = 16; // that a kernel reads and writes; of one it may read several views (kMaxOperands)
+
 using GroupSet = llvm::SmallSetVector<int, 4>; // their indices
 
 bool isOwnStep(mlir::Operation* op);      // no kernel ever computes it

@@ -11,6 +11,7 @@
 #include "ir/transforms/Columns.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/dialect/Ops.h"
+#include "ir/transforms/Parts.h"
 #include "ir/transforms/Reshapes.h"
 #include "ir/text/Text.h"
 #include "ir/dialect/Shape.h"
@@ -336,6 +337,7 @@ void normalize(mlir::func::FuncOp function) {
     return hasUnitStride(stored) && columnMapOf(columns.vec(), width).has_value();
   });
   ir::simplify(function);
+  ir::computePartsApart(function);
   ir::sinkReshapes(function);
   ir::simplify(function);
 }

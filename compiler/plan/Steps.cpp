@@ -36,6 +36,12 @@ void PlanSteps::addKernel(ScheduledProgram program, size_t operations, Json oper
 bool PlanSteps::mayJoin(const Step& first, const Step& second) {
   if (first.programs.size() + second.programs.size() > size_t(kMaxPrograms) || !meet(first.rows, second.rows))
     return false;
+  size_t bytes = 0; // of their argument
+  for (const Step* step : {&first, &second})
+    for (const Program& each : step->programs)
+      bytes += argumentBytes(each.scheduled.program.operands.size());
+  if (bytes > kMaxArgumentBytes)
+    return false;
   const ScheduledProgram& like = first.programs[0].scheduled;
   auto fits = [&](const Program& each) {
     return mayStandBeside(each.scheduled, like) && each.scheduled.program.reduces() == like.program.reduces();

@@ -38,6 +38,11 @@ std::string check(const Schedule& schedule) {
 std::string checkBeside(const std::vector<ScheduledProgram>& programs) {
   if (programs.size() > size_t(kMaxPrograms))
     return fmt::format("{} programs side by side, expected at most {}", programs.size(), kMaxPrograms);
+  size_t bytes = 0;
+  for (const ScheduledProgram& each : programs)
+    bytes += argumentBytes(each.program.operands.size());
+  if (bytes > kMaxArgumentBytes)
+    return fmt::format("programs whose arguments have {} bytes, expected at most {}", bytes, kMaxArgumentBytes);
   for (const ScheduledProgram& each : programs) {
     if (each.schedule.threads != programs[0].schedule.threads)
       return fmt::format("threads are {} beside {}, expected equal ones", each.schedule.threads,

@@ -10,8 +10,9 @@ namespace cermet {
 
 constexpr int kMaxRowExtents = 4;
 constexpr int kGatheredStride = kMaxRowExtents - 1, kGatheredRows = kMaxRowExtents - 2; // in RowOperand::stride
-constexpr int kMaxOperands = 16;
-constexpr int kMaxPrograms = 4; // of one kernel, side by side; a kernel's argument has at most 4 KiB
+constexpr int kMaxOperands = 32;
+constexpr int kMaxPrograms = 4;            // of one kernel, side by side
+constexpr size_t kMaxArgumentBytes = 4096; // of one kernel, for all of its programs
 // Threads of one block of `fold`: columns by slices of the partial rows (compiler/cuda/device/fold.cuh).
 constexpr int kFoldColumns = 32, kFoldSlices = 16;
 
@@ -54,6 +55,6 @@ struct HostFault {
 inline size_t argumentBytes(size_t operands) {
   return offsetof(RowArguments, operand) + operands * sizeof(RowOperand);
 }
-static_assert(kMaxPrograms * sizeof(RowArguments) <= 4096);
+static_assert(sizeof(RowArguments) <= kMaxArgumentBytes);
 
 } // namespace cermet

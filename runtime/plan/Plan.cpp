@@ -274,9 +274,12 @@ Status parseKernel(const json& item, const Plan& plan, PlanStep& step) {
     const json& programs = item["programs"];
     if (!programs.is_array() || programs.size() < 2 || programs.size() > size_t(kMaxPrograms))
       return wrong("kernel '{}' has {} programs, expected 2 to {}", step.name, programs.size(), kMaxPrograms);
+    size_t bytes = 0;
     for (const json& program : programs) {
       CERMET_RETURN_IF_ERROR(parseProgram(program, plan, step.name, step.programs.emplace_back()));
       const PlanProgram &first = step.programs.front(), &last = step.programs.back();
+      if ((bytes += argumentBytes(last.operands.size())) > kMaxArgumentBytes)
+        return wrong("kernel '{}' has an argument of more than {} bytes", step.name, kMaxArgumentBytes);
       const bool sums = last.accumulators > 0;
       if (sums != (first.accumulators > 0) || sums != (last.blocksPerSm > 0) || last.blocksPerSm != first.blocksPerSm)
         return wrong("kernel '{}' has several programs, of which one is persistent or sums over rows as others do not",

@@ -6,6 +6,7 @@
 #include "ir/dialect/ElementTypes.h"
 #include "ir/meaning/Interpreter.h"
 #include "ir/text/Text.h"
+#include "runtime/abi/RowArguments.h"
 #include "tests/unit/compiler/GraphTexts.h"
 #include "tests/unit/compiler/plan/RandomGraph.h"
 #include "tests/unit/compiler/plan/RowEvaluator.h"
@@ -367,14 +368,14 @@ TEST_F(LowerTest, SaysWhyThereIsNone) {
                    "    %b = cermet.opaque \"aten.sort\"(%a) : (" + t + ") -> " + t + "\n    return %b : " + t + "\n")),
       "cermet.opaque does not work row by row");
   std::string arguments, sum, previous = "%a0";
-  for (int i = 0; i < 16; ++i)
+  for (int i = 0; i < kMaxOperands; ++i)
     arguments += (i ? ", %a" : "%a") + std::to_string(i) + ": " + t;
-  for (int i = 1; i < 16; ++i) {
+  for (int i = 1; i < kMaxOperands; ++i) {
     sum += "    %s" + std::to_string(i) + " = cermet.add " + previous + ", %a" + std::to_string(i) + " : " + t + "\n";
     previous = "%s" + std::to_string(i);
   }
   EXPECT_EQ(reason(graph("f", arguments, t, sum + "    return " + previous + " : " + t + "\n")),
-            "it has 17 operands, a kernel takes 16");
+            "it has 33 operands, a kernel takes 32");
 }
 
 } // namespace

@@ -316,7 +316,7 @@ TEST(Plan, NoKernelGathersFromWhatItComputes) {
   checkOrder(plan);
 }
 
-// As many operands as a kernel takes, and one more.
+// As many operands as a kernel takes, and one more, which is grouped anew.
 TEST(Plan, AKernelHasSoManyOperands) {
   for (int inputs : {kMaxOperands - 1, kMaxOperands}) {
     std::string x = tensor({"r0", "64"}, "f32"), arguments = "%a0: " + x, sum = "%a0", body;
@@ -327,11 +327,34 @@ TEST(Plan, AKernelHasSoManyOperands) {
     }
     json plan = planOf(graph("f", arguments, x, body + "    return " + sum + " : " + x + "\n"));
     checkOrder(plan);
-    EXPECT_EQ(plan["steps"].size(), inputs < kMaxOperands ? 1u : 2u);
+    EXPECT_EQ(plan["steps"].size() > 1, inputs == kMaxOperands);
     if (inputs < kMaxOperands) {
       EXPECT_EQ(plan["steps"][0]["operands"].size(), size_t(kMaxOperands));
     }
   }
+}
+
+// A mixture of experts: eight rows for each token, weighted and summed, beside a residual. Twenty-six operands are five
+// tensors, and one kernel.
+TEST(Plan, ASumOfChosenRowsIsOneKernel) {
+  const std::string rows = tensor({"s", "64"}, "bf16"), places = tensor({"t", "8"}, "i64");
+  const std::string r = tensor({"t", "64"}, "bf16"), weights = tensor({"t", "8", "1"}, "bf16");
+  const std::string all = tensor({"t", "8", "64"}, "bf16"), one = tensor({"t", "1", "64"}, "bf16");
+  std::string body = "    %g = cermet.gather %x, %i : " + rows + ", " + places + " to " + all +
+                     "\n    %b = cermet.broadcast %w : " + weights + " to " + all +
+                     "\n    %m = cermet.mul %g, %b : " + all + "\n    %r2 = cermet.neg %r : " + r + "\n";
+  std::string sum = "%r2";
+  for (int i = 0; i < 8; ++i) {
+    body += fmt::format("    %s{0} = cermet.slice %m [0, {0}, 0] : {1} to {2}\n"
+                        "    %p{0} = cermet.reshape %s{0} : {2} to {3}\n    %t{0} = cermet.add {4}, %p{0} : {3}\n",
+                        i, all, one, r, sum);
+    sum = fmt::format("%t{}", i);
+  }
+  json plan = planOf(graph("f", "%x: " + rows + ", %i: " + places + ", %w: " + weights + ", %r: " + r, r,
+                           body + "    return " + sum + " : " + r + "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 1u) << plan["steps"].dump(1);
+  EXPECT_EQ(plan["steps"][0]["operands"].size(), 26u);
 }
 
 TEST(Plan, AnIndexOfIotaIsStored) {
