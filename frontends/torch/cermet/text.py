@@ -98,6 +98,7 @@ class Builder:
 
     def __init__(self, name: str, differentiable: bool = True) -> None:
         """`differentiable`: somebody may want a gradient of it."""
+        self.differentiable = differentiable
         self.sizes: dict[str, int] = {}  # of symbols for now, by which bytes are judged
         self._attributes = "cermet.version = 1 : i64" + ("" if differentiable else ", cermet.no_gradient")
         self._name = re.sub(r"\W", "_", name) or "graph"

@@ -29,6 +29,7 @@ from . import clusters
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
+from .aten.gathers import choose
 from .aten.mutation import write
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
@@ -44,9 +45,21 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
     """The callable of a graph at the Dynamo level."""
 
     captures = Captures() if options.cuda_graphs else None
+    failed = failing(options.strict)
     price = None if environment.check() else options.price  # what is checked is launched whole
-    partition = Partition(price, failing(options.strict))
+    partition = Partition(price, failed)
     made: list[StraightLine] = []
+
+    def chosen(graph: fx.Graph) -> None:
+        try:
+            choose(graph)
+        except Exception as error:  # what it had written by then stands for what was there
+            failed(error, "rows that are chosen")
+
+    def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """The joint graph says of a backward's numbers where they are from."""
+        chosen(joint.graph)
+        return partition(joint, *arguments, **keywords)
 
     def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
         widen(graph.graph)
@@ -57,6 +70,8 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
             if kind == FORWARD:
                 _keep_saved()
+            if kind == INFERENCE:
+                chosen(graph.graph)
             simplify(graph.graph)
             join(graph.graph)
             write(graph.graph)
@@ -79,7 +94,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         fw_compiler=compiler(FORWARD),
         bw_compiler=compiler(BACKWARD),
         inference_compiler=compiler(INFERENCE),
-        partition_fn=partition,
+        partition_fn=cut,
         keep_inference_input_mutations=True,
     )
     settings = {

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch.fx as fx
+
 from ...graph.nodes import example
+from ...graph.numbers import never_negative
 from ...text import Value
 from .call import Call, Refused, is_number, wide
 
@@ -94,6 +97,23 @@ def _embedding_by_weight(call: Call) -> Value:
     return _rows(call, call.argument(0, "weight"), call.argument(1, "indices"), differs)
 
 
+def _chosen(call: Call) -> Value:
+    """aten.index(source, [numbers]): rows by number, where none counts from the end."""
+    call.only("indices")
+    numbers = call.argument(1, "indices")
+    if len(numbers) != 1 or not isinstance(numbers[0], fx.Node) or not never_negative(numbers[0]):
+        raise Refused("an index that is not rows by number from the first on")
+    return _rows(call, call.argument(0, "self"), numbers[0], False)
+
+
+def _selected_rows(call: Call) -> Value:
+    """aten.index_select(source, dim, numbers)"""
+    call.only("index", "dim")
+    if call.dimension(call.argument(1, "dim"), len(call.tensor(call.argument(0, "self")).type.dims)) != 0:
+        raise Refused("a choice along another dimension than the first")
+    return _rows(call, call.argument(0, "self"), call.argument(2, "index"), False)
+
+
 def _matmul(transpose_rhs: bool) -> Callable[[Call], Value]:
     def translate(call: Call) -> Value:
         call.only("input", "weight", "other", "mat2", "bias")
@@ -125,6 +145,8 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "triu": _triangle("ge"),
     "embedding": _embedding,
     "embedding_by_weight": _embedding_by_weight,
+    "index": _chosen,
+    "index_select": _selected_rows,
     "linear": _matmul(transpose_rhs=True),
     "matmul": _matmul(transpose_rhs=False),
 }

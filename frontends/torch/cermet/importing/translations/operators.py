@@ -164,6 +164,7 @@ _ATEN |= {"linear": "linear", "alias": "identity", "contiguous": "identity", "li
 _ATEN |= {"view": "reshape", "_unsafe_view": "reshape", "_to_copy": "cast", "to": "cast", "slice": "slice"}
 _ATEN |= {"cat": "cat", "concat": "cat", "stack": "stack", "constant_pad_nd": "constant_pad", "pad": "pad"}
 _ATEN |= {"_softmax": "softmax", "_log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm"}
+_ATEN |= {"index": "index", "index_select": "index_select"}
 _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy_loss": "cross_entropy_loss"}
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}
 _ATEN |= {"ones_like": "ones", "new_ones": "ones", "full": "full", "full_like": "full", "new_full": "new_full"}

@@ -15,6 +15,9 @@ from .call import DTYPES, Call, Refused, element_count, wide
 from .shape import Named
 
 
+_MAX_PARTS = 16  # of a sum, each an operand
+
+
 def reduced_dims(call: Call, argument: Any, rank: int) -> list[int]:
     """The dimensions that a `dim` argument means, in order; None and [] mean all."""
     listed = [argument] if isinstance(argument, int) else list(argument or range(rank))
@@ -36,7 +39,23 @@ def _sum_over(call: Call, value: Value, dims: list[int]) -> Value:
     if rank > len(dims) and dims == list(range(len(dims))):
         rest = value.type.dims[len(dims) :]
         return call.sum_rows(call.reshape(value, (*value.type.dims[: len(dims)], element_count(rest))))
+    if len(dims) == 1 and rank > 1 and not call.builder.differentiable:
+        return _sum_of_parts(call, value, dims[0])
     raise Refused(f"a reduction over {dims}")
+
+
+def _sum_of_parts(call: Call, value: Value, dim: int) -> Value:
+    """Over a few elements of a dimension in the midst: a gradient would be one tensor for each of them."""
+    count = value.type.dims[dim]
+    if not isinstance(count, int) or count > _MAX_PARTS:
+        raise Refused(f"a sum over dimension {dim} of {value.type}")
+    rest = (*value.type.dims[:dim], *value.type.dims[dim + 1 :])
+    total = None
+    for index in range(count):
+        part = call.reshape(call.slice_along(value, dim, index, 1), rest)
+        total = part if total is None else call.binary("add", total, part)
+    assert total is not None
+    return total
 
 
 def _reduction(mean: bool) -> Callable[[Call], Value]:
