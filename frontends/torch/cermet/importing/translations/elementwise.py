@@ -161,12 +161,18 @@ def _log_sigmoid(call: Call) -> Value:
 
 
 def _log_sigmoid_forward(call: Call, named: Named) -> list[Value | None]:
-    """aten.log_sigmoid_forward: with what its gradient reads."""
+    """aten.log_sigmoid_forward: with what its gradient reads, e^-|x|, where that is of the input's size."""
     named(0)
     value = call.float_tensor(call.argument(0, "input"))
     if call.parts[0] is None:
         raise Refused("a logarithm that is no tensor")
-    return [log_sigmoid_of(call, value), None]
+    logarithm = log_sigmoid_of(call, value)
+    if call.parts[1] != value.type:
+        return [logarithm, None]
+    named(1)
+    wider = call.cast(value, wide(str(value.type.element)))
+    small = call.unary("exp", call.unary("neg", call.unary("abs", wider)))
+    return [logarithm, call.cast(small, str(value.type.element))]
 
 
 def _softplus(call: Call) -> Value:
@@ -257,10 +263,20 @@ def _clamp(low: int | None, high: int | None) -> Callable[[Call], Value]:
                 limit = call.number_as(call.number(bound), call.expected)
             else:
                 limit = call.broadcast(call.widened(call.tensor(bound), call.element), call.expected)
-            value = call.binary(op, value, limit)
+            value = _bounded(call, op, value, limit)
         return value
 
     return translate
+
+
+def _bounded(call: Call, op: str, value: Value, limit: Value) -> Value:
+    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, and neither where
+    one is NaN."""
+    if not call.builder.differentiable or not value.type.is_float:
+        return call.binary(op, value, limit)
+    inside, beyond = ("ge", "lt") if op == "max" else ("le", "gt")
+    rest = call.select(call.compare(beyond, value, limit), limit, call.constant_like(math.nan, value))
+    return call.select(call.compare(inside, value, limit), value, rest)
 
 
 def _comparison(predicate: str) -> Callable[[Call], Value]:

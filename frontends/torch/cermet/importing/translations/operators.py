@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from ...graph import seeded
 from ...graph.nodes import example
 from ...text import Value
-from . import backward, complex, elementwise, indexing, loss, random, reduction, shape
+from . import activations, backward, complex, elementwise, indexing, loss, random, reduction, shape
 from .call import Call, Refused, symbolic_float
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -30,6 +30,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **loss.TRANSLATIONS,
     **indexing.TRANSLATIONS,
     **backward.TRANSLATIONS,
+    **activations.TRANSLATIONS,
     **random.TRANSLATIONS,
 }
 # What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
@@ -41,6 +42,7 @@ SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **loss.SEVERAL,
     **elementwise.SEVERAL,
     **backward.SEVERAL,
+    **activations.SEVERAL,
 }
 
 # Spellings that are a tensor's method, a function of `torch` and an ATen packet alike; argument positions agree.
@@ -173,9 +175,10 @@ _ATEN |= {f"{name}_backward": f"{name}_backward" for name in "sigmoid tanh silu 
 _ATEN |= {f"_{name}_backward_data": f"{name}_backward" for name in ("softmax", "log_softmax")}
 _ATEN |= {"log_sigmoid": "log_sigmoid", "softplus": "softplus", "prelu": "prelu", "_prelu_kernel": "prelu"}
 _ATEN |= {name: name for name in ("smooth_l1_loss", "binary_cross_entropy_with_logits")} | {"huber_loss": "huber"}
+_ATEN |= {name: name for name in activations.TRANSLATIONS}
 _ATEN |= {"native_dropout_backward": "dropout_backward"}
 _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_with_statistics"}
-_SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward"}
+_SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward", "_prelu_kernel_backward": "prelu_backward"}
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 
