@@ -71,6 +71,7 @@ def compiled(activation: Callable[[torch.Tensor], torch.Tensor], calls: list[set
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_an_activation_is_as_near_to_float64_as_eager(name, dtype):
     calls: list[set[str]] = []
+    before = cermet.counters()["fallbacks"]
     call = compiled(ACTIVATIONS[name], calls)
     ours, theirs = {}, {}
     for seed in range(EVERY_SEED):
@@ -83,7 +84,7 @@ def test_an_activation_is_as_near_to_float64_as_eager(name, dtype):
     assert_none_is_far_from_eager(ours, theirs, dtype)
     beside = set().union(*calls)
     assert {target for target in beside if target.startswith("aten.")} <= {"aten.full.default"}, beside
-    assert any("launch" in target for target in beside) and cermet.counters()["fallbacks"] == 0
+    assert any("launch" in target for target in beside) and cermet.counters()["fallbacks"] == before
 
 
 KINKS = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 0.75, 2.0, 2.5, 5.0, 20.0, 100.0, -100.0, 1e-3, -1e-3, 1e30, -1e30]

@@ -181,7 +181,7 @@ def test_rows_that_may_count_from_the_end_stay_atens(ran):  # noqa: F811
     def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return torch.sin(x[numbers]) * 2 + 1
 
-    x, numbers = torch.randn(64, 512), torch.tensor([-1, 3, -64, 0] * 8)
+    x, numbers, before = torch.randn(64, 512), torch.tensor([-1, 3, -64, 0] * 8), cermet.counters()["fallbacks"]
     call = torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True})
     torch.testing.assert_close(call(x, numbers), function(x, numbers), rtol=1e-5, atol=1e-5)
-    assert "aten.index.Tensor" in called(ran[0]) and cermet.counters()["fallbacks"] == 0
+    assert "aten.index.Tensor" in called(ran[0]) and cermet.counters()["fallbacks"] == before

@@ -1,5 +1,6 @@
 // The canonical texts of row programs and kernel specs.
 #include "compiler/program/KernelSpec.h"
+#include "runtime/abi/RowArguments.h"
 #include <cmath>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -237,6 +238,15 @@ TEST(KernelSpec, ProgramsSideBySideComeBackExactly) {
   }
 }
 
+// With scalars that nothing reads, as many operands as a program has.
+void fillOperands(RowProgram& program) {
+  const int more = kMaxOperands - static_cast<int>(program.operands.size());
+  for (int i = 0; i < more; ++i)
+    program.operands.insert(program.operands.begin(), {fmt::format("scalar{}", i), OperandKind::Scalar, DType::F32});
+  for (Instruction& instruction : program.instructions)
+    instruction.operand += instruction.operand >= 0 ? more : 0;
+}
+
 TEST(KernelSpec, RefusesProgramsThatCannotStandSideBySide) {
   struct Case {
     void (*change)(KernelSpec&);
@@ -245,6 +255,12 @@ TEST(KernelSpec, RefusesProgramsThatCannotStandSideBySide) {
   const Case cases[] = {
       {[](KernelSpec& it) { it.programs.resize(5, it.programs[0]); },
        "kernel spec: 5 programs side by side, expected at most 4"},
+      {[](KernelSpec& it) {
+         it.programs.resize(3, it.programs[1]);
+         for (ScheduledProgram& each : it.programs)
+           fillOperands(each.program);
+       },
+       "kernel spec: programs whose arguments have 4848 bytes, expected at most 4096"},
       {[](KernelSpec& it) { it.programs[1].schedule.threads = 128; },
        "kernel spec: threads are 128 beside 256, expected equal ones"},
       {[](KernelSpec& it) { it.programs[1].schedule.blocksPerSm = 2; },
