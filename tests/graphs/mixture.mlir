@@ -1,6 +1,7 @@
 // kernels: 1, of its gradient: 2 (weights)
 // A mixture of experts: the rows of four experts, where they lie sorted by expert, weighted, summed and added.
-!rows = tensor<?x256xbf16, #cermet.symbols<["sorted"]>>
+// Labels say which: numbers that rows have.
+!rows = tensor<32x256xbf16>
 !places = tensor<?x4xi64, #cermet.symbols<["tokens"]>>
 !weights = tensor<?x4x1xbf16, #cermet.symbols<["tokens"]>>
 !all = tensor<?x4x256xbf16, #cermet.symbols<["tokens"]>>
@@ -9,8 +10,8 @@
 !f = tensor<?x256xf32, #cermet.symbols<["tokens"]>>
 !t = tensor<?x256xbf16, #cermet.symbols<["tokens"]>>
 module attributes {cermet.version = 1 : i64} {
-  func.func @mixture(%rows: !rows, %places: !places, %weights: !weights, %residual: !t) -> !t {
-    %chosen = cermet.gather %rows, %places : !rows, !places to !all
+  func.func @mixture(%rows: !rows, %labels: !places, %weights: !weights, %residual: !t) -> !t {
+    %chosen = cermet.gather %rows, %labels : !rows, !places to !all
     %w = cermet.broadcast %weights : !weights to !all
     %product = cermet.mul %chosen, %w : !all
     %h = cermet.cast %product : !all to !wide
