@@ -109,6 +109,18 @@ def test_what_is_chosen_is_computed_behind_the_choice(name, mode):
     torch.testing.assert_close(module(*inputs), function(*inputs), rtol=1e-6, atol=1e-6)
 
 
+def test_what_is_back_where_it_was_is_a_copy():
+    def function(order: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return x[p := by(order)][scattered(p)]
+
+    order, x = torch.randint(ROWS, (ROWS,)), torch.randn(ROWS, COLUMNS)
+    module = traced(function, order, x)
+    assert choose(module.graph) == 1
+    module.recompile()
+    back = module(order, x)
+    assert torch.equal(back, x) and back.data_ptr() != x.data_ptr()
+
+
 def test_what_numbers_rows_is_known():
     def function(order: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, ...]:
         p = by(order)

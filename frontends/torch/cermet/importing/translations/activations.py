@@ -1,5 +1,5 @@
-"""ATen's activations that are no operations of the dialect, and their gradients. Each is computed in f32 (f64 for f64) as
-ATen's kernel does, and rounded once."""
+"""ATen's activations that are no operations of the dialect, and their gradients. Each is computed in f32 (f64 for f64),
+as ATen's kernel does, and rounded once."""
 
 from __future__ import annotations
 

@@ -110,11 +110,13 @@ class _Rewriting:
         shape = sizes_of(places)
         if source.target is _CHOICE and len(source.args[1]) == 1 and _undoes(source.args[1][0], base):
             before = source.args[0]
-            if sizes(before)[:1] != sizes(base):
+            columns, is_grouped = sizes_of(before)[1:], len(shape) > 1
+            if sizes(before)[:1] != sizes(base) or is_grouped and not all(isinstance(size, int) for size in columns):
                 return None
-            if len(shape) == 1:
-                return before
-            return self._call(like, _aten.view.default, before, [-1, shape[1], *sizes_of(before)[1:]])
+            copy = self._call(like, _aten.clone.default, before)  # as a choice is; simplify drops it where it may
+            if not is_grouped:
+                return copy
+            return self._call(like, _aten.view.default, copy, [-1, shape[1], *columns])
         if source.target is _aten.unsqueeze.default and source.args[1] in (-1, len(sizes(source)) - 1):
             return self._call(like, _aten.unsqueeze.default, self._chosen(like, source.args[0], places), -1)
         if len(source.users) != 1 or not _is_elementwise(source):
