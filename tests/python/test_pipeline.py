@@ -16,10 +16,14 @@ from cermet.fusing.gains import Measured
 from cermet.graph import nodes
 from cermet.graph.edit import copy_of
 from cermet.ops import preparation
-from cermet.remainder import choice
+from cermet.remainder import choice, direct
 from cermet.report import output
 from cermet.record import Settings
 from tiny_models import FAMILIES, MODES
+
+
+def inputs_of(module: fx.GraphModule) -> list:
+    return [nodes.example(node) for node in module.graph.nodes if node.op == "placeholder"]
 
 
 @pytest.fixture
@@ -29,13 +33,13 @@ def done(monkeypatch):
     prepared = preparation.Preparation
     monkeypatch.setattr(preparation, "Preparation", lambda keys: prepared(list(keys)[:0]))
     monkeypatch.setattr(choice, "run", lambda module, *_: (module.forward, []))
+    monkeypatch.setattr(direct, "compile", lambda *_, **__: None)
     told = []
     monkeypatch.setattr(output, "report", lambda found, _: told.append(found))
 
     def compiled(module: fx.GraphModule, remainder: str):
         copy = copy_of(module)
-        inputs = [nodes.example(node) for node in module.graph.nodes if node.op == "placeholder"]
-        backend.compile(copy, inputs, options={"remainder": remainder})
+        backend.compile(copy, inputs_of(module), options={"remainder": remainder})
         return told.pop(), copy
 
     return compiled
@@ -54,7 +58,7 @@ def traced(call) -> list[fx.GraphModule]:
 
 
 def same(module: fx.GraphModule, remainder: str, done) -> None:
-    told = inspection.explained(module, options.parse(None, {"remainder": remainder}))
+    told = inspection.explained(module, inputs_of(module), options.parse(None, {"remainder": remainder}))
     found, rewritten = done(module, remainder)
     for name in ("places", "masks", "near_misses", "foreign", "left", "failures", "remainders", "counts", "graphs"):
         assert getattr(told, name) == getattr(found, name), (remainder, name)
@@ -80,7 +84,7 @@ def test_what_does_not_gain_is_explained_so(monkeypatch, remainder, done):
     monkeypatch.setattr(gains, "_TABLES", {"host": (declined,)})
     (module,) = traced(MODES["bf16"].call("Llama"))
     same(module, remainder, done)
-    told = inspection.explained(module, options.parse(None, {"remainder": remainder}))
+    told = inspection.explained(module, inputs_of(module), options.parse(None, {"remainder": remainder}))
     missed = [miss.pattern for miss in told.near_misses if miss.condition.startswith("it does not gain on host")]
     inductor = told.remainders[0].startswith("inductor")
     assert missed == (["glu"] * 2 if inductor else []) and told.counts["glu"] == (0 if inductor else 2)

@@ -83,7 +83,8 @@ def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any
     pipeline.finish(record, since="unmask")
     chosen = record.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-    run, notes = choice.run(record.module, example_inputs, chosen.remainder, record.settings.options)
+    told = output.describe_runs(record.runs, record.regions) if record.settings.describe is not None else None
+    run, notes = choice.run(record.module, example_inputs, chosen.remainder, record.settings.options, told)
     for note in notes:
         _log.info("a graph: %s", note)
     record.ran_by = "; ".join([str(chosen), *notes])

@@ -1,23 +1,29 @@
-"""`cermet.explain`: what Cermet would replace in a model, without compiling anything."""
+"""`cermet.explain`: what Cermet would replace in a model, and what would run then, without compiling anything."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.fx as fx
+from torch._dynamo.exc import TorchDynamoException
 
 from . import environment, pipeline
+from .errors import Error
+from .fusing import timing
+from .fusing.replacement import Replaced
 from .graph.edit import copy_of
 from .options import Options
-from .record import Settings
-from .report import apart
+from .record import Masks, Record, Settings
+from .remainder import direct
+from .report import apart, runs
 from .report.breaks import GraphBreaks
 from .report.explanation import Explanation
 from .report.findings import Findings
 
 
-def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation:
+def explain(model: Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any) -> Explanation:
     """Traces `model(*args, **kwargs)` with TorchDynamo and says what Cermet would replace in it.
 
     The model runs once, eagerly, as traced, and what a run of it writes is written: the running statistics of a batch
@@ -28,10 +34,13 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
         model: a module or function of tensors, compiled or not: `torch.compile(model)`, and a module that was compiled
             in place (`model.compile()`), it or parts of it, are explained as what they were made of.
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
+        measure: also time what would run behind autograd, each launch and each call alone on made-up tensors, which
+            makes the kernels.
 
     Returns:
         An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`, `remainders` (what the
-        option of that name, left to itself, would choose).
+        option of that name, left to itself, would choose), `runs` (what the graphs behind autograd launch and call:
+        forward and backward, or inference where nothing wants a gradient), `launches` (how often, by kind).
 
     Raises:
         cermet.Error: the compiler refused a graph.
@@ -39,8 +48,8 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     environment.log()
     found, breaks = Explanation(), GraphBreaks()
 
-    def capture(module: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        found.merge(explained(module, Options("auto", False, {})))
+    def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        found.merge(explained(module, inputs, Options("auto", False, {}), measure))
         return module.forward
 
     apart.run(model, capture, *args, **kwargs)
@@ -48,13 +57,42 @@ def explain(model: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanation
     return found
 
 
-def explained(module: fx.GraphModule, options: Options) -> Explanation:
-    """What the backend would do with a graph, which stays as it is."""
+def explained(
+    module: fx.GraphModule, inputs: Sequence[Any], options: Options, measure: bool = False
+) -> Explanation:
+    """What the backend would do with a graph, which stays as it is, where it is called with these inputs."""
     settings = Settings.of(options, failing=_failing, describe=Findings.of, launched=False)
-    record = pipeline.run(copy_of(module), settings, until="release")
+    record = pipeline.run(copy_of(module), settings, until="unmask")
+    if record.variant is not None and record.variant.fits(inputs):
+        given = dataclasses.replace(settings, masks=Masks.GIVEN)
+        record = pipeline.run(record.variant.module, given, until="unmask")
+    pipeline.finish(record, since="unmask")
+    said = str(record.choice)
+    if record.choice.remainder == "aot":
+        said += _run(record, inputs, options, timing.calls() if measure else None)
     found = record.explanation()
-    found.remainders.append(str(record.choice))
+    found.remainders.append(said)
     return found
+
+
+def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.Measure | None) -> str:
+    """Adds to a record what the graphs behind autograd would run; what is against that where it is the program's."""
+    heard: list[tuple[str, fx.GraphModule, Replaced]] = []
+    try:
+        direct.compile(record.module, inputs, options, lambda *graph: heard.append(graph), _failing_behind, False)
+    except (Error, TorchDynamoException):
+        raise
+    except Exception as error:
+        return f"; but torch's AOTAutograd fails: {type(error).__name__}: {error}"
+    sources = runs.sources_of(record.regions)
+    record.runs += [runs.of(*graph, sources, measure) for graph in heard]
+    return ""
+
+
+def _failing_behind(error: Exception, what: str) -> None:
+    """What is no failure of AOTAutograd's is raised as ours."""
+    if not what.startswith("a match"):
+        raise Error(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _failing(error: Exception, what: str) -> None:

@@ -47,7 +47,7 @@ def _find_masks(record: Record) -> None:
 
 
 def _make_variant(record: Record) -> None:
-    if record.settings.masks is Masks.EITHER and record.settings.launched and record.masks.given:
+    if record.settings.masks is Masks.EITHER and record.masks.given:
         record.variant = variants.of(record.module, record.masks.given)
 
 

@@ -26,6 +26,7 @@ from .remainder.choice import Choice
 from .remainder.content import Remainder
 from .report.explanation import Explanation
 from .report.findings import Findings
+from .report.runs import Run
 
 
 class Masks(enum.Enum):
@@ -114,6 +115,7 @@ class Record:
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []
+        self.runs: list[Run] = []  # what direct calls run, as far as that was told
 
     def failed(self, error: Exception, what: str = "a graph") -> None:
         """Does what the door does about a failure, and keeps it. May raise."""
@@ -150,7 +152,7 @@ class Record:
 
     def explanation(self) -> Explanation:
         """What was told of the graph."""
-        found = Explanation(graphs=1, failures=list(self.failures))
+        found = Explanation(graphs=1, failures=list(self.failures), runs=list(self.runs))
         if "unmasked" in self.have:
             found.take_masks(self.masks)
         for part in self._replaced:

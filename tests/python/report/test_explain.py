@@ -104,6 +104,8 @@ def test_foreign_kernels_are_listed_by_name():
     found = cermet.explain(lambda x: Halve.apply(double(double(x))), torch.randn(4, requires_grad=True))
     assert found.foreign == {"elsewhere::double": 2, "autograd_function_apply": 1}
     assert "elsewhere::double (x2)" in str(found)
+    assert found.runs == [], "there is no gradient of `double`: autograd cannot trace this"
+    assert "Trying to backward through elsewhere.double" in " ".join(str(found).split())
 
 
 def test_a_triton_kernel_is_listed_by_its_function(monkeypatch):

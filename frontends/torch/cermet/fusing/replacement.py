@@ -32,11 +32,13 @@ _KEPT_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 
 @dataclasses.dataclass
 class Replaced:
-    """What was done to a graph: the regions that it has now, those that found no place, edges to attach outside."""
+    """What was done to a graph: the regions that it has now and the call of each, those that found no place, edges to
+    attach outside."""
 
-    regions: list[Region]
-    near_misses: list[NearMiss]
-    edges: list[Edge]
+    regions: list[Region] = dataclasses.field(default_factory=list)
+    near_misses: list[NearMiss] = dataclasses.field(default_factory=list)
+    edges: list[Edge] = dataclasses.field(default_factory=list)
+    calls: list[fx.Node] = dataclasses.field(default_factory=list)
 
 
 def _operands(region: Region) -> list[fx.Node]:
@@ -117,15 +119,14 @@ def _let_wait(region: Region, order: dict[fx.Node, int], readers: list[fx.Node],
 def apply(decision: Decision) -> Replaced:
     """Rewrites the decision's graph."""
     if not decision.regions:
-        return Replaced([], [], [])
+        return Replaced()
     with rewriting([decision.module]):
         return _apply(decision)
 
 
 def _apply(decision: Decision) -> Replaced:
     graph = decision.module.graph
-    done: list[Region] = []
-    near_misses: list[NearMiss] = []
+    replaced = Replaced()
     became: dict[fx.Node, fx.Node] = {}
     for region in decision.regions:
         region = dataclasses.replace(region, operands=[_current(node, became) for node in region.operands])
@@ -134,7 +135,8 @@ def _apply(decision: Decision) -> Replaced:
         try:
             place = _place(region, order, dying, decision.states)
         except Declined as reason:
-            near_misses.append(NearMiss(region.pattern, region.results[0].name, str(reason), region.source))
+            missed = NearMiss(region.pattern, region.results[0].name, str(reason), region.source)
+            replaced.near_misses.append(missed)
             continue
         for node in region.replaced:
             for argument in node.args:
@@ -142,14 +144,17 @@ def _apply(decision: Decision) -> Replaced:
                 if scalar is not None:
                     guard_scalar(scalar)  # the region holds this number: another one compiles again
         with graph.inserting_before(place):
-            became |= _insert(graph, region, decision.states)
+            call, made = _insert(graph, region, decision.states)
+        became |= made
         for node in region.results:
             node.replace_all_uses_with(became[node])
         erase_unused(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
-        done.append(region)
-    returned = [region.head for region in done if region.head is not None and region.head.returned]
-    attached = edges.detach(decision.module, returned, lambda node: _current(node, became)) if returned else []
-    return Replaced(done, near_misses, attached)
+        replaced.regions.append(region)
+        replaced.calls.append(call)
+    returned = [region.head for region in replaced.regions if region.head is not None and region.head.returned]
+    if returned:
+        replaced.edges = edges.detach(decision.module, returned, lambda node: _current(node, became))
+    return replaced
 
 
 def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
@@ -160,8 +165,9 @@ def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
 
 def _insert(
     graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]]
-) -> dict[fx.Node, fx.Node]:
-    """The new op, and for several results their getitems; each carries what tracing leaves on a node."""
+) -> tuple[fx.Node, dict[fx.Node, fx.Node]]:
+    """The new op, and what each result becomes: it, or of several a getitem. Each carries what tracing leaves on a
+    node."""
     first = region.results[0]
     tracing = "val" if after_autograd(graph) else "example_value"
     kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
@@ -170,7 +176,7 @@ def _insert(
     states[call] = region.state
     if len(region.results) == 1:
         call.meta[tracing] = region.values[0]
-        return {first: call}
+        return call, {first: call}
     call.meta[tracing] = tuple(region.values)
     became = {}
     for index, result in enumerate(region.results):
@@ -178,4 +184,4 @@ def _insert(
         states[item] = region.state
         item.meta = {**kept, tracing: region.values[index]}
         became[result] = item
-    return became
+    return call, became

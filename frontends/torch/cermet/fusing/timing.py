@@ -94,6 +94,37 @@ def _measure(module: fx.GraphModule, region: Region) -> Times:
         return Times(*(_time(_with_backward(function, wanted), region.device) for function in run))
 
 
+def calls() -> Callable[[fx.Node], float | None]:
+    """Times calls of graphs behind autograd: the microseconds of one, on made-up tensors; None where it cannot be
+    measured. Calls of one operation on tensors of one form are timed once."""
+    known: dict[str, float | None] = {}
+
+    def taken(node: fx.Node) -> float | None:
+        key = f"{node.target} {fx.node.map_arg((node.args, node.kwargs), _form)}"
+        if key not in known:
+            try:
+                known[key] = _call(node)
+            except Exception as error:
+                _log.info("%s is not timed: %s: %s", node.name, type(error).__name__, error)
+                known[key] = None
+        return known[key]
+
+    return taken
+
+
+def _call(node: fx.Node) -> float:
+    results = example(node)
+    device = (results[0] if isinstance(results, (tuple, list)) else results).device
+    with unset_fake_temporarily(), _disable_current_modes(), torch.no_grad():
+        random = torch.Generator(device).manual_seed(0)
+        made: dict[fx.Node, Any] = {}
+        for source in node.all_input_nodes:
+            value = example(source)
+            made[source] = _made(source, random) if isinstance(value, torch.Tensor) else hint(value)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), made.__getitem__)
+        return _time(lambda: node.target(*args, **kwargs), device)
+
+
 def _with_backward(function: Callable[[], list[torch.Tensor]], wanted: list[torch.Tensor]) -> Callable[[], Any]:
     if not wanted:
         return function
@@ -149,12 +180,16 @@ def _device_clock(run: Callable[[], Any], times: int) -> float:
 def _key(region: Region) -> str:
     """All that decides the times, as text."""
     device = torch.cuda.get_device_name(region.device) if region.device.type == "cuda" else f"{region.device.type}"
-    tensors = [
-        f"{describe(example(node))} {[hint(size) for size in example(node).shape]} "
-        f"{[hint(stride) for stride in example(node).stride()]}"
-        for node in region.operands
-    ]
+    tensors = [_form(node) for node in region.operands]
     return "\n".join([build(), torch.__version__, device, str(region.key), str(region.wanted), *tensors])
+
+
+def _form(node: fx.Node) -> str:
+    """Type, shape and strides of a value; of another than a tensor itself."""
+    value = example(node)
+    if not isinstance(value, torch.Tensor):
+        return str(value)
+    return f"{describe(value)} {[hint(size) for size in value.shape]} {[hint(stride) for stride in value.stride()]}"
 
 
 def _file(key: str) -> pathlib.Path | None:

@@ -70,12 +70,16 @@ def modules(module: fx.GraphModule) -> Iterator[fx.GraphModule]:
         seen.add(id(current))
         yield current
         for node in current.graph.nodes:
-            if not isinstance(node.target, torch._ops.HigherOrderOperator) or not _BODIES.search(str(node.target)):
-                continue
-            for argument in tensor_nodes((node.args, node.kwargs)):
-                body = attribute(current, argument.target) if argument.op == "get_attr" else None
-                if isinstance(body, fx.GraphModule):
-                    pending.append(body)
+            pending += bodies(current, node)
+
+
+def bodies(module: fx.GraphModule, node: fx.Node) -> list[fx.GraphModule]:
+    """The ordinary graphs that a call of a higher-order operator runs."""
+    if not isinstance(node.target, torch._ops.HigherOrderOperator) or not _BODIES.search(str(node.target)):
+        return []
+    given = [argument for argument in tensor_nodes((node.args, node.kwargs)) if argument.op == "get_attr"]
+    found = [attribute(module, argument.target) for argument in given]
+    return [body for body in found if isinstance(body, fx.GraphModule)]
 
 
 def source_line(node: fx.Node) -> str:

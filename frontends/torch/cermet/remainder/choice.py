@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx as fx
@@ -18,6 +18,9 @@ from ..counting import count
 from ..ops.build import build
 from ..options import Options
 from .content import Remainder
+
+if TYPE_CHECKING:
+    from .direct import Told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +48,15 @@ def choose(options: Options, remainder: Remainder) -> Choice:
 
 
 def run(
-    module: fx.GraphModule, example_inputs: Sequence[Any], remainder: str, options: Options
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    remainder: str,
+    options: Options,
+    told: Told | None = None,
 ) -> tuple[Callable[..., Any], list[str]]:
     """The callable that runs a rewritten graph, and what else there is to say of it: that Inductor failed and direct
-    calls run it, why torch's caches do not keep it. Raises what Inductor did where strict or where both fail."""
+    calls run it, why torch's caches do not keep it. `told` hears of the graphs of direct calls (direct.py). Raises what
+    Inductor did where strict or where both fail."""
     if remainder == "eager":
         return module.forward, []
     before, notes = _bypasses(), []
@@ -60,8 +68,16 @@ def run(
     else:
         from . import direct
 
+        heard: list[str] = []
+
+        def hear(kind: str, *graph: Any) -> None:
+            heard.append(kind)
+            told(kind, *graph)
+
         with _keyed(remainder, options):
-            compiled = direct.compile(module, example_inputs, options)
+            compiled = direct.compile(module, example_inputs, options, hear if told is not None else None)
+        if told is not None and not heard:
+            notes.append("what runs behind autograd came from torch's cache, and is not told")
     if options.cuda_graphs:
         from .capture import keep_gradients
 

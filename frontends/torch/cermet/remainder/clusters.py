@@ -16,8 +16,9 @@ import torch.fx as fx
 
 from .. import environment
 from ..counting import count
-from ..failures import Failing, failing
+from ..failures import Failing
 from ..fusing import matches, replacement
+from ..fusing.replacement import Replaced
 from ..graph.decision import Decision
 from ..graph.edit import copy_of
 from ..graph.nodes import example
@@ -33,28 +34,28 @@ class Lost(Exception):
 
 
 class Fused:
-    """What was put into a graph: `keys`, which another process has to be told (regions.kept)."""
+    """What was put into a graph, and `keys`, which another process has to be told (regions.kept)."""
 
     def __init__(self, failed: Failing) -> None:
+        self.replaced = Replaced()
         self.keys: list[int] = []
-        self._clusters = 0
         self._has_parts = False
         self._failed = failed
         self._preparation = Preparation(())
         self._plain: fx.GraphModule | None = None
 
-    def put(self, module: fx.GraphModule, decision: Decision, parts: Set[int]) -> None:
+    def put(self, module: fx.GraphModule, decision: Decision, parts: Set[int], launched: bool) -> None:
         self._plain = copy_of(module)
-        done = replacement.apply(decision)
-        self._clusters = len(done.regions)
-        launched = {key: region.device for region in done.regions for key in region.keys()}
+        self.replaced = replacement.apply(decision)
+        keys = {key: region.device for region in self.replaced.regions for key in region.keys()}
         for node in module.graph.nodes:
             if _launches(node) and node.args[-1] in parts:
-                launched[node.args[-1]] = example(node.args[0]).device
+                keys[node.args[-1]] = example(node.args[0]).device
                 self._has_parts = True
-        self.keys = list(launched)
-        self._preparation = Preparation(launched.items())
-        for near_miss in [*decision.near_misses, *done.near_misses]:
+        self.keys = list(keys)
+        if launched:
+            self._preparation = Preparation(keys.items())
+        for near_miss in [*decision.near_misses, *self.replaced.near_misses]:
             _log.info("near miss behind autograd: %s", near_miss)
 
     def taken_back(self) -> fx.GraphModule | None:
@@ -66,18 +67,17 @@ class Fused:
             if self._has_parts:
                 raise Lost from error
             return self._plain
-        count("clusters", self._clusters)
+        count("clusters", len(self.replaced.regions))
         return None
 
 
-def fuse(module: fx.GraphModule, strict: bool, parts: Set[int] = frozenset()) -> Fused:
-    """Replaces in place, while others make the kernels. `parts`: launches that may be in a graph without having been in
-    Dynamo's.
+def fuse(module: fx.GraphModule, failed: Failing, launched: bool = True, parts: Set[int] = frozenset()) -> Fused:
+    """Replaces in place; with `launched`, others make the kernels meanwhile. `parts`: launches that may be in a graph
+    without having been in Dynamo's.
 
-    A failure of ours leaves the graph as it was, and what becomes of it is said by `strict`. Under CERMET_CHECK=1
+    A failure of ours leaves the graph as it was, and what becomes of it is said by `failed`. Under CERMET_CHECK=1
     nothing is done: that compares regions of the first stage with what they replaced.
     """
-    failed = failing(strict)
     fused = Fused(failed)
     if environment.check():
         return fused
@@ -86,7 +86,7 @@ def fuse(module: fx.GraphModule, strict: bool, parts: Set[int] = frozenset()) ->
         decision = matches.check(module, imported, library.context().match(imported.text))
         for error in decision.failures:
             failed(error, "a match behind autograd")
-        fused.put(module, decision, parts)
+        fused.put(module, decision, parts, launched)
     except Exception as error:
         failed(error, "a graph behind autograd")
     return fused

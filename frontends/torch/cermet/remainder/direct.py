@@ -22,7 +22,8 @@ from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from .. import environment
-from ..failures import failing
+from ..failures import Failing, failing
+from ..fusing.replacement import Replaced
 from ..options import Options
 from ..rematerialization.partition import Partition
 from . import clusters
@@ -39,13 +40,25 @@ from .straight import StraightLine
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
+Told = Callable[[str, fx.GraphModule, Replaced], None]
 
 
-def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Options) -> Callable[..., Any]:
-    """The callable of a graph at the Dynamo level."""
+def compile(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    told: Told | None = None,
+    failed: Failing | None = None,
+    launched: bool = True,
+) -> Callable[..., Any]:
+    """The callable of a graph at the Dynamo level.
 
+    `told` hears of each graph behind autograd as it will run: its kind, itself, and what was put into it; not of those
+    that torch's cache has. `failed`: what becomes of a failure of ours, else what the options say. Without `launched`
+    the callable is for nobody: no kernel is made ready, and torch's cache is left alone.
+    """
     captures = Captures() if options.cuda_graphs else None
-    failed = failing(options.strict)
+    failed = failed or failing(options.strict)
     price = None if environment.check() else options.price  # what is checked is launched whole
     partition = Partition(price, failed)
     made: list[StraightLine] = []
@@ -62,7 +75,6 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         return partition(joint, *arguments, **keywords)
 
     def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
-        widen(graph.graph)
         capture = captures.of(graph, kind) if captures is not None else None
         return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
 
@@ -77,15 +89,20 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            fused = clusters.fuse(graph, options.strict, partition.keys)
+            fused = clusters.fuse(graph, failed, launched, partition.keys)
+            widen(graph.graph)
+            if told is not None:
+                told(kind, graph, fused.replaced)
             made.append(line(kind, graph, fused.keys))
 
             @functools.cache  # asked for what runs, and for the copy that is kept
             def otherwise() -> StraightLine | None:
                 plain = fused.taken_back()
+                if plain is not None:
+                    widen(plain.graph)
                 return line(kind, plain) if plain is not None else None
 
-            made[-1].otherwise = otherwise
+            made[-1].otherwise = otherwise if launched else None
             return made[-1]
 
         return SerializableAOTDispatchCompiler(OutputCode, straight)
@@ -101,14 +118,14 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], options: Opti
         "bundled_autograd_cache": True,
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
-    }
+    } | ({} if launched else {"enable_autograd_cache": False})
     with torch._functorch.config.patch(settings), _key_without_generators():
         run = backend(module, list(example_inputs))
     try:
         for each in made:
             each.settle()
     except clusters.Lost:
-        return compile(module, example_inputs, dataclasses.replace(options, memory="fast"))
+        return compile(module, example_inputs, dataclasses.replace(options, memory="fast"), told, failed)
     return run
 
 

@@ -16,6 +16,8 @@ from ..graph.traffic import describe, hint, moved_by, size_of
 from ..ops import regions, targets
 from ..remainder import content
 from ..remainder.content import Part
+from . import runs
+from .runs import Run
 
 COUNTED = (
     "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask", "cluster",
@@ -53,7 +55,13 @@ class Findings:
     left: list[Part] = dataclasses.field(default_factory=list)  # the most bytes first
     failures: list[str] = dataclasses.field(default_factory=list)  # of ours: what they were over is left as it was
     remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
+    runs: list[Run] = dataclasses.field(default_factory=list)  # of each kind, where direct calls run what is left
     graphs: int = 0
+
+    @property
+    def launches(self) -> dict[str, int]:
+        """How many of ours a graph of each kind ("forward", "backward", "inference") makes when it runs."""
+        return {run.kind: len(run.launches) for run in self.runs}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -100,6 +108,7 @@ class Findings:
         self.left = content.merged([*self.left, *other.left])
         self.failures += other.failures
         self.remainders += other.remainders
+        self.runs = runs.merged([*self.runs, *other.runs])
         self.graphs += other.graphs
 
 
@@ -127,8 +136,7 @@ def _place(region: Region) -> Place:
 
 
 def _kernels(keys: Iterable[int], target: str) -> tuple[str, ...]:
-    steps = itertools.chain.from_iterable(regions.plan(key, target)["steps"] for key in keys)
-    return tuple(step["name"] for step in steps if step["kind"] == "kernel")
+    return tuple(itertools.chain.from_iterable(runs.kernels(key, target) for key in keys))
 
 
 def _saved_bytes(forward: int, region: Region) -> int:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterable
+
+import torch.fx as fx
 
 from .. import locks
-from ..graph.decision import Decision
+from ..fusing.replacement import Replaced
+from ..graph.decision import Decision, Region
+from . import runs
 from .breaks import GraphBreaks
 from .explanation import Explanation
 from .findings import Findings
+from .runs import Run
 
 _log = logging.getLogger("cermet")
 _lock = locks.lock()
@@ -22,8 +28,24 @@ def describe(decision: Decision) -> Findings:
     try:
         return Findings.of(decision)
     except Exception as error:
-        _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)
+        _not_explained(error)
         return Findings()
+
+
+def describe_runs(into: list[Run], found: Iterable[Region]) -> Callable[[str, fx.GraphModule, Replaced], None]:
+    """Hears of graphs behind autograd (direct.py) and adds what they run. `found`: the regions from before autograd."""
+
+    def told(kind: str, module: fx.GraphModule, replaced: Replaced) -> None:
+        try:
+            into.append(runs.of(kind, module, replaced, runs.sources_of(found)))
+        except Exception as error:
+            _not_explained(error)
+
+    return told
+
+
+def _not_explained(error: Exception) -> None:
+    _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)
 
 
 def report(found: Explanation, where: str) -> None:
@@ -41,4 +63,4 @@ def report(found: Explanation, where: str) -> None:
         stem = where.removesuffix(".html")
         found.save(where if number == 1 else f"{stem}-{number}.html")
     except Exception as error:
-        _log.warning("CERMET_EXPLAIN: a graph is not explained: %s: %s", type(error).__name__, error)
+        _not_explained(error)

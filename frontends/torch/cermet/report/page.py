@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import html as markup
 import itertools
-import re
 from collections.abc import Iterable, Sequence
 
-from ..errors import Error
 from ..graph.decision import NearMiss
 from ..ops import library, regions
 from ..remainder.content import Part
+from . import page_runs
 from .findings import Findings, Place
+from .markup import amount, disclosed, escape, kernels, section
 from .page_parts import SCRIPT, STYLE
 from .table import kernels_of, less, masks_of, number, repeated, source_of, totals
 
-CUDA_TARGET = "sm_90"  # whose text a page shows where the places are on no GPU
-_GENERATED = re.compile(r"^// \S+ for sm_\d+: (\w+) skeleton$", re.MULTILINE)  # where a source's generated part begins
 _COLUMNS = (
     ("Pattern", "text"),
     ("Sites", "number"),
@@ -42,6 +39,7 @@ def html(found: Findings) -> str:
         _listed("failures", "Left as they were because Cermet failed", found.failures),
         _listed("remainders", "Who runs what is left", found.remainders),
         _left(found.left),
+        *page_runs.sections(found.runs, device_code),
         _shared(device_code),
     ]
     title = f"{number(found.graphs, 'graph')}, {number(len(found.graph_breaks), 'graph break')}"
@@ -63,45 +61,31 @@ def html(found: Findings) -> str:
 {_tiles(found)}
 {"".join(sections)}
 </main>
-<footer>{_escape(library.version())}. Bytes are those of the forward: before, what every replaced operation reads and
-writes by itself, views being free; after, operands, results and saved values once.</footer>
+<footer>{escape(library.version())}. Bytes of regions are those of the forward: before, what every replaced operation
+reads and writes by itself, views being free; after, operands, results and saved values once.</footer>
 <script>{SCRIPT}</script>
 </body>
 </html>
 """
 
 
-def _escape(text: object) -> str:
-    return markup.escape(str(text), quote=True)
-
-
-def _bytes(count: int) -> str:
-    """`1.5 MiB`, the number itself as a tooltip."""
-    value, unit = float(count), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    shown = f"{count} B" if unit == "B" else f"{value:.3g} {unit}" if value < 1000 else f"{value:.0f} {unit}"
-    return f'<span title="{count:,} bytes">{shown}</span>'
-
-
 def _tiles(found: Findings) -> str:
     before, after, saved = totals(found)
-    kernels = sum(len(place.forward) + len(place.backward) for place in found.places)
+    launches = sum(found.launches.values()) or sum(len(place.forward) + len(place.backward) for place in found.places)
     counts = {name: times for name, times in found.counts.items() if times}
-    directions = "forward and backward" if any(place.backward for place in found.places) else "forward"
+    backward = "backward" in found.launches or any(place.backward for place in found.places)
+    directions = "forward and backward" if backward else "forward"
     tiles = [
         (f"{sum(counts.values()):,}", "sites fused", ", ".join(f"{times} {name}" for name, times in counts.items())),
-        (f"{kernels:,}", "launches a step", directions),
-        (_bytes(before), "moved before", ""),
-        (_bytes(after), "moved after", less(before, after)),
-        (_bytes(saved), "saved for the backward", "besides operands and results"),
+        (f"{launches:,}", "launches a step", directions),
+        (amount(before), "moved before", ""),
+        (amount(after), "moved after", less(before, after)),
+        (amount(saved), "saved for the backward", "besides operands and results"),
         (f"{len(found.near_misses):,}", "near misses", ""),
         (f"{len(found.graph_breaks):,}", "graph breaks", ""),
     ]
     cells = (
-        f"<li><strong>{value}</strong><span>{_escape(label)}</span><small>{_escape(note)}</small></li>"
+        f"<li><strong>{value}</strong><span>{escape(label)}</span><small>{escape(note)}</small></li>"
         for value, label, note in tiles
     )
     return f'<ul class="tiles" aria-label="Summary">{"".join(cells)}</ul>'
@@ -114,15 +98,11 @@ def _places(rows: str) -> str:
     )
     said = "Equal places are one row. A row opens to its graph text, its CUDA C++ and its bytes; a column's name sorts."
     table = f'<div class="wide"><table id="places"><thead><tr>{heads}</tr></thead>{rows}</table></div>'
-    return _section("regions", "Regions", f"<p>{said}</p>{table}")
-
-
-def _section(identity: str, title: str, content: str) -> str:
-    return f'<section aria-labelledby="{identity}"><h2 id="{identity}">{title}</h2>{content}</section>'
+    return section("regions", "Regions", f"<p>{said}</p>{table}")
 
 
 def _cell(shown: str, key: object = "", kind: str = "text") -> str:
-    return f'<td class="{kind}" data-key="{_escape(key)}">{shown}</td>'
+    return f'<td class="{kind}" data-key="{escape(key)}">{shown}</td>'
 
 
 def _row(index: int, place: Place, times: int, device_code: dict[str, str]) -> str:
@@ -133,16 +113,16 @@ def _row(index: int, place: Place, times: int, device_code: dict[str, str]) -> s
     cells = [
         _cell(
             f'<button type="button" class="open" aria-expanded="false" aria-controls="detail-{index}">'
-            f"{_escape(place.pattern)}</button>",
+            f"{escape(place.pattern)}</button>",
             place.pattern,
         ),
         _cell(str(times), times, "number"),
         _cell(kernels_of(place), len(place.forward) + len(place.backward), "number"),
-        _cell(_bytes(before), before, "number"),
-        _cell(_bytes(after), after, "number"),
+        _cell(amount(before), before, "number"),
+        _cell(amount(after), after, "number"),
         _cell(f'{_bar(share)}<span class="share">{change}</span>', after / before if before else 1, "number"),
         _cell(_arrow(place), repeated(place.operands)),
-        _cell(f'<code title="{_escape(place.source)}">{_escape(file + colon)} {_escape(code)}</code>', file),
+        _cell(f'<code title="{escape(place.source)}">{escape(file + colon)} {escape(code)}</code>', file),
     ]
     detail = f'<td colspan="{len(_COLUMNS)}"><div>{_detail(place, device_code)}</div></td>'
     return f"""<tbody><tr class="place">{"".join(cells)}</tr>
@@ -155,7 +135,7 @@ def _bar(share: float) -> str:
 
 
 def _arrow(place: Place) -> str:
-    return f"<code>{_escape(repeated(place.operands))}</code> → <code>{_escape(repeated(place.results))}</code>"
+    return f"<code>{escape(repeated(place.operands))}</code> → <code>{escape(repeated(place.results))}</code>"
 
 
 def _detail(place: Place, device_code: dict[str, str]) -> str:
@@ -168,10 +148,10 @@ def _detail(place: Place, device_code: dict[str, str]) -> str:
     parts = [
         f'<div class="bytes"><h3>Bytes moved by the forward</h3><table><tbody>{bars}</tbody></table></div>',
         "<h3>Graph text</h3>",
-        *(_disclosed(title, regions.text(key), "ir") for title, key in _titled(place)),
+        *(disclosed(title, regions.text(key), "ir") for title, key in _titled(place)),
         "<h3>CUDA C++</h3>",
         *itertools.chain.from_iterable(
-            _kernels(title, key, place.target, device_code) for title, key in _titled(place)
+            kernels(title, key, place.target, device_code) for title, key in _titled(place)
         ),
     ]
     return "".join(parts)
@@ -181,48 +161,18 @@ def _titled(place: Place) -> Iterable[tuple[str, int]]:
     return ((way, key) for way, keys in zip(("forward", "backward"), place.texts) for key in keys)
 
 
-def _kernels(direction: str, key: int, target: str, device_code: dict[str, str]) -> Iterable[str]:
-    target = target if target.startswith("sm_") else CUDA_TARGET
-    try:
-        steps = regions.plan(key, target)["steps"]
-    except Error as error:
-        yield f"<p>No {direction} for {_escape(target)}: {_escape(error)}</p>"
-        return
-    for step in steps:
-        if step["kind"] != "kernel":
-            continue
-        title = f"{direction}: {step['name']} for {target}"
-        try:
-            source = library.context().kernel_source(step["spec"])
-        except Error:
-            yield _disclosed(f"{title} (specification)", step["spec"], "spec")
-            continue
-        found = list(_GENERATED.finditer(source))
-        begins = found[-1].start() if found else 0
-        if found:
-            device_code.setdefault(source[:begins], f"{found[-1][1]} skeleton")
-        yield _disclosed(title, source[begins:], "cuda")
-
-
-def _disclosed(title: str, text: str, kind: str) -> str:
-    return (
-        f'<details class="{kind}"><summary>{_escape(title)}</summary>'
-        f'<pre tabindex="0"><code>{_escape(text.strip())}</code></pre></details>'
-    )
-
-
 def _near_misses(near_misses: Sequence[NearMiss]) -> str:
     if not near_misses:
         return ""
     rows = "".join(
-        f"<tr><td>{_escape(miss.pattern)}</td><td><code>{_escape(miss.at)}</code></td>"
-        f'<td>{_escape(miss.condition)}</td>'
-        f'<td><code title="{_escape(miss.source)}">{_escape(source_of(miss.source))}</code></td></tr>'
+        f"<tr><td>{escape(miss.pattern)}</td><td><code>{escape(miss.at)}</code></td>"
+        f'<td>{escape(miss.condition)}</td>'
+        f'<td><code title="{escape(miss.source)}">{escape(source_of(miss.source))}</code></td></tr>'
         for miss in near_misses
     )
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("Pattern", "At", "The condition that failed", "Source"))
     table = f'<table class="plainly"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-    return _section("near", "Near misses", f'<div class="wide">{table}</div>')
+    return section("near", "Near misses", f'<div class="wide">{table}</div>')
 
 
 def _listed(identity: str, title: str, items: Sequence[str]) -> str:
@@ -230,30 +180,30 @@ def _listed(identity: str, title: str, items: Sequence[str]) -> str:
         return ""
     counted = {item: items.count(item) for item in items}
     shown = "".join(
-        f"<li><pre>{_escape(item.strip())}</pre>{f' <span>x{times}</span>' if times > 1 else ''}</li>"
+        f"<li><pre>{escape(item.strip())}</pre>{f' <span>x{times}</span>' if times > 1 else ''}</li>"
         for item, times in counted.items()
     )
-    return _section(identity, title, f'<ul class="plain">{shown}</ul>')
+    return section(identity, title, f'<ul class="plain">{shown}</ul>')
 
 
 def _left(left: Sequence[Part]) -> str:
     if not left:
         return ""
     rows = "".join(
-        f"<tr><td><code>{_escape(item.op)}</code></td><td class='number'>{item.times:,}</td>"
-        f"<td class='number'>{_bytes(item.bytes_moved)}</td></tr>"
+        f"<tr><td><code>{escape(item.op)}</code></td><td class='number'>{item.times:,}</td>"
+        f"<td class='number'>{amount(item.bytes_moved)}</td></tr>"
         for item in left
     )
     heads = '<th scope="col">Operation</th>' + "".join(
         f'<th scope="col" class="number">{name}</th>' for name in ("Times", "Bytes")
     )
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
-    return _section("left", "Elementwise work and reductions in no region", table)
+    return section("left", "Elementwise work and reductions in no region", table)
 
 
 def _shared(device_code: dict[str, str]) -> str:
     if not device_code:
         return ""
-    parts = "".join(_disclosed(title, text, "device") for text, title in device_code.items())
+    parts = "".join(disclosed(title, text, "device") for text, title in device_code.items())
     said = "What stands before each kernel's own text: the prelude and the skeleton that it instantiates."
-    return _section("device", "Device code", f"<p>{said}</p>{parts}")
+    return section("device", "Device code", f"<p>{said}</p>{parts}")

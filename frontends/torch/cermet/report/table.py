@@ -11,14 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ..attention.masks import Meaning
 from .findings import Findings, Place
+from .runs import ATTENTION, MEMORY, PRODUCT, Call, Run
 
 WIDTH = 120
 _INDENT = "    "
 
 
 def number(count: int, noun: str) -> str:
-    """`1 graph`, `2 graphs`, `2 near misses`."""
-    plural = noun + ("es" if noun.endswith("s") else "s")
+    """`1 graph`, `2 graphs`, `2 near misses`, `2 launches`."""
+    plural = noun + ("es" if noun.endswith(("s", "ch")) else "s")
     return f"{count:,} {noun if count == 1 else plural}"
 
 
@@ -90,6 +91,8 @@ def text(found: Findings) -> str:
         left = [f"{item.times} {item.op} ({item.bytes_moved:,} bytes)" for item in found.left]
         lines += ["", "elementwise work and reductions in no region:"]
         lines += textwrap.wrap(", ".join(left), WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for run in found.runs:
+        lines += ["", *_run(run)]
     return "\n".join(lines)
 
 
@@ -104,6 +107,11 @@ def _places(found: Findings) -> list[str]:
         arrow = f"{repeated(place.operands)} -> {repeated(place.results)}"
         kernels = repeated(place.forward) + (f" | {repeated(place.backward)}" if place.backward else "")
         details.append([_clipped(source_of(place.source)), *_wrapped(arrow), *_wrapped(f"kernels: {kernels}")])
+    return _aligned(table, details)
+
+
+def _aligned(table: Sequence[tuple[str, ...]], details: Sequence[list[str]]) -> list[str]:
+    """Rows whose first column is words and whose others are numbers, each above its details."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     lines = []
     for row, more in zip(table, details):
@@ -111,6 +119,33 @@ def _places(found: Findings) -> list[str]:
         lines.append("  ".join(cells).rstrip())
         lines += [_INDENT + line for line in more if line]
     return lines
+
+
+def _run(run: Run) -> list[str]:
+    """What a graph behind autograd launches, and what it calls of others."""
+    moved = sum(launch.bytes_moved for launch in run.launches)
+    lines = [f"the {run.kind} graph runs {number(len(run.launches), 'launch')} ({moved:,} bytes)"]
+    table = [("kernels", "times", "bytes", "microseconds")]
+    details: list[list[str]] = [[]]
+    for launch, times in run.rows:
+        taken = "" if launch.microseconds is None else f"{launch.microseconds:,.1f}"
+        table.append((repeated(launch.kernels), str(times), f"{launch.bytes_moved:,}", taken))
+        arrow = f"{repeated(launch.operands)} -> {repeated(launch.results)}"
+        details.append([*(_clipped(source_of(source)) for source in launch.sources), *_wrapped(arrow)])
+    if not any(row[3] for row in table[1:]):
+        table = [row[:3] for row in table]
+    if run.launches:
+        lines += _aligned(table, details)
+    for kind, title in ((MEMORY, "left to others"), (PRODUCT, "products"), (ATTENTION, "attention")):
+        calls = ", ".join(map(_call, run.calls_of(kind)))
+        if calls:
+            lines += textwrap.wrap(f"{title}: {calls}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    return lines
+
+
+def _call(call: Call) -> str:
+    taken = "" if call.microseconds is None else f", {call.microseconds:,.1f} us"
+    return f"{call.times} {call.op} ({call.bytes_moved:,} bytes{taken})"
 
 
 def _clipped(line: str) -> str:
