@@ -82,7 +82,7 @@ def _match(record: Record, part: Part) -> None:
 
 
 def _check(record: Record, part: Part) -> None:
-    part.decision = matches.check(part.module, part.imported, part.answer, record.settings.functional)
+    part.decision = matches.check(part.module, part.imported, part.answer)
 
 
 def _take_heads(record: Record, part: Part) -> str | None:

@@ -179,3 +179,42 @@ def test_what_does_not_gain_enough_says_what_it_moves():
     reason = f"one kernel moves {5 * size} bytes where its operations move {6 * size}, expected at most 80 %"
     assert found.counts["cluster"] == 0
     assert [(miss.pattern, miss.condition) for miss in found.near_misses] == [("cluster", reason)], str(found)
+
+
+@pytest.mark.parametrize(
+    "bounded",
+    [
+        lambda x, bound: x.clamp(-1.0, 2.0),
+        lambda x, bound: torch.clamp_max(x, 2.0),
+        lambda x, bound: x.clamp(min=bound),
+    ],
+    ids=["numbers", "one number", "a tensor"],
+)
+def test_a_bound_that_is_reached_keeps_the_values_gradient(bounded):
+    def function(x, bound):
+        return (bounded(x, bound) * 3.0).exp().sum(-1)
+
+    x = torch.randint(-3, 4, (ROWS, COLUMNS)).float()
+    x[0, 0] = math.nan
+    bound, cotangent = torch.randint(-3, 4, (COLUMNS,)).float(), torch.randn(ROWS)
+    assert cermet.explain(function, x.clone().requires_grad_(), bound).counts["cluster"] == 1
+    value, gradient, *_ = values_and_gradients(graphs.compiled(function), [x, bound], cotangent)
+    expected, theirs, *_ = values_and_gradients(function, [x, bound], cotangent)
+    torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(gradient[1:], theirs[1:], rtol=1e-5, atol=1e-6)
+
+
+def test_a_result_that_no_gradient_depends_on_wants_none():
+    """Else what reads it would be given a gradient that nobody checked."""
+
+    def function(x, mask):
+        shares = mask.to(x.dtype) / mask.sum(-1, keepdim=True)
+        mixed = torch.lerp(softmax(x.masked_fill(mask, -30.0)), shares, 0.25)
+        return mixed, shares
+
+    x, mask = torch.randn(ROWS, COLUMNS, requires_grad=True), torch.rand(ROWS, COLUMNS) < 0.3
+    before = cermet.counters()["late_gradients"]
+    assert cermet.explain(function, x, mask).counts["cluster"] == 1
+    mixed, shares = graphs.compiled(function)(x, mask)
+    assert mixed.requires_grad and not shares.requires_grad
+    assert cermet.counters()["late_gradients"] == before

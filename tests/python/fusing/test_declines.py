@@ -238,3 +238,41 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch, caplog):
     assert cermet.counters()["fallbacks"] == before + 1
     (record,) = [record for record in caplog.records if record.name == "cermet" and record.levelname == "WARNING"]
     assert "a defect" in record.getMessage() and "strict" in record.getMessage()
+
+
+def test_what_takes_or_gives_more_tensors_than_an_op_has():
+    def chain(x, weight, bias):
+        first = F.layer_norm(F.log_softmax(x, -1), X[-1:], bias, weight)
+        second = F.rms_norm(first + first, X[-1:], bias, 1e-5)
+        return first, second, (second - second.mean(-1, keepdim=True)) * second.var(-1, keepdim=True)
+
+    arguments = [torch.randn(shape, requires_grad=True) for shape in (X, X[-1:], X[-1:])]
+    declined(chain, *arguments, pattern="add_rms_norm", condition="tensors, expected at most 16 and 8")
+
+
+def test_rows_that_only_a_result_has():
+    def repeated(x):
+        return torch.log(x[:, :1].expand(-1, X[1], -1).abs() + 1) * 0.5
+
+    declined(repeated, torch.randn(X), pattern="cluster", condition="a result is as long as no operand is")
+
+
+@pytest.mark.parametrize(
+    ("remainder", "given"), [("aot", False), ("inductor", False), ("eager", False), ("eager", True)]
+)
+def test_what_a_gradient_needs_is_written_afterwards(remainder, given):
+    """Eager keeps the cast to float32; a region, which would keep the value itself, is none. (Where the graph is
+    `given` what it writes, AOTAutograd gets the gradient wrong by itself.)"""
+
+    def function(x, weight):
+        x = x if given else x * 0.5
+        y = graphs.rms_norm(x, weight)
+        x.add_(1.0)
+        return y
+
+    x, weight = x_and_weight(torch.bfloat16)
+    weight.requires_grad_()
+    (expected,) = torch.autograd.grad(function(x.clone(), weight).sum(), weight)
+    assert cermet.explain(function, x.clone(), weight).counts["rms_norm"] == 0
+    (ours,) = torch.autograd.grad(graphs.compiled(function, remainder)(x.clone(), weight).sum(), weight)
+    torch.testing.assert_close(ours, expected, rtol=2e-2, atol=2e-2)

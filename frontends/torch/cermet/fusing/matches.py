@@ -8,6 +8,7 @@ the match is declined and reported as a near miss.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,16 +27,17 @@ from ..loss import logits
 from ..loss.logits import Returned
 from ..ops import regions
 
+_SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 # Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
 _COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
 
 
-def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any], functional: bool = True) -> Decision:
+def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) -> Decision:
     """What becomes of libcermet's answer to the text of a graph (not of its bodies): regions, and near misses.
 
-    `functional` says that writes will be made functional before autograd sees them, as AOTAutograd does. Where the
-    graph runs as it is, a value that a gradient still needs must not be written later: eager may have kept a copy of it
-    (its cast to float32), where a region keeps the value itself. A failure over one match leaves it alone.
+    A value that a gradient still needs must not be written later: eager may have kept a copy of it (its cast to
+    float32), where a region keeps the value itself. AOTAutograd refuses that, too, though it makes writes functional: it
+    asks a tensor for its version as autograd does. A failure over one match leaves it alone.
     """
     by_name = {name: definition.node for name, definition in imported.definitions.items() if definition.version == 0}
     by_name |= {node.name: node for node in module.graph.nodes}
@@ -52,7 +54,7 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any], fu
     for item in answer["regions"]:
         at = item["results"][0]
         try:
-            decision.regions.append(_check_with_copies(imported, by_name, item, functional))
+            decision.regions.append(_check_with_copies(imported, by_name, item))
         except Declined as why:
             near_misses.append(NearMiss(item["pattern"], at, str(why), _source(by_name, at)))
         except Exception as error:
@@ -80,19 +82,17 @@ def _source(by_name: dict[str, fx.Node], name: str) -> str:
     return source_line(by_name[name]) if name in by_name else ""
 
 
-def _check_with_copies(
-    imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool
-) -> Region:
+def _check_with_copies(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]) -> Region:
     """The region of a match. Where nothing but a copy reads a result, it writes the copy if its kernels can."""
     copies = {name: copy.name for name in item["results"] if (copy := _copy_of(by_name.get(name))) is not None}
     if copies:
         changed = {**item, "results": [copies.get(name, name) for name in item["results"]]}
         changed["replaced"] = [*item["replaced"], *item["results"]]
         try:
-            return _check(imported, by_name, changed, functional)
+            return _check(imported, by_name, changed)
         except Declined:
             pass
-    return _check(imported, by_name, item, functional)
+    return _check(imported, by_name, item)
 
 
 def _copy_of(node: fx.Node | None) -> fx.Node | None:
@@ -108,7 +108,7 @@ def _copy_of(node: fx.Node | None) -> fx.Node | None:
     return copy if _COPIES & set(target_name(copy).split(".")) else None
 
 
-def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], functional: bool) -> Region:
+def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]) -> Region:
     definitions = []
     for name in item["operands"]:
         if name not in imported.definitions:
@@ -140,6 +140,10 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
         if memory.shared(example(node), tensors):
             raise Declined(f"{node.name} shares memory with an operand")
 
+    if missing := _no_launch(len(operands), len(results)):
+        raise Declined(missing)
+    if symbol := _unbound(item["text"]):
+        raise Declined(f"a result is as long as no operand is: {symbol} rows of what is repeated along them")
     key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
     if missing := regions.not_lowered(key, device):
         raise Declined(missing)
@@ -150,12 +154,13 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
         derived = regions.gradient(key, wanted, like)
         runs = (derived.forward, derived.backward)
         for run in runs:
-            if missing := regions.not_lowered(run, device):
+            what = regions.signature(run, device)
+            if missing := regions.not_lowered(run, device) or _no_launch(len(what.inputs), len(what.outputs)):
                 raise Declined(f"the gradient: {missing}")
         named = {"input": item["operands"], "output": item["results"]}
         for name in [named[origin][index] for origin, index in derived.backward_inputs if origin in named]:
             write = imported.definitions[name].until
-            if write is not None and not functional:
+            if write is not None:
                 raise Declined(f"{name} is written in place by {write.name} before the gradient has read it")
     values = _fake_results(key, tensors, results, wanted is not None)
     for node, value in zip(results, values):
@@ -180,6 +185,23 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
         source_line(results[0]),
         item.get("counts", {item["pattern"]: 1}),
     )
+
+
+def _no_launch(inputs: int, outputs: int) -> str:
+    """Why no op launches kernels of so many tensors, or "". What a forward saves are outputs, too."""
+    if inputs > regions.MAX_INPUTS or outputs > regions.MAX_OUTPUTS:
+        most = f"{regions.MAX_INPUTS} and {regions.MAX_OUTPUTS}"
+        return f"kernels that take {inputs} and give {outputs} tensors, expected at most {most}"
+    return ""
+
+
+def _unbound(text: str) -> str:
+    """A symbol of a region's results that no operand has, or "": a launch would not know their size."""
+    head = next(line for line in text.splitlines() if "func.func" in line)
+    operands, _, results = head.partition(" -> ")
+    known = {symbol for symbols in _SYMBOLS.findall(operands) for symbol in _SYMBOL.findall(symbols)}
+    wanted = [symbol for symbols in _SYMBOLS.findall(results) for symbol in _SYMBOL.findall(symbols)]
+    return next((symbol for symbol in wanted if symbol not in known), "")
 
 
 def _tensor(node: fx.Node) -> torch.Tensor:

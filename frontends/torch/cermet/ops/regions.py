@@ -66,6 +66,11 @@ class Gradient:
         sources = {"input": inputs, "output": values[: self.outputs], "saved": values[self.outputs :]}
         return [sources[origin][index] for origin, index in self.backward_inputs if origin in sources]
 
+    def constant(self) -> list[int]:
+        """The outputs that no gradient depends on: the backward asks for no cotangent of theirs."""
+        asked = {index for origin, index in self.backward_inputs if origin == "cotangent"}
+        return [index for index in range(self.outputs) if index not in asked]
+
     def arguments(
         self, kept: Iterable[torch.Tensor], cotangent: Callable[[int], torch.Tensor]
     ) -> list[torch.Tensor]:
@@ -318,6 +323,7 @@ class _Region(torch.autograd.Function):
         ctx.derived, ctx.wanted = derived, wanted
         ctx.cotangent_like = [(output.shape, output.dtype, output.device) for output in outputs]
         ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(outputs[index] for index in derived.constant()))
         return outputs[0] if len(outputs) == 1 else outputs
 
     @staticmethod
