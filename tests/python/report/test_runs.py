@@ -19,7 +19,7 @@ from tiny_models import MODES, VOCABULARY, Call, tiny, words
 COLUMNS = 64
 VIEWS = {  # and what makes nothing
     f"aten.{name}" for name in "view _unsafe_view t transpose permute expand unsqueeze squeeze slice select split "
-    "split_with_sizes alias detach unbind sym_size empty as_strided".split()
+    "split_with_sizes alias detach unbind sym_size empty empty_like new_empty as_strided".split()
 }
 
 

@@ -29,6 +29,7 @@ from ..ops import regions, targets
 
 PRODUCT, ATTENTION, MEMORY = "product", "attention", "memory"
 _PRODUCTS = re.compile(r"(^|[._])(mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|linear|matmul|conv\w*)(_|$)")
+_MAKES = re.compile(r"\.(new_|empty)|_like$")
 
 Measure = Callable[[fx.Node], float | None]
 Sources = dict[tuple[int, str], tuple[str, ...]]
@@ -206,7 +207,7 @@ def _others(node: fx.Node, module: fx.GraphModule, measure: Measure | None) -> l
         return []
     name = str(called.overloadpacket) if wrapped else target_name(node)
     kind = _kind(name)
-    moved = _moved(node, module, kind)
+    moved = _moved(node, module, name, kind)
     return [Call(name, kind, 1, moved, measure(node) if measure is not None else None)] if moved else []
 
 
@@ -214,7 +215,7 @@ def _kind(name: str) -> str:
     return ATTENTION if "attention" in name else PRODUCT if _PRODUCTS.search(name) else MEMORY
 
 
-def _moved(node: fx.Node, module: fx.GraphModule, kind: str) -> int:
+def _moved(node: fx.Node, module: fx.GraphModule, name: str, kind: str) -> int:
     """Bytes of a call of somebody else's."""
     given = [example(operand) for operand in dict.fromkeys(tensor_nodes((node.args, node.kwargs)))]
     tensors = [value for value in given if isinstance(value, torch.Tensor)]
@@ -228,11 +229,11 @@ def _moved(node: fx.Node, module: fx.GraphModule, kind: str) -> int:
         sizes = [size_of(value) for value in others if isinstance(value, torch.Tensor)]
         stored = sum(size_of(example(target)) for target in written)
         return sum(sizes) + (min(stored, max(sizes, default=stored)) if by_number else stored)
+    results = sum(size_of(value) for value in _flat(example(node)) if isinstance(value, torch.Tensor))
+    if _MAKES.search(name):  # reads no more than a form
+        return 0 if "empty" in name else results
     moved = moved_by(node)
-    if moved and by_number:
-        results = sum(size_of(value) for value in _flat(example(node)) if isinstance(value, torch.Tensor))
-        moved -= max(0, size_of(tensors[0]) - results)
-    return moved
+    return moved - max(0, size_of(tensors[0]) - results) if moved and by_number else moved
 
 
 def _flat(value: Any) -> Sequence[Any]:
