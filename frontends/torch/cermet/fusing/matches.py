@@ -36,8 +36,8 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
     """What becomes of libcermet's answer to the text of a graph (not of its bodies): regions, and near misses.
 
     A value that a gradient still needs must not be written later: eager may have kept a copy of it (its cast to
-    float32), where a region keeps the value itself. AOTAutograd refuses that, too, though it makes writes functional: it
-    asks a tensor for its version as autograd does. A failure over one match leaves it alone.
+    float32), where a region keeps the value itself. AOTAutograd refuses that, too, though it makes writes functional:
+    it asks a tensor for its version as autograd does. A failure over one match leaves it alone.
     """
     by_name = {name: definition.node for name, definition in imported.definitions.items() if definition.version == 0}
     by_name |= {node.name: node for node in module.graph.nodes}
