@@ -228,8 +228,23 @@ def _add_product(into: torch.Tensor, left: torch.Tensor, right: torch.Tensor, fi
     """Adds a product to an f32 matrix, or with `first` overwrites it, and rounds nothing else."""
     if left.dtype == torch.float32 or left.device.type != "cuda":
         torch.addmm(into, left.float(), right.float(), beta=0 if first else 1, out=into)
-    else:
+    elif _adds_in_f32(left.device, left.dtype):
         torch.addmm(into, left, right, out_dtype=torch.float32, beta=0 if first else 1, out=into)
+    elif first:
+        torch.mm(left, right, out_dtype=torch.float32, out=into)
+    else:
+        into += torch.mm(left, right, out_dtype=torch.float32)
+
+
+@functools.cache
+def _adds_in_f32(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this torch adds a product of two narrow matrices to a wide one without a product of its own in memory."""
+    narrow, wide = (torch.ones(16, 16, dtype=each, device=device) for each in (dtype, torch.float32))
+    try:
+        torch.addmm(wide, narrow, narrow, out_dtype=torch.float32, out=wide)
+    except (RuntimeError, TypeError):
+        return False
+    return True
 
 
 def _round_in_place(wide: torch.Tensor, narrow: torch.Tensor) -> None:
