@@ -80,8 +80,11 @@ public:
         op.erase();
     sink();
     for (Operation& op : copy.getBody().front())
-      if (Operation* original = originalOf(&op))
+      if (Operation* original = originalOf(&op)) {
         copies[original].push_back(&op);
+        if (kept.contains(original))
+          op.setAttr(kApart, StringAttr::get(op.getContext(), nameOf(original)));
+      }
   }
 
   func::FuncOp function() { return copy; }
@@ -359,8 +362,17 @@ bool take(Selection& cluster, const Search& search, llvm::DenseSet<Operation*>& 
   return true;
 }
 
+// A launch, or what one node of a frontend's became.
+void keepNode(Operation* node, const Selection& cluster, llvm::DenseSet<Operation*>& kept) {
+  kept.insert(node);
+  for (Operation* op : cluster.ops)
+    if (!isLaunch(op) && nameOf(op) == nameOf(node))
+      kept.insert(op);
+}
+
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
-// is a near miss; launches that something was grouped with in vain are to be kept.
+// is a near miss; launches that something was grouped with in vain are to be kept, and so is a node whose result others
+// read before its group could be there.
 std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
                                   std::vector<NearMiss>& misses) {
   SmallCopy copy(search.function, search.taken, kept);
@@ -389,8 +401,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
     const bool hasMore = cluster.ops.size() > 1;
     if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
-    else if (hasMore && cluster.readTooEarly && isLaunch(cluster.readTooEarly))
-      kept.insert(cluster.readTooEarly); // the others may do without it
+    else if (hasMore && cluster.readTooEarly) // the others may do without it
+      keepNode(cluster.readTooEarly, cluster, kept);
     else if (hasMore)
       kept.insert(launches.begin(), launches.end());
   }

@@ -158,6 +158,9 @@ private:
                          [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
     }
     ops.append(more.begin(), more.end()); // they stand behind all others
+    const auto apart = [](Operation* op) { return op->getAttrOfType<StringAttr>(kApart); };
+    if (llvm::any_of(ops, [&](Operation* op) { return apart(op) != apart(ops.front()); }))
+      return false;
     Group merged;
     if (paths.leadAround(members, more) || !groups.form(merged, std::move(ops)).empty() ||
         movesMore(merged, members, more))

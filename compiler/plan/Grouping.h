@@ -9,6 +9,9 @@ namespace cermet {
 // In one kernel: compiling one takes longer than linear time, and recurses. What is left begins another.
 constexpr size_t kMaxOperations = 512;
 
+// Of an operation, a name: it shares a kernel with others of this name alone.
+inline constexpr llvm::StringLiteral kApart = "cermet.apart";
+
 // One step: the operations of a kernel, or one operation that no kernel computes.
 struct Group {
   llvm::SmallVector<mlir::Operation*> ops; // in the block's order

@@ -25,6 +25,7 @@ from steps import Errors, exact, step
 from tiny_models import LAYERS, redraw, tiny, words
 
 REGIONS = 4 * LAYERS + 2  # of a Llama: two norms, a rotation and a GLU a layer, the last norm, the loss
+NORMS = 2 * LAYERS + 1
 LAUNCHES = 2 * REGIONS  # of a step: the loss's gradient is scaled for two products, and one sum joins a norm's backward
 
 
@@ -45,8 +46,9 @@ def test_training_is_as_good_as_eager(dtype, options):
     errors.check(dtype)
     found = change(before)
     assert found["graphs"] == 1 and found["regions"] == REGIONS and found["fallbacks"] == 0, found
-    launches = LAUNCHES if options is None else 2 * REGIONS
-    assert found["launches"] == truth.EVERY_SEED * launches and found["late_gradients"] == 0, found
+    once, again = (LAUNCHES, NORMS) if options is None else (2 * REGIONS, 0)  # what is not kept is launched twice
+    assert 0 <= found["launches"] - truth.EVERY_SEED * once <= truth.EVERY_SEED * again, found
+    assert found["late_gradients"] == 0, found
 
 
 @pytest.mark.parametrize("options", [None, STAY], ids=["handed over", "Inductor's"])
@@ -307,8 +309,9 @@ def test_a_second_process_hits_every_cache(tmp_path, options):
     assert warm["counters"]["kernels_compiled"] == warm["counters"]["plans_compiled"] == 0, warm["counters"]
     assert warm["aot"].get("autograd_cache_hit") == 1 and "autograd_cache_bypass" not in warm["aot"], warm
     assert "fxgraph_cache_bypass" not in warm["inductor"] and "fxgraph_cache_miss" not in warm["inductor"], warm
-    launches = LAUNCHES if options is None else 2 * REGIONS
-    assert warm["counters"]["launches"] == cold["counters"]["launches"] == launches
+    once, again = (LAUNCHES, NORMS) if options is None else (2 * REGIONS, 0)
+    assert warm["counters"]["launches"] == cold["counters"]["launches"]
+    assert once <= warm["counters"]["launches"] <= once + again
     assert warm["counters"]["graphs"] == 1 and warm["counters"]["fallbacks"] == 0
     assert (warm["loss"], warm["norm"]) == (cold["loss"], cold["norm"])
     assert cold["imported"] == warm["imported"] == (options is not None), "imported in vain"

@@ -114,17 +114,18 @@ SCENES = {
     "ViT": Scene(
         vit,
         pictures,
-        {"forward": 6, "backward": 16},
+        {"forward": 6, "backward": 19},
         {"forward": {"gelu": 2, "clone": 1, "cat": 1}, "backward": {"select_backward": 1}},
     ),
-    # Its mask is made of places once, for all rows; the dropout of the embeddings stands behind what reads tables.
+    # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
+    # stands behind what reads tables. A residual's gradient is added behind a norm that is made again.
     "BERT, masked words, dropout": Scene(
         bert,
         masked,
-        {"forward": 9, "backward": 19},
+        {"forward": 9, "backward": 26},
         {
             "forward": {"clone": 8, "gelu": 2, "native_dropout": 1, "where": 1, "bitwise_and": 2},
-            "backward": {"clone": 8},
+            "backward": {"clone": 8, "add": 2, "where": 1, "bitwise_and": 1},
         },
         3 * LAYERS,
         (0,),
@@ -133,27 +134,27 @@ SCENES = {
     "GPT-2": Scene(
         gpt2,
         text,
-        {"forward": 8, "backward": 11},
+        {"forward": 8, "backward": 14},
         {"forward": {"clone": 1, "constant_pad_nd": 1}, "backward": {"cat": 2}},
     ),
-    # Words go to their experts and back by sorted places, and shares of what several experts make are summed over them.
+    # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them.
     "Qwen3-MoE": Scene(
         experts,
         text,
-        {"forward": 12, "backward": 14},
+        {"forward": 14, "backward": 20},
         {
             "forward": {
-                "index": 6, "mul": 5, "sum": 2, "index_put": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
+                "index": 4, "index_put": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
                 "constant_pad_nd": 1, "arange": 2, "histc": 2,
             },  # fmt: skip
-            "backward": {"index_put": 6, "new_zeros": 8, "add": 2, "clone": 2, "scatter": 2, "_to_copy": 2},
+            "backward": {"embedding": 1, "scatter": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
         },
         types=(torch.float32,),
     ),
     "LoRA": Scene(
         adapted,
         text,
-        {"forward": 16, "backward": 14},
+        {"forward": 16, "backward": 15},
         {"forward": {"constant_pad_nd": 1}, "backward": {}},
     ),
 }
@@ -302,7 +303,7 @@ def test_lengths_share_two_graphs_and_each_is_as_near_to_float64_as_eager():
         truth.assert_none_is_far_from_eager(*errors, torch.float32)
     after = cermet.counters()
     assert after["graphs"] - before["graphs"] == 2 and after["fallbacks"] == before["fallbacks"]
-    assert len(launches) == 1, f"launches of a step at each length: {launches}"
+    assert len(launches) <= 2, f"launches of a step, of each graph the same: {launches}"
 
 
 @torch.no_grad()

@@ -68,7 +68,7 @@ def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., An
     plain = copy_of(record.module) if record.settings.overlapped else None
     run = _running(record, example_inputs)
     try:
-        if plain is not None:
+        if plain is not None and record.preparation is not None:
             record.preparation.wait()
     except Exception:
         _log.info("a kernel cannot be made: the graph is compiled again", exc_info=True)

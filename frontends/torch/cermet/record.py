@@ -110,7 +110,7 @@ class Record:
         self.parts = [Part(self, part) for part in nodes.modules(module)]
         self.masks = masks.Found([], [])
         self.variant: variants.Variant | None = None
-        self.preparation = Preparation(())
+        self.preparation: Preparation | None = None  # of what the regions will run
         self.grouped = self.released = self.dropouts = 0
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why

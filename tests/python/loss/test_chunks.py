@@ -66,8 +66,9 @@ def test_logits_that_somebody_has_exist():
 def test_what_is_kept_is_told(frozen):
     hidden, weight, labels = inputs(rows=200)
     weight.requires_grad_(not frozen)
+    given = (hidden, weight, labels)
     told = inspection.explained(
-        graphs.trace(dead, hidden, weight, labels), options.parse(None, {"logits_bytes": 1, "remainder": "aot"})
+        graphs.trace(dead, *given), given, options.parse(None, {"logits_bytes": 1, "remainder": "aot"})
     )
     (place,) = told.places
     assert place.saved_bytes == 4 * (hidden.numel() + (0 if frozen else weight.numel()))

@@ -60,7 +60,7 @@ def compile(
     captures = Captures() if options.cuda_graphs else None
     failed = failed or failing(options.strict)
     price = None if environment.check() else options.price  # what is checked is launched whole
-    partition = Partition(price, failed)
+    partition = Partition(price, options.memory == "least", failed)
     made: list[StraightLine] = []
 
     def chosen(graph: fx.Graph) -> None:

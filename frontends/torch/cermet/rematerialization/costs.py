@@ -22,8 +22,8 @@ _aten = torch.ops.aten
 # Not pointwise by their tags, and as cheap: a kernel reads their operands once or twice.
 _CHEAP = {
     "_to_copy", "clone", "cat", "stack", "constant_pad_nd", "slice_scatter", "select_scatter", "embedding", "index",
-    "index_select", "gather", "native_layer_norm", "_fused_rms_norm", "native_group_norm", "_softmax", "_log_softmax",
-    "softmax", "log_softmax", "sum", "mean", "amax", "amin", "var_mean", "var", "logsumexp", "rsqrt", "arange", "full",
+    "index_select", "gather", "_softmax", "_log_softmax",
+    "softmax", "log_softmax", "sum", "mean", "amax", "amin", "var", "logsumexp", "rsqrt", "arange", "full",
     "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "tril", "triu", "repeat", "flip", "roll",
     "lift_fresh_copy", "new_zeros", "new_full", "new_ones", "_conj_physical", "any", "all", "argmax", "cumsum",
 }  # fmt: skip

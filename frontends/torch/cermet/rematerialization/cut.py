@@ -25,22 +25,25 @@ _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
 
 
-def keep(graph: fx.Graph, info: Any, price: float) -> list[fx.Node]:
+def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> list[fx.Node]:
     """The nodes to keep, in the graph's order.
 
     Args:
         graph: a joint graph of AOTAutograd's.
         info: what torch's partitioner knows of it (`NodeInfo`): which nodes the forward needs, which follow a tangent.
         price: the bytes that must be saved for each byte that computing again moves.
+        products: whether those may be computed again, too.
     """
     network = networkx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
     outputs = set(graph.output_node().all_input_nodes)
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
     again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
-    around = _around_products(values, again)
+    never = _around_products(values, again)
+    if not products:
+        never.update(filter(costs.is_product, values))
     for node in values:
-        _add(network, node, info, outputs, None if node in around else again[node], price)
+        _add(network, node, info, outputs, None if node in never else again[node], price)
     _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
 

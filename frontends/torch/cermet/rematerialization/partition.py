@@ -16,10 +16,12 @@ _CHOOSES = "choose_saved_values_set"  # of torch's partitioner, 2.10 to 2.13: as
 
 
 class Partition:
-    """A `partition_fn` of AOTAutograd's. `price` as for cut.keep; None keeps what torch would."""
+    """A `partition_fn` of AOTAutograd's. `price` and `products` as for cut.keep; without a price it keeps what torch
+    would."""
 
-    def __init__(self, price: float | None, failed: Failing) -> None:
+    def __init__(self, price: float | None, products: bool, failed: Failing) -> None:
         self._price = price
+        self._products = products
         self._failed = failed
         self.keys: set[int] = set()  # of launches that were put into the graphs
 
@@ -30,7 +32,7 @@ class Partition:
 
         def choose(graph: fx.Graph, info: Any, *given: Any, **named: Any) -> list[fx.Node]:
             try:
-                return cut.keep(graph, info, self._price)
+                return cut.keep(graph, info, self._price, self._products)
             except Exception as error:
                 self._failed(error, "what a forward keeps")
                 return torchs(graph, info, *given, **named)

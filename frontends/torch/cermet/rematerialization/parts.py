@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import torch.fx as fx
 
+from ..errors import Error
 from ..graph import traffic
 from ..graph.nodes import example
 from ..ops import regions
@@ -49,7 +50,11 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
     items = {user.args[1]: user for user in node.users if user.target is operator.getitem}
     if len(items) != len(node.users):
         return set()
-    function, values = Function.read(regions.text(key)), example(node)
+    try:
+        function = Function.read(regions.text(key))
+    except Error:  # of named operations, as a launch is that nobody differentiates
+        return set()
+    values = example(node)
     place = _seam(function, [traffic.size_of(example(each)) for each in operands], list(map(traffic.size_of, values)))
     if place is None:
         return set()

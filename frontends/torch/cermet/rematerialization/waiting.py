@@ -14,8 +14,7 @@ import torch.fx as fx
 
 from ..graph import traffic
 from ..graph.nodes import example
-from ..ops.regions import NAMESPACE
-from .costs import is_view
+from .costs import computed_again, is_product, is_view
 
 
 def wait(graph: fx.Graph) -> None:
@@ -75,7 +74,14 @@ def _through(node: fx.Node) -> list[fx.Node]:
 
 
 def _base(node: fx.Node) -> fx.Node:
-    while node.op == "call_function" and (node.target is operator.getitem or is_view(node)):
+    """The call or input that a value is of."""
+    node = _viewed(node)
+    return _base(node.all_input_nodes[0]) if node.target is operator.getitem else node
+
+
+def _viewed(node: fx.Node) -> fx.Node:
+    """The tensor that a value is a view of."""
+    while node.op == "call_function" and is_view(node):
         node = node.all_input_nodes[0]
     return node
 
@@ -107,12 +113,12 @@ def _kernel_behind(
         return None
     behind = sorted((each for each in _readers(sources) if each in following and order[each] > order[node]), key=order.get)
     for kernel in behind:
-        if kernel in last or not str(kernel.target).startswith(f"{NAMESPACE}.launch_"):
+        if kernel in last or not computed_again(kernel) or is_product(kernel):
             continue
         shared = sources & {_base(source) for source in kernel.all_input_nodes}
-        held = [source for source in node.all_input_nodes if _base(source) in following]
-        held = [source for source in held if not any(order[user] > order[kernel] for user in _base(source).users)]
-        return kernel if _bytes(map(_base, held)) <= _bytes(shared) else None
+        held = {_viewed(source) for source in node.all_input_nodes if _base(source) in following}
+        held = {value for value in held if not any(order[user] > order[kernel] for user in _readers([value]))}
+        return kernel if _bytes(held) <= _bytes(shared) else None
     return None
 
 
