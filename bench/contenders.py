@@ -102,4 +102,5 @@ CONTENDERS = {"eager": make_eager, "inductor": make_inductor("inductor"), "induc
               "inductor-dynamic": make_inductor("inductor, dynamic", dynamic=True),
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "cermet-auto": make_cermet("auto"), "cermet-fast": make_cermet("aot", memory="fast"),
-              "cermet-least": make_cermet("aot", memory="least"), "liger": make_liger(False), "liger-compiled": make_liger(True)}
+              "cermet-least": make_cermet("aot", memory="least"),
+              "liger": make_liger(False), "liger-compiled": make_liger(True)}

@@ -26,6 +26,8 @@ CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, induc
               "liger, compiled": "Liger under `torch.compile`"}
 DIGITS = 4  # of a loss that must be eager's
 GPU_KINDS = ("matmul", "attention", "cermet", "rest", "idle")
+MEMORY = {"cermet, aot, memory fast": '`"fast"`', "cermet, aot": '`"auto"`', "cermet, aot, memory least": '`"least"`',
+          "liger": "Liger", "eager": "eager"}
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -148,8 +150,26 @@ def first_steps(runs: list[dict]) -> str:
                   "warm `aot` : cold Inductor"], rows)
 
 
+def memory(runs: list[dict]) -> str:
+    rows = []
+    for model in (run["result"] for run in runs):
+        found = {row["contender"]: row for row in model["contenders"]}
+        rows.append([_name(model), *(f"{row['peak_gb']:.1f}; {_spread(row, 'step_ms', 1)}" if row else "–"
+                                     for row in map(found.get, MEMORY))])
+    return table(["peak GB; step ms (spread)", *MEMORY.values()], rows)
+
+
 def with_cold(runs: list[dict]) -> list[dict]:
-    return [run for run in runs if not _is_warm(run)]
+    return [run for run in runs if not _is_warm(run) and not _is_of_memory(run)]
+
+
+def with_memory(runs: list[dict]) -> list[dict]:
+    """Those whose contenders keep more or less for the backward."""
+    return [run for run in runs if _is_of_memory(run)]
+
+
+def _is_of_memory(run: dict) -> bool:
+    return any(", memory " in row["contender"] for row in run["result"]["contenders"])
 
 
 def with_warm(runs: list[dict]) -> list[dict]:
@@ -310,6 +330,7 @@ def check(runs: list[dict]) -> str:
 SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "The training step": ("step.py", with_cold(results.load("step")), step),
     "First steps": ("step.py", with_warm(results.load("step")), first_steps),
+    "What a forward keeps": ("step.py", with_memory(results.load("step")), memory),
     "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),

@@ -270,11 +270,12 @@ Apart apart(const Selection& cluster) {
   return {nodes.size() + launches, before};
 }
 
-// Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59 of
-// a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
+// Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
+// of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
 bool isMoreThanBytes(Operation* op) {
   return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(op) ||
-         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp, ir::GeluTanhOp>(op);
+         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp, ir::GeluTanhOp>(
+             op);
 }
 
 // Whether ours takes longer still: an error function does.

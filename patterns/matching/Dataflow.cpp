@@ -162,8 +162,8 @@ std::optional<Obstacle> obstacle(ValueRange operands, ValueRange results,
   // Behind autograd calls have no order but that of their values: a frontend moves views.
   const bool viewsWait = last->getParentOfType<ModuleOp>()->hasAttr(kNoGradient);
   std::function<bool(Operation*)> readsTooEarly = [&](Operation* user) {
-    return isTooEarly(user) && (!viewsWait || !isa<ReshapeOp, TransposeOp, SliceOp>(user) ||
-                                 llvm::any_of(user->getUsers(), readsTooEarly));
+    return isTooEarly(user) &&
+           (!viewsWait || !isa<ReshapeOp, TransposeOp, SliceOp>(user) || llvm::any_of(user->getUsers(), readsTooEarly));
   };
   for (Value result : results)
     for (Operation* user : result.getUsers())

@@ -1,6 +1,6 @@
 // The one argument of every generated kernel, CUDA or host, passed by value (CUDA) or by pointer (host). The same
-// layout is declared in compiler/cuda/device/prelude.cuh and built by compiler/host/HostTarget.cpp; tests compare the three. A
-// kernel of several programs has one for each, cut after its last operand and followed by the next.
+// layout is declared in compiler/cuda/device/prelude.cuh and built by compiler/host/HostTarget.cpp; tests compare the
+// three. A kernel of several programs has one for each, cut after its last operand and followed by the next.
 #pragma once
 #include <cstddef>
 #include <cstdint>

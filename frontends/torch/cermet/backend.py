@@ -63,8 +63,8 @@ def compile(
 
 
 def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The callable that runs a record's graph, whose masks are known. Where a kernel cannot be made, the graph is compiled
-    again and waits for each part's, to leave the part as it was."""
+    """The callable that runs a record's graph, whose masks are known. Where a kernel cannot be made, the graph is
+    compiled again and waits for each part's, to leave the part as it was."""
     plain = copy_of(record.module) if record.settings.overlapped else None
     run = _running(record, example_inputs)
     try:

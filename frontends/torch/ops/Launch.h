@@ -48,8 +48,9 @@ const Executable& executableOf(int64_t key, int32_t device, size_t inputs, size_
 
 // Runs `executable` on `device` and puts its outputs into `outputs`. An input that kernels cannot read as it lies is
 // replaced by a copy. With `reused` >= 0 the last output takes the memory of that input, which is of its shape and type
-// and no copy of what was given: it must lie as kernels can read it. Throws with the executable's and the tensor's name on a wrong device, type or shape, and what
-// is an IndexError in Python, with eager's words, where a label or the number of a row is none (on the CPU).
+// and no copy of what was given: it must lie as kernels can read it. Throws with the executable's and the tensor's name
+// on a wrong device, type or shape, and what is an IndexError in Python, with eager's words, where a label or the
+// number of a row is none (on the CPU).
 void run(const Executable& executable, int32_t device, std::span<Owned> inputs, std::span<Owned> outputs,
          int reused = -1);
 

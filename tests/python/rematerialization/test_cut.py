@@ -198,6 +198,31 @@ def test_the_kernel_of_a_gated_units_gradient_writes_the_product_again(monkeypat
     assert launches["auto"] <= launches["fast"] + 2 * layers, launches
 
 
+@pytest.mark.parametrize("where", ["cut.keep", "parts.join", "waiting.wait"])
+def test_a_failure_keeps_what_torch_keeps(monkeypatch, where):
+    from cermet.rematerialization import partition
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    module, _, name = where.partition(".")
+    monkeypatch.setattr(getattr(partition, module), name, fails)
+    model, text, before = tiny("Llama").train(), words(), cermet.counters()
+    expected = model(input_ids=text, labels=text).loss
+    options = {"remainder": "aot", "strict": False}
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        loss = torch.compile(model, backend="cermet", options=options)(input_ids=text, labels=text).loss
+    loss.backward()
+    torch.testing.assert_close(loss, expected)
+    after = cermet.counters()
+    assert after["fallbacks"] == before["fallbacks"] + 1 and after["clusters"] > before["clusters"]
+    with pytest.raises(Exception, match="broken on purpose"):
+        torch._dynamo.reset()
+        call = torch.compile(model, backend="cermet", options=options | {"strict": True})
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            call(input_ids=text, labels=text)
+
+
 def test_nothing_is_made_again_that_draws_numbers():
     for name in ("rand_like", "bernoulli", "native_dropout", "normal_functional"):
         packet = getattr(torch.ops.aten, name)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.fx as fx
 from torch._functorch import partitioners
 
 from ..failures import Failing
+from ..graph.edit import copied
 from . import cut, parts, waiting
 
-_log = logging.getLogger("cermet")
 _CHOOSES = "choose_saved_values_set"  # of torch's partitioner, 2.10 to 2.13: asked once for each graph
 
 
@@ -26,26 +27,40 @@ class Partition:
         self.keys: set[int] = set()  # of launches that were put into the graphs
 
     def __call__(self, joint: fx.GraphModule, inputs: Any, **settings: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-        torchs = getattr(partitioners, _CHOOSES, None)
-        if self._price is None or torchs is None:
+        if self._price is None or not hasattr(partitioners, _CHOOSES):
+            return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+        plain = copied(joint.graph)
+        try:
+            return self._cut(joint, inputs, settings)
+        except Exception as error:
+            self._failed(error, "what a forward keeps")
+            joint.graph = plain
+            self.keys.clear()
             return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
 
-        def choose(graph: fx.Graph, info: Any, *given: Any, **named: Any) -> list[fx.Node]:
-            try:
-                return cut.keep(graph, info, self._price, self._products)
-            except Exception as error:
-                self._failed(error, "what a forward keeps")
-                return torchs(graph, info, *given, **named)
+    def _cut(
+        self, joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        def choose(graph: fx.Graph, info: Any, *_: Any, **__: Any) -> list[fx.Node]:
+            return cut.keep(graph, info, self._price, self._products)
 
         self.keys |= parts.split(joint.graph)
-        setattr(partitioners, _CHOOSES, choose)  # under torch's compile lock
-        try:
+        with _choosing(choose):
             made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
-        finally:
-            setattr(partitioners, _CHOOSES, torchs)
         for module in made:
             parts.join(module.graph)
         waiting.wait(made[1].graph)
         for module in made:
             module.recompile()
         return made
+
+
+@contextlib.contextmanager
+def _choosing(choose: Callable[..., list[fx.Node]]) -> Iterator[None]:
+    """Puts our choice in the place of torch's, under the lock that torch compiles under."""
+    before = getattr(partitioners, _CHOOSES)
+    setattr(partitioners, _CHOOSES, choose)
+    try:
+        yield
+    finally:
+        setattr(partitioners, _CHOOSES, before)

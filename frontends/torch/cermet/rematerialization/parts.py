@@ -1,8 +1,8 @@
 """Launches taken apart while a joint graph is cut, and put together afterwards.
 
-A kernel that writes a sum and the norm of that sum makes both from the sum's terms; the norm alone follows from the sum.
-Who may only take the kernel whole would keep the terms and make every sum again. So a launch becomes two, one of which
-reads what the other gives, and where both are still in one graph behind the cut they become one again.
+A kernel that writes a sum and the norm of that sum makes both from the sum's terms; the norm alone follows from the
+sum. Who may only take the kernel whole would keep the terms and make every sum again. So a launch becomes two, one of
+which reads what the other gives, and where both are still in one graph behind the cut they become one again.
 """
 
 from __future__ import annotations
@@ -74,9 +74,8 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
     )  # fmt: skip
     with graph.inserting_before(node):
         became = _launch(graph, node, [operands[place] for place in whole.first], made[0][0], values, first, (whole, 0))
-        became |= _launch(
-            graph, node, [*(operands[each] for each in whole.second), became[place]], made[1][0], values, second, (whole, 1)
-        )
+        rest = [*(operands[each] for each in whole.second), became[place]]
+        became |= _launch(graph, node, rest, made[1][0], values, second, (whole, 1))
     for index, item in items.items():
         item.replace_all_uses_with(became[index])
         graph.erase_node(item)
@@ -85,7 +84,7 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
 
 
 def _seam(function: Function, read: list[int], written: list[int]) -> int | None:
-    """The result from which others follow without the largest of what they are all made of; None where there is none."""
+    """The result from which others follow without the largest of what they are all made of, or None."""
     best, saved = None, 0
     for place, (given, _) in enumerate(function.results):
         others = [index for index in range(len(written)) if index != place]

@@ -28,7 +28,8 @@ def wait(graph: fx.Graph) -> None:
         kernel = _kernel_behind(node, order, following, last)
         if kernel is None:
             continue
-        place = max((kernel, *(user for user in kernel.users if user.target is operator.getitem)), key=order.__getitem__)
+        items = [user for user in kernel.users if user.target is operator.getitem]
+        place = max([kernel, *items], key=order.__getitem__)
         for moved in [*_views_before(node), *_through(node)]:
             place.append(moved)
             place = moved
@@ -111,7 +112,8 @@ def _kernel_behind(
     sources = set().union(*(_made_of(source, following) for source in again)) if again else set()
     if not sources:
         return None
-    behind = sorted((each for each in _readers(sources) if each in following and order[each] > order[node]), key=order.get)
+    behind = [each for each in _readers(sources) if each in following and order[each] > order[node]]
+    behind.sort(key=order.__getitem__)
     for kernel in behind:
         if kernel in last or not computed_again(kernel) or is_product(kernel):
             continue

@@ -196,15 +196,14 @@ TEST(KernelSpec, TextComesBackExactly) {
 TEST(KernelSpec, EveryFieldIsInTheText) {
   std::string text = print(sampleSpec());
   for (auto change : std::vector<void (*)(KernelSpec&, Schedule&)>{
-           [](KernelSpec& it, Schedule&) { it.target = "sm_80"; },
-           [](KernelSpec&, Schedule& it) { it.skeleton = Skeleton::Flat; },
-           [](KernelSpec&, Schedule& it) { it.threads = 512; },
-           [](KernelSpec&, Schedule& it) { it.threadsPerRow = 64; }, [](KernelSpec&, Schedule& it) { it.vector = 4; },
-           [](KernelSpec&, Schedule& it) { it.vectorsPerThread = 3; }, [](KernelSpec&, Schedule& it) { it.stages = 3; },
-           [](KernelSpec&, Schedule& it) { it.blocksPerSm = 2; },
-           [](KernelSpec&, Schedule& it) { it.residentBlocks = 3; },
-           [](KernelSpec&, Schedule& it) { it.sharedBytes = 1; },
-           [](KernelSpec& it, Schedule&) { it.programs[0].program.columns = 97; }}) {
+           [](KernelSpec&it, Schedule&) { it.target = "sm_80"; },
+           [](KernelSpec&, Schedule&it) { it.skeleton = Skeleton::Flat; },
+           [](KernelSpec&, Schedule&it) { it.threads = 512; }, [](KernelSpec&, Schedule&it) { it.threadsPerRow = 64; },
+           [](KernelSpec&, Schedule&it) { it.vector = 4; }, [](KernelSpec&, Schedule&it) { it.vectorsPerThread = 3; },
+           [](KernelSpec&, Schedule&it) { it.stages = 3; }, [](KernelSpec&, Schedule&it) { it.blocksPerSm = 2; },
+           [](KernelSpec&, Schedule&it) { it.residentBlocks = 3; },
+           [](KernelSpec&, Schedule&it) { it.sharedBytes = 1; },
+           [](KernelSpec&it, Schedule&) { it.programs[0].program.columns = 97; }}) {
     KernelSpec changed = sampleSpec();
     change(changed, changed.programs[0].schedule);
     EXPECT_NE(print(changed), text);

@@ -270,8 +270,8 @@ def _clamp(low: int | None, high: int | None) -> Callable[[Call], Value]:
 
 
 def _bounded(call: Call, op: str, value: Value, limit: Value) -> Value:
-    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, and neither where
-    one is NaN."""
+    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, and neither
+    where one is NaN."""
     if not call.builder.differentiable or not value.type.is_float:
         return call.binary(op, value, limit)
     inside, beyond = ("ge", "lt") if op == "max" else ("le", "gt")
