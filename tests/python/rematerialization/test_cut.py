@@ -233,6 +233,22 @@ def test_nothing_is_made_again_that_draws_numbers():
         assert costs.computed_again(node) is None, name
 
 
+def test_nothing_is_made_again_that_waits_for_a_device():
+    aten, mode = torch.ops.aten, FakeTensorMode()
+    with mode:
+        cpu, other, meta = torch.empty(8), torch.empty(8, dtype=torch.int64), torch.empty(8, device="meta")
+    for target, arguments, read, made in (
+        (aten.nonzero.default, (), cpu, other),
+        (aten._local_scalar_dense.default, (), cpu, 1),
+        (aten._to_copy.default, (), cpu, meta),
+    ):
+        graph = fx.Graph()
+        source = graph.placeholder("x")
+        node = graph.call_function(target, (source, *arguments))
+        source.meta["val"], node.meta["val"] = read, made
+        assert costs.computed_again(node) is None, target
+
+
 def test_a_setting_that_is_none_is_named():
     with pytest.raises(Exception, match="option memory is 'some', expected one of 'fast', 'auto', 'least'"):
         torch.compile(torch.nn.Linear(2, 2), backend="cermet", options={"memory": "some"})(torch.ones(1, 2))

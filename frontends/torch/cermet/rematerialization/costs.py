@@ -49,6 +49,10 @@ def computed_again(node: fx.Node) -> int | None:
     """Bytes that are moved in the time that a call takes; None for one that must not be made twice."""
     if node.op != "call_function":
         return 0 if node.op == "get_attr" else None
+    if isinstance(example(node), torch.SymFloat):
+        return 0  # no graph hands one to its backward
+    if isinstance(node.target, torch._ops.OpOverload) and _waits(node):
+        return None
     if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
         return 0
     if not isinstance(node.target, torch._ops.OpOverload):
@@ -87,6 +91,17 @@ def _has_tensor(value: object) -> bool:
     if isinstance(value, (tuple, list)):
         return any(map(_has_tensor, value))
     return isinstance(value, torch.Tensor)
+
+
+def _waits(node: fx.Node) -> bool:
+    """Whether the program waits for a device: to know a size or a number, or for a copy from another."""
+    if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(node.target.tags):
+        return True
+    values = [example(each) for each in (node, *node.all_input_nodes)]
+    tensors = [each for each in values if isinstance(each, torch.Tensor)]
+    return len({each.device for each in tensors if each.dim() > 0 or each is values[0]}) > 1 or any(
+        not isinstance(size, int) and size.node.hint is None for each in tensors for size in each.shape
+    )
 
 
 def _random(node: fx.Node) -> bool:
