@@ -15,17 +15,16 @@ from ..graph.nodes import example, tensor_nodes
 from ..ops.regions import NAMESPACE
 
 # Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
-# second and moves 2.0e12, an H200 reaches 700e12 and 4.0e12 (docs/performance.md).
+# second and moves 2.0e12 bytes, an H200 reaches about 700e12 and 4.0e12.
 OPERATIONS_PER_BYTE = 160
 
-_aten = torch.ops.aten
 # Not pointwise by their tags, and as cheap: a kernel reads their operands once or twice.
 _CHEAP = {
     "_to_copy", "clone", "cat", "stack", "constant_pad_nd", "slice_scatter", "select_scatter", "embedding", "index",
-    "index_select", "gather", "_softmax", "_log_softmax",
-    "softmax", "log_softmax", "sum", "mean", "amax", "amin", "var", "logsumexp", "rsqrt", "arange", "full",
-    "zeros", "ones", "full_like", "zeros_like", "ones_like", "scalar_tensor", "tril", "triu", "repeat", "flip", "roll",
-    "lift_fresh_copy", "new_zeros", "new_full", "new_ones", "_conj_physical", "any", "all", "argmax", "cumsum",
+    "index_select", "gather", "_softmax", "_log_softmax", "softmax", "log_softmax", "sum", "mean", "amax", "amin",
+    "var", "logsumexp", "rsqrt", "arange", "full", "zeros", "ones", "full_like", "zeros_like", "ones_like",
+    "scalar_tensor", "tril", "triu", "repeat", "flip", "roll", "lift_fresh_copy", "new_zeros", "new_full", "new_ones",
+    "_conj_physical", "any", "all", "argmax", "cumsum",
 }  # fmt: skip
 
 
