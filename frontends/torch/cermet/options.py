@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any, get_origin
 
 from . import environment
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
-OURS = ("remainder", "strict", "mode", "autotune", "memory", "logits_bytes")
+OURS = ("remainder", "strict", "mode", "autotune", "memory", "logits", "logits_bytes")
+LOGITS = ("lazy", "keep")
 # What the bytes of a saved activation must be for each byte that computing it again moves (rematerialization). None:
 # what torch's partitioner keeps.
 PRICES = {"fast": None, "auto": 0.25, "least": 0.02}
@@ -27,10 +29,16 @@ class Options:
     autotune: bool = False  # regions are timed (timing.py)
     memory: str = "auto"  # one of PRICES
     logits_bytes: int = LOGITS_BYTES  # of a loss, that may exist at once (loss/chunks.py)
+    logits: str = "lazy"  # one of LOGITS
 
     @property
     def price(self) -> float | None:
         return PRICES[self.memory]
+
+    @property
+    def lazy_logits(self) -> bool:
+        """Logits that a graph returns beside its loss are made when they are read, which no recorded graph can."""
+        return self.logits == "lazy" and not self.cuda_graphs
 
     @property
     def cuda_graphs(self) -> bool:
@@ -48,16 +56,13 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     strict = _truth("strict", given.pop("strict", environment.strict()))
     # A variable that cannot be understood is an error, strict or not.
     environment.check(), environment.compile_threads(), environment.log()
-    remainder = given.pop("remainder", "auto")
-    if remainder not in REMAINDERS:
-        raise Error(f"option remainder is {remainder!r}, expected one of {', '.join(map(repr, REMAINDERS))}")
+    remainder = _one_of("remainder", given.pop("remainder", "auto"), REMAINDERS)
     mode = given.pop("mode", mode)
     autotune = _truth("autotune", given.pop("autotune", False))
-    memory = given.pop("memory", "auto")
-    if memory not in PRICES:
-        raise Error(f"option memory is {memory!r}, expected one of {', '.join(map(repr, PRICES))}")
+    memory = _one_of("memory", given.pop("memory", "auto"), PRICES)
+    logits = _one_of("logits", given.pop("logits", "lazy"), LOGITS)
     logits_bytes = _size("logits_bytes", given.pop("logits_bytes", LOGITS_BYTES))
-    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory, logits_bytes)
+    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory, logits_bytes, logits)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
         raise Error(
@@ -67,6 +72,12 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
         wrong = _as_given(next(iter(parsed.inductor)), mode, given)
         raise Error(f"{wrong} is Inductor's, but the remainder is 'eager'; expected only {_listed()}")
     return parsed
+
+
+def _one_of(name: str, value: Any, expected: Collection[str]) -> str:
+    if value not in tuple(expected):
+        raise Error(f"option {name} is {value!r}, expected one of {', '.join(map(repr, expected))}")
+    return value
 
 
 def _truth(name: str, value: Any) -> bool:

@@ -65,7 +65,7 @@ def _seed_dropouts(record: Record, part: Part) -> None:
 
 
 def _separate_tails(record: Record, part: Part) -> None:
-    if part.returned is Returned.EDGE:
+    if part.returned in (Returned.EDGE, Returned.LAZY):
         part.tails = tails.separate(part.module, logits.linear_operands)
 
 

@@ -43,7 +43,8 @@ class Settings:
 
     `options`: whose choice of a remainder decides which regions gain; without, every region is made. `functional`: what
     remains runs through AOTAutograd (matches.check). `returned`: what becomes of logits that the graph returns; with
-    Returned.EDGE the caller attaches the record's edges (edges.attach). `describe`: what is to be told of each graph.
+    Returned.EDGE and LAZY the caller attaches the record's edges (edges.attach). `describe`: what is to be told of each
+    graph.
     `launched`: the regions will run, so their kernels are made ready. `overlapped`: others make them meanwhile, and the
     caller waits for the record's `preparation`.
     """
@@ -61,10 +62,11 @@ class Settings:
     def of(cls, options: Options, **others: Any) -> Settings:
         """For a graph whose callable is the door's own, with a remainder by `options`."""
         eager = options.remainder == "eager"
+        returned = Returned.LAZY if options.lazy_logits else Returned.EDGE
         chosen = {
             "failing": failing(options.strict),
             "functional": not eager,
-            "returned": Returned.EAGER if eager else Returned.EDGE,
+            "returned": Returned.EAGER if eager else returned,
             "masks": Masks.EITHER,
         }
         return cls(options=options, **(chosen | others))

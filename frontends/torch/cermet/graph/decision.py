@@ -51,6 +51,11 @@ class Head:
     chunk: int = 0  # the most rows whose logits exist at once; 0 for all
     kept: tuple[fx.Node, ...] = ()  # with pieces: whose gradients the forward keeps
 
+    @property
+    def lazy(self) -> bool:
+        """The graph returns them, and nothing in it makes them."""
+        return self.made and self.returned
+
 
 @dataclasses.dataclass
 class Region:

@@ -1,8 +1,9 @@
 """Logits that a graph returns beside its loss: differentiable outside of the graph, where that costs nothing unused.
 
 AOTAutograd gives every differentiable output a gradient, zeros in its full size where nobody differentiates it. So the
-rewritten graph computes these logits from detached operands and returns the hidden state they come from, too; the
-callable that runs the graph drops that again and attaches the linear layer's gradient as an edge of its own.
+rewritten graph computes these logits from detached operands, or not at all (lazy.py), and returns the hidden state they
+come from, too; the callable that runs the graph drops that again and attaches the linear layer's gradient as an edge of
+its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import torch.fx as fx
 import torch.nn.functional as F
 
 from ..graph.decision import Head
+from ..graph.edit import erase_unused
 from ..graph.memory import memories
 from ..graph.nodes import example
+from . import lazy
 from .logits import linear_operands
 
 
@@ -29,6 +32,7 @@ class Edge:
     hidden: int  # a place among the outputs, those included that were added; below zero: of an input, ~place
     weight: int  # the place of an input
     tail: Callable[[torch.Tensor], torch.Tensor] | None  # what makes the outputs of the linear layer's result
+    lazy: torch.dtype | None = None  # of outputs that the graph leaves empty
 
 
 class _Linear(torch.autograd.Function):
@@ -72,13 +76,14 @@ def outputs(module: fx.GraphModule) -> int:
 
 
 def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.Node], fx.Node]) -> list[Edge]:
-    """Makes the graph return these heads' logits without a gradient, and what `attach` needs for one. `current`: what
-    stands in the graph for a node now."""
+    """Makes the graph return these heads' logits without a gradient, or nothing in their place, and what `attach` needs
+    for one. `current`: what stands in the graph for a node now."""
     graph = module.graph
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     items = list(output.args[0])
     edges = []
+    unused: list[fx.Node] = []
     for head in heads:
         linear, tail = head.linear, head.tail
         hidden, weight = linear_operands(linear)
@@ -90,6 +95,14 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
             if hidden not in items:
                 items.append(hidden)
             source = items.index(hidden)
+        edge = Edge(places, source, inputs.index(weight), tail.body if tail is not None else None)
+        if head.lazy:
+            edges.append(dataclasses.replace(edge, lazy=example(given).dtype))
+            unused.append(given)
+            for place in places:
+                items[place] = None
+            continue
+        edges.append(edge)
         with graph.inserting_before(linear):
             for operand in (hidden, weight):
                 detached = graph.call_method("detach", (operand,))
@@ -97,8 +110,8 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
                 linear.replace_input_with(operand, detached)
         for node in _views(linear):
             node.meta["example_value"] = example(node).detach()
-        edges.append(Edge(places, source, inputs.index(weight), tail.body if tail is not None else None))
     output.args = (tuple(items),)
+    erase_unused(module, unused)
     return edges
 
 
@@ -125,9 +138,12 @@ def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callab
         results = list(run(*arguments))
         for edge in edges:
             hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
-            # Detached: a recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
-            logits = results[edge.outputs[0]].detach()
-            attached = _Linear.apply(edge.tail, logits, hidden, arguments[edge.weight])
+            weight = arguments[edge.weight]
+            if edge.lazy is not None:
+                logits = lazy.product(edge.tail, hidden, weight, edge.lazy)
+            else:  # A recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
+                logits = results[edge.outputs[0]].detach()
+            attached = _Linear.apply(edge.tail, logits, hidden, weight)
             for place in edge.outputs:
                 results[place] = attached
         return tuple(results[:count])

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from ..graph.decision import Head, Region, Tail
 from ..graph.effects import PURE, effect_of
@@ -32,6 +33,7 @@ class Returned(enum.Enum):
 
     EAGER = "eager"  # autograd runs the graph as it is: they stay what they are
     EDGE = "edge"  # they return without a gradient, which edges.py attaches outside of the graph
+    LAZY = "lazy"  # where the loss needs them no more, they return unmade (lazy.py), and as with EDGE elsewhere
     DECLINED = "declined"  # nobody stands outside of the graph: the loss is a plain region
 
 
@@ -78,11 +80,13 @@ def find(
         return None
     if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
         return None
-    edge = (bool(returns) or tail is not None) and returned is Returned.EDGE
+    edge = (bool(returns) or tail is not None) and returned in (Returned.EDGE, Returned.LAZY)
     if edge and weight.op != "placeholder":
         return None
     logits = region.operands[position]
-    alone = not readers and tail is None and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
+    unmade = edge and returned is Returned.LAZY and region.wanted is not None and not is_traceable(example(weight))
+    alone = unmade or not (readers or tail is not None)
+    alone = alone and readers == returns and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
     if region.wanted is None and not alone:
         return None
     derived = derive(region.key, position)
@@ -94,7 +98,7 @@ def find(
     scale = scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
     if chunk:
         kept = tuple(node for node in (hidden, weight) if example(node).requires_grad)
-        return Head(linear, position, True, False, None, (derived.gradient.keys(), (scale,)), chunk, kept)
+        return Head(linear, position, True, edge, tail, (derived.gradient.keys(), (scale,)), chunk, kept)
     made = alone and in_place(derived.forward, position, region.device)
     return Head(linear, position, made, edge, tail, ((derived.forward,), (scale,)))
 
