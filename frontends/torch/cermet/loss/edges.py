@@ -98,7 +98,7 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
         edge = Edge(places, source, inputs.index(weight), tail.body if tail is not None else None)
         if head.lazy:
             edges.append(dataclasses.replace(edge, lazy=example(given).dtype))
-            unused.append(given)
+            unused += [given, *([tail.returned] if tail is not None else [])]
             for place in places:
                 items[place] = None
             continue
@@ -111,7 +111,8 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
         for node in _views(linear):
             node.meta["example_value"] = example(node).detach()
     output.args = (tuple(items),)
-    erase_unused(module, unused)
+    left = set(graph.nodes)
+    erase_unused(module, [node for node in unused if node in left])
     return edges
 
 
