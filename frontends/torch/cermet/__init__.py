@@ -3,6 +3,7 @@
     torch.compile(model, backend="cermet")     nothing to import
     cermet.enable(), cermet.disable()          the same inside backend="inductor", for Trainer and Accelerate
     cermet.explain(model, *inputs)             what was fused, where, and what nearly was
+    cermet.memory(model, **batch)              what a step would hold at its most, and of what
     cermet.counters()                          compiles, cache hits, launches, fallbacks
 
 Importing this package is cheap: torch and the shared libraries are loaded when something is used.
@@ -16,18 +17,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..enabling import disable, enable
     from ..errors import Error
+    from ..gauge import Memory, memory
     from ..inspection import explain
     from ..ops.library import counters
     from ..report.explanation import Explanation
 
-__all__ = ["Error", "Explanation", "counters", "disable", "enable", "explain"]
+__all__ = ["Error", "Explanation", "Memory", "counters", "disable", "enable", "explain", "memory"]
 _HOMES = {
     "Error": "errors",
     "Explanation": "report.explanation",
+    "Memory": "gauge",
     "counters": "ops.library",
     "disable": "enabling",
     "enable": "enabling",
     "explain": "inspection",
+    "memory": "gauge",
 }
 
 

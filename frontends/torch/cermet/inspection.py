@@ -62,17 +62,22 @@ def explained(
 ) -> Explanation:
     """What the backend would do with a graph, which stays as it is, where it is called with these inputs."""
     settings = Settings.of(options, failing=_failing, describe=Findings.of, launched=False)
-    record = pipeline.run(copy_of(module), settings, until="unmask")
-    if record.variant is not None and record.variant.fits(inputs):
-        given = dataclasses.replace(settings, masks=Masks.GIVEN)
-        record = pipeline.run(record.variant.module, given, until="unmask")
-    pipeline.finish(record, since="unmask")
+    record = rewritten(module, inputs, settings)
     said = str(record.choice)
     if record.choice.remainder == "aot":
         said += _run(record, inputs, options, timing.calls() if measure else None)
     found = record.explanation()
     found.remainders.append(said)
     return found
+
+
+def rewritten(module: fx.GraphModule, inputs: Sequence[Any], settings: Settings) -> Record:
+    """The record of a graph's copy, or of its variant, that the backend would run for these inputs."""
+    record = pipeline.run(copy_of(module), settings, until="unmask")
+    if record.variant is not None and record.variant.fits(inputs):
+        given = dataclasses.replace(settings, masks=Masks.GIVEN)
+        record = pipeline.run(record.variant.module, given, until="unmask")
+    return pipeline.finish(record, since="unmask")
 
 
 def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.Measure | None) -> str:

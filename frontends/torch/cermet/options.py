@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection
 from typing import Any, get_origin
 
@@ -12,11 +13,23 @@ from .errors import Error
 REMAINDERS = ("auto", "aot", "inductor", "eager")
 OURS = ("remainder", "strict", "mode", "autotune", "memory", "logits", "logits_bytes")
 LOGITS = ("lazy", "keep")
-# What the bytes of a saved activation must be for each byte that computing it again moves (rematerialization). None:
-# what torch's partitioner keeps.
-PRICES = {"fast": None, "auto": 0.25, "least": 0.02}
+_UNITS = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 LOGITS_BYTES = 512 * 2**20
 _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
+
+
+@dataclasses.dataclass(frozen=True)
+class Keeping:
+    """What a forward keeps (rematerialization): a value whose bytes are less than `price` times those that computing it
+    again moves. Without a price, what torch's partitioner keeps. `products`: those may be computed again, too."""
+
+    price: float | None
+    products: bool = False
+
+
+KEEPING = {"fast": Keeping(None), "auto": Keeping(0.25), "least": Keeping(0.02, products=True)}
+# From the first on, where there is a bound, until it is held.
+_LADDER = (KEEPING["auto"], Keeping(0.1), Keeping(0.1, True), Keeping(0.06, True), Keeping(0.04, True), KEEPING["least"])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +40,14 @@ class Options:
     strict: bool  # a failure of Cermet's raises
     inductor: dict[str, Any]  # what a mode and keys of Inductor's set in its config
     autotune: bool = False  # regions are timed (timing.py)
-    memory: str = "auto"  # one of PRICES
+    memory: str | int = "auto"  # a name of KEEPING, or a bound in bytes
     logits_bytes: int = LOGITS_BYTES  # of a loss, that may exist at once (loss/chunks.py)
     logits: str = "lazy"  # one of LOGITS
 
     @property
-    def price(self) -> float | None:
-        return PRICES[self.memory]
+    def keepings(self) -> tuple[Keeping, ...]:
+        """Those to try, one after another."""
+        return (KEEPING[self.memory],) if isinstance(self.memory, str) else _LADDER
 
     @property
     def lazy_logits(self) -> bool:
@@ -59,7 +73,7 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     remainder = _one_of("remainder", given.pop("remainder", "auto"), REMAINDERS)
     mode = given.pop("mode", mode)
     autotune = _truth("autotune", given.pop("autotune", False))
-    memory = _one_of("memory", given.pop("memory", "auto"), PRICES)
+    memory = _memory(given.pop("memory", "auto"))
     logits = _one_of("logits", given.pop("logits", "lazy"), LOGITS)
     logits_bytes = _size("logits_bytes", given.pop("logits_bytes", LOGITS_BYTES))
     parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory, logits_bytes, logits)
@@ -78,6 +92,25 @@ def _one_of(name: str, value: Any, expected: Collection[str]) -> str:
     if value not in tuple(expected):
         raise Error(f"option {name} is {value!r}, expected one of {', '.join(map(repr, expected))}")
     return value
+
+
+def _memory(value: Any) -> str | int:
+    if value in tuple(KEEPING):
+        return value
+    try:
+        return bytes_of(value)
+    except ValueError:
+        names = ", ".join(map(repr, KEEPING))
+        raise Error(f"option memory is {value!r}, expected one of {names} or a size like '12GB'") from None
+
+
+def bytes_of(size: str | int) -> int:
+    """`size` itself, or what is written as "12GB", "1.5 GiB", "800 MB". Raises ValueError for anything else."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMG]I?B)?\s*", size, re.IGNORECASE) if isinstance(size, str) else None
+    number = int(float(found[1]) * _UNITS[(found[2] or "").upper()]) if found else size
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise ValueError(f"{size!r} is no size, expected bytes as a whole number or a text like '12GB'")
+    return number
 
 
 def _truth(name: str, value: Any) -> bool:

@@ -15,7 +15,7 @@ from tiny_models import tiny, words
 from truth import Float64, assert_none_is_far_from_eager, double, relative
 
 import cermet
-from cermet.options import PRICES
+from cermet.options import KEEPING
 from cermet.rematerialization import costs, cut
 
 GRAPHS = 300
@@ -132,7 +132,7 @@ def wide(family: str):
 def test_less_is_kept_the_dearer_memory_is(family):
     model, text = wide(family), words(2, 64)
     kept, losses = {}, {}
-    for memory in PRICES:
+    for memory in KEEPING:
         torch._dynamo.reset()
         options = {"remainder": "aot", "strict": True, "memory": memory}
         call = torch.compile(model, backend="cermet", options=options)
@@ -143,11 +143,11 @@ def test_less_is_kept_the_dearer_memory_is(family):
             kept[memory] = sum(saved.values())
         losses[memory].backward()
     assert kept["auto"] < 0.75 * kept["fast"] and kept["least"] < 0.75 * kept["auto"], kept
-    for memory in PRICES:
+    for memory in KEEPING:
         torch.testing.assert_close(losses[memory], losses["fast"])
 
 
-@pytest.mark.parametrize("memory", PRICES)
+@pytest.mark.parametrize("memory", KEEPING)
 @pytest.mark.parametrize("family", ["Llama", "Gemma2", "GPTNeoX", "Phi3"])
 def test_every_setting_is_as_near_to_float64_as_eager(family, memory):
     model = tiny(family, dtype=torch.bfloat16).train()

@@ -71,6 +71,21 @@ def _pieces(rows: int, chunk: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
+def taken(hidden: torch.Tensor, weight: torch.Tensor, *others: Any) -> int:
+    """The bytes that `linear_rows` of these arguments takes while it runs, beside its results."""
+    *_, chunk, _, of_weight = others
+    rows, columns = math.prod(map(hint, hidden.shape[:-1])), int(weight.shape[0])
+    pieces = _pieces(rows, chunk)
+    logits = max((piece.stop - piece.start for piece in pieces), default=0) * columns * weight.element_size()
+    summed = of_weight and len(pieces) > 1 and weight.dtype != torch.float32
+    return logits + (4 * (columns - _inner_rows(columns)) * int(weight.shape[1]) if summed else 0)
+
+
+def _inner_rows(rows: int) -> int:
+    """Of a weight's sum in f32: those that lie in the memory of the rounded gradient."""
+    return rows // 2 - rows // 2 % (_BYTES // 2)
+
+
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,7 +213,7 @@ class _WeightGradient:
             self.sums = [self.made]
             return
         # Of the sum's rows those that fit lie in the memory of the result.
-        split = rows // 2 - rows // 2 % (_BYTES // 2)
+        split = _inner_rows(rows)
         inner = self.made.flatten()[: 2 * split * weight.shape[1]].view(torch.float32).view(split, weight.shape[1])
         self.sums = [inner, weight.new_empty((len(weight) - split, weight.shape[1]), dtype=torch.float32)]
 

@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 
 from ..counting import count
+from ..errors import Error
 from ..ops.build import build
 from ..options import Options
 from .content import Remainder
@@ -57,6 +58,11 @@ def run(
     """The callable that runs a rewritten graph, and what else there is to say of it: that Inductor failed and direct
     calls run it, why torch's caches do not keep it. `told` hears of the graphs of direct calls (direct.py). Raises what
     Inductor did where strict or where both fail."""
+    if remainder != "aot" and not isinstance(options.memory, str):
+        raise Error(
+            f"option memory is {options.memory / 1e9:.3f} GB, but the remainder is {remainder!r}, which plans no memory; "
+            "expected 'aot', or one of 'fast', 'auto', 'least'"
+        )
     if remainder == "eager":
         return module.forward, []
     before, notes = _bypasses(), []
@@ -94,7 +100,7 @@ def _keyed(remainder: str, options: Options) -> Iterator[None]:
     values for the backward of the same region."""
     config = torch.compiler.config
     recorded = " recorded" if options.cuda_graphs else ""
-    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder} {options.memory}{recorded}"):
+    with config.patch(cache_key_tag=f"{config.cache_key_tag} cermet {build()} {remainder}{recorded}"):
         yield
 
 

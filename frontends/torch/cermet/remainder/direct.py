@@ -8,7 +8,6 @@ compiled with the forward, so that nothing is left to do in the first backward.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,9 +21,11 @@ from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from .. import environment
+from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
-from ..options import Options
+from ..options import KEEPING, Keeping, Options
+from ..rematerialization import liveness
 from ..rematerialization.partition import Partition
 from . import clusters
 from .aten.accumulation import accumulate
@@ -35,7 +36,7 @@ from .aten.mutation import write
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
-from .straight import StraightLine
+from .straight import StraightLine, hearing
 
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
@@ -56,12 +57,49 @@ def compile(
     `told` hears of each graph behind autograd as it will run: its kind, itself, and what was put into it; not of those
     that torch's cache has. `failed`: what becomes of a failure of ours, else what the options say. Without `launched`
     the callable is for nobody: no kernel is made ready, and torch's cache is left alone.
+
+    Raises:
+        cermet.Error: more memory is needed than the options allow.
     """
-    captures = Captures() if options.cuda_graphs else None
     failed = failed or failing(options.strict)
-    price = None if environment.check() else options.price  # what is checked is launched whole
-    partition = Partition(price, options.memory == "least", failed)
+    least = 0
+    for keeping in options.keepings:
+        heard: list[tuple[Any, ...]] = []
+        arguments = (lambda *graph: heard.append(graph), failed, launched)
+        try:
+            run, peak = _compile(module, example_inputs, options, keeping, *arguments)
+        except clusters.Lost:
+            heard.clear()
+            run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments)
+        if isinstance(options.memory, str) or peak <= options.memory:
+            for graph in heard if told is not None else ():
+                told(*graph)
+            return run
+        least = min(least or peak, peak)
+    raise Error(
+        f"option memory is {options.memory / 1e9:.3f} GB, expected at least {least / 1e9:.3f} GB: what the forward and "
+        "the backward of this graph hold at their most, its parameters, gradients and inputs included, where as little as "
+        "possible is kept between them; cermet.memory(model, **batch) says of what"
+    )
+
+
+def _compile(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    keeping: Keeping,
+    told: Told,
+    failed: Failing,
+    launched: bool,
+) -> tuple[Callable[..., Any], int]:
+    """The callable, and where the options bound it, the most bytes that are held while it runs. Raises clusters.Lost
+    where a kernel cannot be made that nothing else stands for."""
+    captures = Captures() if options.cuda_graphs else None
+    price = None if environment.check() else keeping.price  # what is checked is launched whole
+    partition = Partition(price, keeping.products, failed)
     made: list[StraightLine] = []
+    bounded = not isinstance(options.memory, str)
+    forward: list[fx.GraphModule] = []
 
     def chosen(graph: fx.Graph) -> None:
         try:
@@ -91,9 +129,11 @@ def compile(
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys)
             widen(graph.graph)
-            if told is not None:
-                told(kind, graph, fused.replaced)
+            told(kind, graph, fused.replaced)
             made.append(line(kind, graph, fused.keys))
+            if bounded:
+                made[-1].peak = liveness.step(*forward, graph).peak.bytes
+                forward.append(graph)
 
             @functools.cache  # asked for what runs, and for the copy that is kept
             def otherwise() -> StraightLine | None:
@@ -119,14 +159,17 @@ def compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), _key_without_generators():
+    with torch._functorch.config.patch(settings), _key_without_generators(), _keyed(keeping, bounded), hearing() as cached:
         run = backend(module, list(example_inputs))
-    try:
-        for each in made:
-            each.settle()
-    except clusters.Lost:
-        return compile(module, example_inputs, dataclasses.replace(options, memory="fast"), told, failed)
-    return run
+    for each in made:
+        each.settle()
+    return run, max((each.peak for each in (*made, *cached)), default=0)
+
+
+def _keyed(keeping: Keeping, bounded: bool) -> contextlib.AbstractContextManager[None]:
+    """Makes what is kept, and whether its peak is known, a part of the key of AOTAutogradCache."""
+    config = torch.compiler.config
+    return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{' bounded' if bounded else ''}")
 
 
 class _System:

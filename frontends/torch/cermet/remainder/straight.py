@@ -7,10 +7,12 @@ saved activations go as soon as the backward has read them.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import operator
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from torch._inductor.output_code import OutputCode
 from ..ops import regions
 from .capture import Capture
 
+_heard: ContextVar[list[StraightLine] | None] = ContextVar("cermet_straight_lines", default=None)
 _LITERALS = (bool, int, str, type(None), type(Ellipsis))
 
 
@@ -43,6 +46,7 @@ class StraightLine(OutputCode):
         self._refuses_grad = refuses_grad
         self._regions = regions.kept(keys)
         self.otherwise: Callable[[], StraightLine | None] | None = None  # what runs in its place, where it cannot run
+        self.peak = 0  # bytes that are held at the most while it and its forward run, where that was asked for
         self._pickled: bytes | None = None
         self._run: Callable[[list[Any]], Any] | None = self._load()
 
@@ -74,6 +78,8 @@ class StraightLine(OutputCode):
 
     def post_compile(self, example_inputs: Sequence[Any], constants: Any, graph_kwargs: Any) -> None:
         """Makes what a cache kept callable again."""
+        if (heard := _heard.get()) is not None:
+            heard.append(self)
         if self._run is None:
             for text, orders in self._regions:
                 regions.register(text, orders)
@@ -82,6 +88,17 @@ class StraightLine(OutputCode):
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Nothing here is Triton's."""
+
+
+@contextlib.contextmanager
+def hearing() -> Iterator[list[StraightLine]]:
+    """Those that a cache gives meanwhile."""
+    heard: list[StraightLine] = []
+    token = _heard.set(heard)
+    try:
+        yield heard
+    finally:
+        _heard.reset(token)
 
 
 def _function(source: str, constants: dict[str, Any]) -> Callable[[list[Any]], Any]:

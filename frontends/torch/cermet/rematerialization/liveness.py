@@ -1,0 +1,221 @@
+"""How much memory a graph that runs by direct calls holds at its most, and whose: the life of each storage, call by call.
+
+A straight line (remainder/straight.py) drops a value behind the last call that reads it, and its inputs with them, if
+nobody else holds those. So what lives at each call follows from the graph: what was made and is still to be read, what
+the call gives, and what it takes for itself meanwhile. Sizes are those that the graph was traced with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Hashable, Iterable
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ..graph import memory, traffic
+from ..graph.nodes import example, source_line, target_name
+from ..loss import chunks
+
+_BLOCK = 512  # what torch's allocator rounds to
+WEIGHT, INPUT, SAVED, GRADIENT, RESULT, TRANSIENT = "weight", "input", "saved", "gradient", "result", "transient"
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Some memory at the peak."""
+
+    kind: str  # one of those above
+    bytes: int
+    value: str  # `bf16[8, 2048, 4096]`
+    made_by: str  # the call
+    source: str  # `file:line: code` of the user's program; "" where nobody knows
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """What is held on a device while one call runs."""
+
+    bytes: int
+    call: str
+    held: tuple[Held, ...]  # the largest first
+
+    def of(self, kind: str) -> int:
+        return sum(each.bytes for each in self.held if each.kind == kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A forward, and its backward if there is one, where the caller keeps what the forward returns."""
+
+    peak: Peak
+    inputs: tuple[Held, ...]  # all the time
+    saved: tuple[Held, ...] = ()  # from the forward's end on until the backward has read it
+    gradients: tuple[Held, ...] = ()  # from the backward's end on
+
+
+def step(
+    forward: fx.GraphModule, backward: fx.GraphModule | None = None, weights: Collection[int] = frozenset()
+) -> Step:
+    """Where nothing else runs between the two. `weights`: which of the forward's inputs, by their places, are called so."""
+    inputs = [node for node in forward.graph.nodes if node.op == "placeholder"]
+    storages = _Storages(forward.graph)
+    given = storages.of(inputs)
+    parameters = {node for place, node in enumerate(inputs) if place in weights}
+    fixed = [storages.held(each, WEIGHT if storages.owner[each] in parameters else INPUT) for each in given]
+    held = tuple(fixed)
+    if backward is None:
+        return Step(_peak(forward.graph, storages, given, (), fixed), held)
+    arguments = [node for node in backward.graph.nodes if node.op == "placeholder"]
+    saved = [node for node in arguments if "tangents" not in str(node.target)]
+    outputs = list(forward.graph.output_node().args[0])
+    returned, kept = outputs[: len(outputs) - len(saved)], outputs[len(outputs) - len(saved) :]
+    peaks = [_peak(forward.graph, storages, given, storages.of(_nodes(kept)), fixed)]
+
+    theirs = _Storages(backward.graph)
+    # Both list the tensors in one order; sizes come last of what the forward returns, and first of what the backward takes.
+    pairs = zip(_tensors(kept), _tensors(saved))
+    known = [place for ours, place in pairs if storages.of([ours]) <= given]
+    alive = storages.of(_nodes(returned)) - given - storages.of(_nodes(kept))
+    fixed += [storages.held(each, RESULT) for each in alive]
+    peaks.append(_peak(backward.graph, theirs, theirs.of(known), (), fixed))
+    return Step(
+        max(peaks, key=lambda peak: peak.bytes),
+        held,
+        tuple(storages.held(each, SAVED) for each in storages.of(_nodes(kept)) - given),
+        tuple(theirs.held(each, GRADIENT) for each in theirs.of(_nodes(backward.graph.output_node().args[0]))),
+    )
+
+
+class _Storages:
+    """The storages of a graph's values, each named by the first node that has it."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.owner: dict[Hashable, fx.Node] = {}
+        self._of: dict[fx.Node, frozenset[Hashable]] = {}
+        for node in graph.nodes:
+            if node.op == "output":
+                continue
+            written = _written(node)
+            found = self._of[written] if written is not None else memory.memories(example(node))
+            self._of[node] = found - {memory.HIDDEN}
+            for each in self._of[node]:
+                self.owner.setdefault(each, node)
+
+    def of(self, nodes: Iterable[fx.Node]) -> frozenset[Hashable]:
+        return frozenset().union(*(self._of[node] for node in nodes))
+
+    def held(self, storage: Hashable, kind: str) -> Held:
+        """As something that is there."""
+        node = self.owner[storage]
+        value = next(each for each in _flat(example(node)) if storage in memory.memories(each))
+        made_by = re.sub(r"(_\d+)+$", "", str(node.target)) if node.op == "placeholder" else target_name(node)
+        return Held(kind, _bytes(value), traffic.describe(value), made_by, source_line(node))
+
+
+def _peak(
+    graph: fx.Graph,
+    storages: _Storages,
+    given: frozenset[Hashable],
+    kept: Collection[Hashable],
+    fixed: list[Held],
+) -> Peak:
+    """Of one graph. `given`: what the caller holds all the time; `kept`: of its results, what is saved; `fixed`: what is
+    held beside all that."""
+    nodes = list(graph.nodes)
+    last = {source: index for index, node in enumerate(nodes) for source in node.all_input_nodes}
+    until: dict[Hashable, int] = {}  # the last call that reads a storage through any of its values
+    for index, node in enumerate(nodes):
+        for storage in storages.of([node] if node.op != "output" else ()):
+            until[storage] = max(until.get(storage, index), last.get(node, index))
+    sizes = {each: storages.held(each, TRANSIENT).bytes for each in storages.owner if each not in given}
+    ends: dict[int, list[Hashable]] = {}
+    for storage in sizes:
+        ends.setdefault(until[storage], []).append(storage)
+    alive = {each for each in sizes if storages.owner[each].op == "placeholder"}
+    now = sum(map(sizes.__getitem__, alive))
+    most, when, there = -1, None, frozenset()
+    for index, node in enumerate(nodes):
+        if node.op not in ("placeholder", "output"):
+            fresh = storages.of([node]) - given - alive
+            alive |= fresh
+            now += sum(map(sizes.__getitem__, fresh))
+            meanwhile = now + _taken(node)
+            if meanwhile > most:
+                most, when, there = meanwhile, node, frozenset(alive)
+        if node.op != "output":
+            for storage in ends.get(index, ()):
+                if storage in alive:
+                    alive.discard(storage)
+                    now -= sizes[storage]
+    if when is None:
+        return Peak(sum(each.bytes for each in fixed), "", tuple(fixed))
+    results = storages.of(_nodes(graph.output_node().args[0]))
+    held = [*fixed]
+    for storage in there:
+        owner = storages.owner[storage]
+        of_backward = owner.op == "placeholder"
+        kind = SAVED if of_backward or storage in kept else TRANSIENT
+        if kind == TRANSIENT and storage in results:
+            kind = RESULT if kept else GRADIENT
+        held.append(storages.held(storage, kind))
+    if _taken(when):
+        held.append(Held(TRANSIENT, _taken(when), "inside of the call", target_name(when), source_line(when)))
+    held.sort(key=lambda each: -each.bytes)
+    return Peak(sum(each.bytes for each in held), target_name(when), tuple(held))
+
+
+# --- Sizes -----------------------------------------------------------------------------------------------------------
+
+
+def _bytes(value: torch.Tensor) -> int:
+    """Of a value's storage."""
+    size = traffic.hint(value.untyped_storage().nbytes())
+    return -(-size // _BLOCK) * _BLOCK
+
+
+def _taken(node: fx.Node) -> int:
+    """What a call takes beside its results, as far as it is worth counting."""
+    name = target_name(node)
+    if name.startswith("cermet_v1.linear_rows_"):
+        return chunks.taken(*(_hinted(argument) for argument in node.args))
+    if "attention_backward" in name and "cpu" not in name:
+        query = example(node.args[1])  # whose gradient is summed in f32
+        return 4 * query.numel() if isinstance(query.numel(), int) else 0
+    return 0
+
+
+def _hinted(argument: Any) -> Any:
+    return example(argument) if isinstance(argument, fx.Node) else argument
+
+
+# --- Values ----------------------------------------------------------------------------------------------------------
+
+
+def _written(node: fx.Node) -> fx.Node | None:
+    """The operand that a call writes and gives again, whose fake value may be of its own."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    schema = node.target._schema
+    if len(schema.returns) != 1 or schema.returns[0].alias_info is None or not schema.returns[0].alias_info.is_write:
+        return None
+    for argument, value in zip(schema.arguments, node.args):
+        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
+            return value
+    return None
+
+
+def _flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in _flat(item)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
+def _nodes(items: Any) -> list[fx.Node]:
+    return [item for item in items if isinstance(item, fx.Node)]
+
+
+def _tensors(items: Any) -> list[fx.Node]:
+    return [node for node in _nodes(items) if isinstance(example(node), torch.Tensor)]
