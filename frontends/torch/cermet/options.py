@@ -21,7 +21,7 @@ _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 @dataclasses.dataclass(frozen=True)
 class Keeping:
     """What a forward keeps (rematerialization): a value whose bytes are less than `price` times those that computing it
-    again moves. Without a price, what torch's partitioner keeps. `products`: those may be computed again, too."""
+    again moves. Without a price, what torch's partitioner keeps. `products`: long ones may be computed again, too."""
 
     price: float | None
     products: bool = False

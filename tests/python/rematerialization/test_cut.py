@@ -87,7 +87,7 @@ def test_the_cut_is_the_best_of_all_choices(monkeypatch, price):
 
 
 def test_a_sum_around_a_product_is_kept(monkeypatch):
-    """x + x W, whose next such sum reads it: to make one again would take all before it."""
+    """x + x W, which reads such a sum: to make one again would take all before it."""
     graph, mode = fx.Graph(), FakeTensorMode()
 
     def value(node: fx.Node) -> fx.Node:

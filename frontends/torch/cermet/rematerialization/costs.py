@@ -3,6 +3,7 @@ compute it again."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 
@@ -17,6 +18,7 @@ from ..ops.regions import NAMESPACE
 # Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
 # second and moves 2.0e12 bytes, an H200 reaches about 700e12 and 4.0e12.
 OPERATIONS_PER_BYTE = 160
+_FEW = 80  # of them, for each number that a product gives: an inner size of 40, which at a peak takes half as long
 
 # Not pointwise by their tags, and as cheap: a kernel reads their operands once or twice.
 _CHEAP = {
@@ -80,6 +82,23 @@ def is_product(node: fx.Node) -> bool:
     if node.target.namespace == NAMESPACE:
         return not _is_launch(node)
     return node.target.namespace == "aten" and node.target._overloadpacket in flop_registry
+
+
+def written(node: fx.Node) -> int:
+    """Bytes of what a call gives."""
+    value = example(node)
+    return sum(traffic.size_of(each) for each in (value if isinstance(value, (tuple, list)) else (value,)))
+
+
+def is_long_product(node: fx.Node) -> bool:
+    """A product that takes longer than to write its result; one behind a bottleneck does not."""
+    if not is_product(node):
+        return False
+    operations = _operations(node) if isinstance(node.target, torch._ops.OpOverload) else None
+    value = example(node)
+    if operations is None or not isinstance(value, torch.Tensor):
+        return True
+    return operations > _FEW * math.prod(map(traffic.hint, value.shape))
 
 
 def _name(node: fx.Node) -> str:

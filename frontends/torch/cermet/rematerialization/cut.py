@@ -8,7 +8,7 @@ in bytes kept plus the price of what is computed again, exactly.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import networkx
@@ -20,6 +20,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ..graph.nodes import example
 from . import costs
+from .waiting import base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
@@ -32,7 +33,7 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
         graph: a joint graph of AOTAutograd's.
         info: what torch's partitioner knows of it (`NodeInfo`): which nodes the forward needs, which follow a tangent.
         price: the bytes that must be saved for each byte that computing again moves.
-        products: whether those may be computed again, too.
+        products: whether those may be computed again, too, whose operations take longer than their bytes.
     """
     network = networkx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
@@ -41,26 +42,47 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
     again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
     never = _around_products(values, again)
     if not products:
-        never.update(filter(costs.is_product, values))
+        never.update(filter(costs.is_long_product, values))
+    ends = last(graph, info.tangents_closure)
     for node in values:
+        if again[node] and not costs.is_product(node) and _is_read_behind(node, info.tangents_closure, ends):
+            again[node] = costs.written(node)
         _add(network, node, info, outputs, None if node in never else again[node], price)
     _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
 
 
+def _is_read_behind(node: fx.Node, behind: Collection[fx.Node], ends: Collection[fx.Node]) -> bool:
+    """Whether one kernel of the backward reads all that a call reads, and can write the call's results beside its own:
+    what else reads those there may wait for it (waiting.py)."""
+    kernels: set[fx.Node] | None = None
+    for source in {base(each) for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)}:
+        found = readers([source]) & set(behind)
+        kernels = found if kernels is None else kernels & found
+    if not any(costs.computed_again(each) and not costs.is_product(each) for each in kernels or ()):
+        return False
+    return all(each in ends or costs.is_view(each) for each in readers([node]) & set(behind))
+
+
 def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]) -> set[fx.Node]:
-    """Calls that read something from before a product and something from behind it, as a residual's sum does.
+    """Calls that read something from before a product and something from behind it, as a residual's sum does, of which
+    one follows another without a product between.
 
     To make one again takes what another such call before it has made, and so on to the graph's beginning: a backward,
     which comes from the end, would hold all of them at once.
     """
     found: set[fx.Node] = set()
     depth: dict[fx.Node, int] = {}  # products on the longest way to a value
+    before: dict[fx.Node, set[fx.Node]] = {}  # the last such calls that a value follows from
     for node in values:
         read = [depth[source] for source in node.all_input_nodes]
+        product = node.op == "call_function" and costs.is_product(node)
+        depth[node] = max(read, default=0) + product
+        sums = set() if product else set().union(*(before[source] for source in node.all_input_nodes))
         if again[node] and len({each for each in read if each}) > 1:
-            found.add(node)
-        depth[node] = max(read, default=0) + (node.op == "call_function" and costs.is_product(node))
+            found |= {node, *sums} if sums else set()
+            sums = {node}
+        before[node] = sums
     return found
 
 

@@ -8,24 +8,23 @@ follows from the product, it may run behind that kernel, which then writes what 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch.fx as fx
 
-from ..graph import traffic
 from ..graph.nodes import example
-from .costs import computed_again, is_product, is_view
+from .costs import computed_again, is_product, is_view, written
 
 
 def wait(graph: fx.Graph) -> None:
     """In place; `graph` is functional, a backward."""
     order = {node: index for index, node in enumerate(graph.nodes)}
     following = _following(graph)
-    last = _last(graph, following)
+    ends = last(graph, following)
     for node in list(graph.nodes):
-        if node not in last or is_view(node) or node.target is operator.getitem:
+        if node not in ends or is_view(node) or node.target is operator.getitem:
             continue
-        kernel = _kernel_behind(node, order, following, last)
+        kernel = _kernel_behind(node, order, following, ends)
         if kernel is None:
             continue
         items = [user for user in kernel.users if user.target is operator.getitem]
@@ -44,7 +43,7 @@ def _following(graph: fx.Graph) -> set[fx.Node]:
     return found
 
 
-def _last(graph: fx.Graph, following: set[fx.Node]) -> set[fx.Node]:
+def last(graph: fx.Graph, following: Collection[fx.Node]) -> set[fx.Node]:
     """Products that nothing but views and outputs follow."""
     ends: set[fx.Node] = set()
     for node in reversed(graph.nodes):
@@ -74,10 +73,10 @@ def _through(node: fx.Node) -> list[fx.Node]:
     return found
 
 
-def _base(node: fx.Node) -> fx.Node:
+def base(node: fx.Node) -> fx.Node:
     """The call or input that a value is of."""
     node = _viewed(node)
-    return _base(node.all_input_nodes[0]) if node.target is operator.getitem else node
+    return base(node.all_input_nodes[0]) if node.target is operator.getitem else node
 
 
 def _viewed(node: fx.Node) -> fx.Node:
@@ -92,7 +91,7 @@ def _made_of(node: fx.Node, following: set[fx.Node]) -> set[fx.Node]:
     found: set[fx.Node] = set()
     pending = [node]
     while pending:
-        each = _base(pending.pop())
+        each = base(pending.pop())
         if each in following:
             return set()
         if each.op == "placeholder":
@@ -103,28 +102,28 @@ def _made_of(node: fx.Node, following: set[fx.Node]) -> set[fx.Node]:
 
 
 def _kernel_behind(
-    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], last: set[fx.Node]
+    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node]
 ) -> fx.Node | None:
     """The kernel behind a product that could write what the product reads, where waiting for it holds fewer bytes than
     it reads once instead of twice."""
-    again = [source for source in node.all_input_nodes if _base(source) not in following]
-    again = [source for source in again if _base(source).op == "call_function"]
+    again = [source for source in node.all_input_nodes if base(source) not in following]
+    again = [source for source in again if base(source).op == "call_function"]
     sources = set().union(*(_made_of(source, following) for source in again)) if again else set()
     if not sources:
         return None
-    behind = [each for each in _readers(sources) if each in following and order[each] > order[node]]
+    behind = [each for each in readers(sources) if each in following and order[each] > order[node]]
     behind.sort(key=order.__getitem__)
     for kernel in behind:
-        if kernel in last or not computed_again(kernel) or is_product(kernel):
+        if kernel in ends or not computed_again(kernel) or is_product(kernel):
             continue
-        shared = sources & {_base(source) for source in kernel.all_input_nodes}
-        held = {_viewed(source) for source in node.all_input_nodes if _base(source) in following}
-        held = {value for value in held if not any(order[user] > order[kernel] for user in _readers([value]))}
+        shared = sources & {base(source) for source in kernel.all_input_nodes}
+        held = {_viewed(source) for source in node.all_input_nodes if base(source) in following}
+        held = {value for value in held if not any(order[user] > order[kernel] for user in readers([value]))}
         return kernel if _bytes(held) <= _bytes(shared) else None
     return None
 
 
-def _readers(sources: Iterable[fx.Node]) -> set[fx.Node]:
+def readers(sources: Iterable[fx.Node]) -> set[fx.Node]:
     """What reads values, or views of them."""
     found: set[fx.Node] = set()
     pending = list(sources)
@@ -138,5 +137,4 @@ def _readers(sources: Iterable[fx.Node]) -> set[fx.Node]:
 
 
 def _bytes(nodes: Iterable[fx.Node]) -> int:
-    values = [example(node) for node in set(nodes)]
-    return sum(traffic.size_of(each) for value in values for each in (value if isinstance(value, tuple) else (value,)))
+    return sum(map(written, set(nodes)))
