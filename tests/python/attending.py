@@ -11,7 +11,10 @@ import truth
 from cermet.attention import masks
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
-COUNTERS = ("causal_masks", "full_masks", "grouped_attentions", "calls_unpadded", "calls_padded", "fallbacks", "near_misses")
+COUNTERS = (
+    "causal_masks", "full_masks", "window_masks", "document_masks", "padding_masks", "grouped_attentions", "calls_unpadded",
+    "calls_segmented", "calls_padded", "fallbacks", "near_misses",
+)  # fmt: skip
 
 
 def operands(length: int = LENGTH, heads: int = HEADS, batch: int = BATCH, keys: int | None = None):

@@ -7,6 +7,7 @@ that is (choice.py).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from .attention import variants
 from .graph.edit import copy_of
 from .loss import edges
 from .options import parse
-from .record import Masks, Record, Settings
+from .record import Record, Settings
 from .remainder import choice
 from .report import output
 
@@ -51,7 +52,7 @@ def compile(
     # What is to be told of a graph is of kernels that are there.
     settings = Settings.of(given, describe=output.describe if where else None, overlapped=not where)
     record = pipeline.run(gm, settings, until="unmask")
-    if record.variant is None:
+    if not record.variants:
         run = _compiled(record, example_inputs)
     else:
         record, run = _in_variants(record, example_inputs)
@@ -84,7 +85,8 @@ def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any
     chosen = record.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
     told = output.describe_runs(record.runs, record.regions) if record.settings.describe is not None else None
-    run, notes = choice.run(record.module, example_inputs, chosen.remainder, record.settings.options, told)
+    inputs = record.inputs(example_inputs)
+    run, notes = choice.run(record.module, inputs, chosen.remainder, record.settings.options, told)
     for note in notes:
         _log.info("a graph: %s", note)
     record.ran_by = "; ".join([str(chosen), *notes])
@@ -92,13 +94,14 @@ def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any
 
 
 def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record, Callable[..., Any]]:
-    """The callable that chooses between a graph and its variant, and the record of the one that these inputs need. The
-    other is made when a call needs it."""
-    variant = record.variant
-    given = dataclasses.replace(record.settings, masks=Masks.GIVEN)
-    other = pipeline.run(variant.module, given, until="unmask")
+    """The callable that chooses between a graph and its variants, and the record of the one that these inputs need. The
+    others are made when a call needs them."""
+    others = [
+        (pipeline.run(variant.module, dataclasses.replace(record.settings, masks=masks), until="unmask"), variant)
+        for masks, variant in record.variants.items()
+    ]
 
-    def make_unpadded() -> Callable[..., Any] | None:
+    def make(other: Record) -> Callable[..., Any] | None:
         try:
             run = _compiled(other, example_inputs)
         except RestartAnalysis:  # of Dynamo, which traces again in another way
@@ -109,10 +112,16 @@ def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record,
         return run if "unmasked" in other.have else None
 
     padded = variants.Later(record.module, example_inputs, lambda: _compiled(record, example_inputs))
-    unpadded = variants.Later(variant.module, example_inputs, make_unpadded)
-    told = other if variant.fits(example_inputs) and unpadded.now() is not None else record
+    made = [
+        variants.Later(variant.module, example_inputs, functools.partial(make, other)) for other, variant in others
+    ]
+    told = record
+    for (other, variant), later in zip(others, made):
+        if variant.condition(example_inputs) is not None and later.now() is not None:
+            told = other
+            break
     if told is record:
         padded.now()
-    for one in (record, other):  # one report is enough
+    for one in (record, *(other for other, _ in others)):  # one report is enough
         one.settings = dataclasses.replace(one.settings, describe=None)
-    return told, variants.choosing(padded, unpadded, variant.places)
+    return told, variants.choosing(padded, [(variant, later) for (_, variant), later in zip(others, made)])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from . import locks
 
 NAMES = (
-    "graphs", "regions", "near_misses", "causal_masks", "full_masks", "grouped_attentions", "released", "calls_unpadded",
-    "calls_padded", "fallbacks", "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses",
-    "timed", "clusters", "dropouts",
+    "graphs", "regions", "near_misses", "causal_masks", "full_masks", "window_masks", "document_masks", "padding_masks",
+    "grouped_attentions", "released", "calls_unpadded", "calls_segmented", "calls_padded", "fallbacks",
+    "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses", "timed", "clusters", "dropouts",
 )  # fmt: skip
 
 _lock = locks.lock()

@@ -74,9 +74,10 @@ def explained(
 def rewritten(module: fx.GraphModule, inputs: Sequence[Any], settings: Settings) -> Record:
     """The record of a graph's copy, or of its variant, that the backend would run for these inputs."""
     record = pipeline.run(copy_of(module), settings, until="unmask")
-    if record.variant is not None and record.variant.fits(inputs):
-        given = dataclasses.replace(settings, masks=Masks.GIVEN)
-        record = pipeline.run(record.variant.module, given, until="unmask")
+    for masks, variant in record.variants.items():
+        if variant.condition(inputs) is not None:
+            record = pipeline.run(variant.module, dataclasses.replace(settings, masks=masks), until="unmask")
+            break
     return pipeline.finish(record, since="unmask")
 
 
@@ -84,7 +85,7 @@ def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.
     """Adds to a record what the graphs behind autograd would run; what is against that where it is the program's."""
     heard: list[tuple[str, fx.GraphModule, Replaced]] = []
     try:
-        direct.compile(record.module, inputs, options, lambda *graph: heard.append(graph), _failing_behind, False)
+        direct.compile(record.module, record.inputs(inputs), options, lambda *graph: heard.append(graph), _failing_behind, False)
     except (Error, TorchDynamoException):
         raise
     except Exception as error:

@@ -41,19 +41,34 @@ def _unify_sizes(record: Record) -> None:
 
 
 def _find_masks(record: Record) -> None:
-    record.masks = masks.find(record.module)
+    found, options = masks.find(record.module), record.settings.options
     if record.settings.masks is Masks.ALONE:
-        record.masks = variants.alone(record.masks)
+        found = variants.without(found, lambda mask: not mask.proof.always, "for which a pass has no second graph")
+    elif options is not None and options.cuda_graphs:
+        reason = "of which a recorded graph cannot be told"
+        found = variants.without(found, lambda mask: mask.proof.segments is not None, reason)
+    record.masks = found
 
 
-def _make_variant(record: Record) -> None:
-    if record.settings.masks is Masks.EITHER and record.masks.given:
-        record.variant = variants.of(record.module, record.masks.given)
+def _make_variants(record: Record) -> None:
+    if record.settings.masks is Masks.EITHER:
+        if record.masks.given:
+            record.variants[Masks.GIVEN] = variants.unpadded(record.module, record.masks.given)
+        if record.masks.kinds:
+            record.variants[Masks.SEGMENTS] = variants.segmented(record.module, record.masks.kinds)
 
 
 def _unmask(record: Record) -> None:
-    given = record.settings.masks is Masks.GIVEN
-    masks.apply(record.module, [mask for mask in record.masks.masks if given or not mask.given])
+    masks.apply(record.module, [mask for mask in record.masks.masks if mask.proof.always or _its_own(record, mask)])
+
+
+def _its_own(record: Record, mask: masks.Mask) -> bool:
+    """Whether a mask goes in this graph alone, of those that a program's variants are."""
+    if record.settings.masks is Masks.GIVEN:
+        return bool(mask.given)
+    if record.settings.masks is Masks.SEGMENTS:
+        return mask.proof.segments is not None
+    return mask.proof.always
 
 
 def _group_heads(record: Record) -> None:
@@ -161,7 +176,7 @@ PASSES = (
     # Of the graph and its bodies: sizes, attention.
     _pass("sizes", _unify_sizes),
     _pass("masks", _find_masks, promises="masks"),
-    _pass("variant", _make_variant, needs="masks"),
+    _pass("variants", _make_variants, needs="masks"),
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
     # Of each of them: which regions it will have.
@@ -211,7 +226,7 @@ def compiled(module: fx.GraphModule) -> bool:
 
 def tally(record: Record) -> None:
     """Adds what was done to the process's counters, and logs what nearly was."""
-    variant = record.settings.masks is Masks.GIVEN  # its graph's own masks are counted with that graph
+    variant = record.settings.masks in (Masks.GIVEN, Masks.SEGMENTS)  # the others are counted with the first graph
     near_misses = [*([] if variant else record.masks.near_misses), *record.near_misses]
     count("graphs")
     count("regions", len(record.regions))
@@ -220,6 +235,6 @@ def tally(record: Record) -> None:
     count("grouped_attentions", record.grouped)
     count("dropouts", record.dropouts)
     for mask in record.masks.masks if "unmasked" in record.have else ():
-        count(f"{mask.meaning.value}s", bool(mask.given) == variant)
+        count(f"{mask.meaning.value}s", _its_own(record, mask))
     for near_miss in near_misses:
         _log.info("near miss: %s", near_miss)

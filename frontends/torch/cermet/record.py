@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch.fx as fx
@@ -30,11 +30,12 @@ from .report.runs import Run
 
 
 class Masks(enum.Enum):
-    """What becomes of masks that are causal or full given that some inputs are one everywhere."""
+    """What becomes of masks that mean something under a condition of the inputs."""
 
     ALONE = "alone"  # a near miss: there is only one graph
-    EITHER = "either"  # they stay, and a variant of the graph is made for such inputs
-    GIVEN = "given"  # they go: this is that variant
+    EITHER = "either"  # they stay, and variants of the graph are made for such inputs
+    GIVEN = "given"  # those go that ask for ones: this is that variant
+    SEGMENTS = "segments"  # those go that tensors of integers decide: this is that variant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Record:
         self.have: set[str] = set()
         self.parts = [Part(self, part) for part in nodes.modules(module)]
         self.masks = masks.Found([], [])
-        self.variant: variants.Variant | None = None
+        self.variants: dict[Masks, variants.Variant] = {}  # by what becomes of masks there; the better first
         self.preparation: Preparation | None = None  # of what the regions will run
         self.grouped = self.released = self.dropouts = 0
         self.inductor = False  # it would run what regions do not
@@ -123,6 +124,11 @@ class Record:
         """Does what the door does about a failure, and keeps it. May raise."""
         self.settings.failing(error, what)
         self.failures.append(f"{type(error).__name__}: {error}")
+
+    def inputs(self, given: Sequence[Any]) -> list[Any]:
+        """What its graph is given: what the traced one is, and behind that fake values of what this variant is told."""
+        places = self.module.graph.find_nodes(op="placeholder")
+        return [*given, *(nodes.example(node) for node in places[len(given) :])]
 
     @property
     def _replaced(self) -> Iterator[Part]:
@@ -156,7 +162,7 @@ class Record:
         """What was told of the graph."""
         found = Explanation(graphs=1, failures=list(self.failures), runs=list(self.runs))
         if "unmasked" in self.have:
-            found.take_masks(self.masks)
+            found.take_masks(self.masks, self.settings.masks is Masks.SEGMENTS)
         for part in self._replaced:
             found.merge(part.findings)
             found.decline(part.replaced.near_misses)

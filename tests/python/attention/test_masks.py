@@ -117,10 +117,25 @@ def test_explain_tells_of_full_masks():
 
 
 @pytest.mark.parametrize("spelling", BIDIRECTIONAL, ids=lambda spelling: spelling.__name__)
-def test_bidirectional_masks_are_no_near_misses(spelling):
+def test_bidirectional_windows_say_that_they_have_no_kernel(spelling):
+    for dynamic in (False, True):
+        torch._dynamo.reset()
+        answer = found(attending(spelling), *operands(), dynamic=dynamic)
+        (near_miss,) = answer.near_misses
+        assert not answer.masks and near_miss.pattern == "window_mask"
+        assert ("heads that are not known" if dynamic else "no kernel takes") in near_miss.condition
+
+
+def symmetric(batch, length):
+    """No window: it has holes."""
+    query, key = mask_spellings.indices(length)
+    return (query - key).abs() != 3
+
+
+def test_masks_of_two_sides_that_mean_nothing_are_no_near_misses():
     for function, args in (
-        (attending(spelling), operands()),
-        (with_padding(spelling), [*operands(), attention_masks()[0]]),
+        (attending(symmetric), operands()),
+        (with_padding(symmetric), [*operands(), attention_masks()[0]]),
     ):
         for dynamic in (False, True):
             torch._dynamo.reset()

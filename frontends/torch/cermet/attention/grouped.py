@@ -22,7 +22,9 @@ from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
 from ..graph.memory import memories
 from ..graph.nodes import example
+from ..ops.attending import ATTEND, Band
 from .calls import Change, arguments, attentions, changed, consequences, traced
+from .kernels import Form, kernel_of
 from .masks import outer_values
 from .proof.elements import Unsupported
 from .proof.functions import Functions, TooComplex
@@ -37,12 +39,13 @@ def apply(module: fx.GraphModule) -> int:
     On an exception the graph and its bodies are as they were.
     """
     modules = list(nodes.modules(module))
-    changes = list(_changes(modules)) if any(True for part in modules for _ in attentions(part)) else []
+    attends = any(True for part in modules for _ in (*attentions(part), *_over_segments(part)))
+    changes = list(_changes(modules)) if attends else []
     if not changes:
         return 0
     with rewriting(modules):
         for change in changes:
-            before = arguments(change.node)
+            before = dict(zip(("query", "key", "value"), change.node.args)) | arguments(change.node)
             change.apply()
             for node in dict.fromkeys((before["key"], before["value"])):
                 if not node.users and is_pure(node, change.module):
@@ -69,6 +72,37 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
                 values |= change.values
                 yield change
                 break
+        for node in _over_segments(module):
+            given = dict(zip(("query", "key", "value"), node.args))
+            sources = [_shared(functions, given[name], example(given["query"])) for name in ("key", "value")]
+            if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
+                continue
+            try:
+                yield _SharedBySegments.of(module, node, *sources)
+            except Declined:
+                continue
+
+
+def _over_segments(module: fx.GraphModule) -> list[fx.Node]:
+    return module.graph.find_nodes(op="call_function", target=ATTEND)
+
+
+@dataclasses.dataclass(frozen=True)
+class _SharedBySegments(Change):
+    """A call over segments whose keys and values are those that heads share; its result is what it was."""
+
+    @classmethod
+    def of(cls, module: fx.GraphModule, node: fx.Node, key: fx.Node, value: fx.Node) -> _SharedBySegments:
+        query, kernel = example(node.args[0]), node.args[-1]
+        band, heads = Band(*node.args[-4:-2]), query.shape[1]
+        shared = heads // example(key).shape[1]
+        form = Form(query.device, query.dtype, shared, query.shape[3], example(value).shape[3], band, True)
+        if kernel_of(form) != kernel:
+            raise Declined("another kernel would take it")
+        return cls(module, node, {"query": node.args[0], "key": key, "value": value}, {})
+
+    def apply(self) -> None:
+        self.node.args = (*self.arguments.values(), *self.node.args[3:])
 
 
 def _grouped(

@@ -1,4 +1,5 @@
-"""A graph's masks, and the variant of a graph whose masks are causal or full where no input is padded.
+"""A graph's masks, and the variants of a graph whose masks have a meaning where its inputs are such: where no input is
+padded, and where tensors of integers number segments (readings.py).
 
 Each call is looked at: at its inputs, outside of the compiled graph, so that nothing inside waits for the device. A
 variant is compiled when a call needs it.
@@ -10,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import sympy
 import torch
@@ -22,44 +23,72 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensor
 
 from ..counting import count
+from ..graph import nodes
 from ..graph.decision import NearMiss
 from ..graph.edit import copy_of
 from ..graph.nodes import example
 from . import masks
+from .proof.functions import Functions
+from .readings import Kind, Reading
 
 _log = logging.getLogger("cermet")
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """A graph of its own that runs in another's place where that one's inputs at `places` are one everywhere."""
+class Condition(Protocol):
+    """What a call's inputs must be for a variant."""
 
-    module: fx.GraphModule
+    def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
+        """What the variant is given behind these inputs; None where they are not so. May wait for the device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Ones:
+    """That the inputs at `places` are one everywhere."""
+
     places: tuple[int, ...]
 
-    def fits(self, inputs: Sequence[Any]) -> bool:
-        """Whether these inputs of the graph are known, and are one everywhere at `places`."""
-        given = [inputs[place] for place in self.places]
-        return not any(isinstance(tensor, FakeTensor) for tensor in given) and _all_ones(given)
+    def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
+        given = [arguments[place] for place in self.places]
+        if any(isinstance(tensor, FakeTensor) for tensor in given):
+            return None
+        if any(tensor.is_cuda for tensor in given) and torch.cuda.is_current_stream_capturing():
+            return None
+        return [] if all(bool((tensor == 1).all()) for tensor in given) else None
 
 
-def of(module: fx.GraphModule, given: Collection[fx.Node]) -> Variant:
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A graph of its own that runs in another's place where that one's inputs are such."""
+
+    module: fx.GraphModule
+    condition: Condition
+    calls: str  # the counter of its calls
+
+
+def unpadded(module: fx.GraphModule, given: Collection[fx.Node]) -> Variant:
     """The variant for `given` inputs of a graph that has not been changed yet."""
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
-    return Variant(copy_of(module), tuple(index for index, node in enumerate(inputs) if node in given))
+    places = tuple(index for index, node in enumerate(inputs) if node in given)
+    return Variant(copy_of(module), Ones(places), "calls_unpadded")
 
 
-def alone(found: masks.Found) -> masks.Found:
-    """What was found, for a graph that can have no variant."""
-    always = [mask for mask in found.masks if not mask.given]
-    kept = [
-        NearMiss(
-            mask.meaning.value, mask.attention.name, f"{mask.meaning}{mask.where()}, for which a pass has no second graph"
-        )
-        for mask in found.masks
-        if mask.given
-    ]
-    return masks.Found(always, [*found.near_misses, *kept])
+def segmented(module: fx.GraphModule, kinds: Sequence[Kind]) -> Variant:
+    """The variant for segments in a graph that has not been changed yet. Raises Declined where nobody could tell it."""
+    modules = list(nodes.modules(module))
+    reading = Reading(module, kinds, Functions(modules, masks.outer_values(modules)))
+    return Variant(copy_of(module), reading, "calls_segmented")
+
+
+def without(found: masks.Found, ruled_out: Callable[[masks.Mask], bool], reason: str) -> masks.Found:
+    """What was found, for a graph that can have no variant for some masks."""
+    kept = [mask for mask in found.masks if not ruled_out(mask)]
+    left = {mask.attention for mask in kept}
+    declined = {
+        mask.attention: NearMiss(mask.meaning.value, mask.attention.name, f"{mask.meaning}{mask.where()}, {reason}")
+        for mask in reversed(found.masks)
+        if mask.attention not in left
+    }
+    return masks.Found(kept, [*found.near_misses, *reversed(declined.values())])
 
 
 class Later:
@@ -167,24 +196,19 @@ def _compiling() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
-def choosing(padded: Later, unpadded: Later, places: Sequence[int]) -> Callable[..., Any]:
-    """Runs `unpadded`, if there is one, where the inputs at these places are one everywhere, else `padded`.
+def choosing(padded: Later, others: Sequence[tuple[Variant, Later]]) -> Callable[..., Any]:
+    """Runs the first variant that there is for a call's inputs, else `padded`, which is right for every input.
 
-    While a CUDA stream is being captured nothing can be asked of the device: `padded`, which is right for every input.
+    While a CUDA stream is being captured nothing can be asked of the device, and that is `padded`, too.
     """
 
     def run(*arguments: Any) -> Any:
-        ones = _all_ones([arguments[place] for place in places])
-        if ones and (faster := unpadded.of(arguments)) is not None:
-            count("calls_unpadded")
-            return faster(*arguments)
+        for variant, later in others:
+            more = variant.condition(arguments)
+            if more is not None and (faster := later.of(arguments)) is not None:
+                count(variant.calls)
+                return faster(*arguments, *more)
         count("calls_padded")
         return (padded.of(arguments) or padded.plain)(*arguments)
 
     return run
-
-
-def _all_ones(tensors: Sequence[torch.Tensor]) -> bool:
-    if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
-        return False
-    return all(bool((tensor == 1).all()) for tensor in tensors)

@@ -9,6 +9,8 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+import torch.fx as fx
+
 from ..attention import masks
 from ..graph.decision import Decision, NearMiss, Region
 from ..graph.nodes import example
@@ -20,7 +22,8 @@ from . import runs
 from .runs import Run
 
 COUNTED = (
-    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask", "cluster",
+    "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask",
+    "window_mask", "document_mask", "padding_mask", "cluster",
 )  # fmt: skip
 
 
@@ -88,9 +91,14 @@ class Findings:
             left=content.fusible(decision, replaced),
         )
 
-    def take_masks(self, found: masks.Found) -> None:
-        """Takes in what is known about the masks of a graph and its bodies."""
-        self.masks += [(mask.meaning.value, str(mask)) for mask in found.masks]
+    def take_masks(self, found: masks.Found, by_segments: bool) -> None:
+        """Takes in what is known about the masks of a graph and its bodies. Of two for one attention it is the one that
+        segments decide, or the other."""
+        told: dict[fx.Node, masks.Mask] = {}
+        for mask in found.masks:
+            if mask.attention not in told or by_segments == (mask.proof.segments is not None):
+                told[mask.attention] = mask
+        self.masks += [(mask.meaning.value, str(mask)) for mask in told.values()]
         self.near_misses += found.near_misses
 
     def decline(self, misplaced: Sequence[NearMiss]) -> None:

@@ -26,6 +26,9 @@ from .operations import operation
 
 _MAX_STEPS = 4000  # elements of one question
 _LARGEST_SIZE = 1 << 48  # of one dimension: more elements than any memory holds
+SMALL = (1 << 31) - 1  # what an input's numbers are no further from zero than, where that is assumed
+
+
 class TooComplex(Exception):
     """A question that takes more steps than it is worth."""
 
@@ -34,14 +37,21 @@ class Functions:
     """The elements of every node of some graphs.
 
     `outer` says which value a body's placeholder is, where it is always the same one. What any of the graphs writes in
-    place is never read twice as one value. `ones`: tensors of which every element is taken to be one.
+    place is never read twice as one value. `ones`: tensors of which every element is taken to be one. `small`: the
+    integers that the outermost graph is given are taken to be SMALL; `assumed_small` has those of which that mattered.
     """
 
     def __init__(
-        self, modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], ones: frozenset[fx.Node] = frozenset()
+        self,
+        modules: Sequence[fx.GraphModule],
+        outer: dict[fx.Node, fx.Node],
+        ones: frozenset[fx.Node] = frozenset(),
+        small: bool = False,
     ) -> None:
         self.outer = outer
         self.ones = ones
+        self._inputs = set(modules[0].graph.find_nodes(op="placeholder")) if small else set()
+        self.assumed_small: set[fx.Node] = set()
         self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
         self._fresh = itertools.count()
         self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
@@ -150,7 +160,10 @@ class Functions:
             return Flag(key)
         if dtype in INTEGERS:
             limits = torch.iinfo(dtype)
-            return Linear.of(Atom(key, limits.min, limits.max))
+            if node not in self._inputs or node in self._written or limits.max <= SMALL:
+                return Linear.of(Atom(key, limits.min, limits.max))
+            self.assumed_small.add(node)
+            return Linear.of(Atom(key, -SMALL, SMALL))
         return Unknown(key)
 
 

@@ -1,0 +1,140 @@
+"""Which of the kernels for attention over segments (ops/attending.py) there is for a call: found by running it.
+
+A kernel is there for a form (device, type, heads, band, ...) where it gives the masked attention's numbers, forward and
+backward, for a few small segments of that form: some of one place, some without queries and some without keys. That is
+asked once in a process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import locks
+from ..graph.decision import Declined
+from ..ops import attending
+from ..ops.attending import ATTEND, CAUSAL, Band
+
+# Queries and keys of the segments of a probe: of documents, and with some that are one-sided.
+_DOCUMENTS = ((1, 1), (70, 70), (2, 2), (129, 129))
+_ONE_SIDED = ((0, 3), (70, 70), (5, 0), (0, 1), (129, 129), (1, 0))
+_LONGER = ((0, 3), (70, 7), (0, 1), (129, 192))  # keys and queries that are not as many
+_UNITS = 8  # of the type's rounding that a result may differ from float64's by, in the norm
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What a kernel must take. `one_sided`: some segments have queries or keys alone, or other keys than queries."""
+
+    device: torch.device
+    dtype: torch.dtype
+    heads: int  # of the queries that share one key
+    width: int
+    value_width: int
+    band: Band
+    one_sided: bool
+
+    def __str__(self) -> str:
+        band = f", {self.band}" if str(self.band) else ""
+        return f"{str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}{band}"
+
+
+_lock = locks.lock()
+
+
+def kernel_of(form: Form) -> str:
+    """The name of a kernel for a form. Raises Declined, with what became of each."""
+    with _lock:
+        reasons = _probed(form, tuple(attending.KERNELS))
+    name = next((name for name, reason in reasons if not reason), None)
+    if name is None:
+        tried = "; ".join(f"{name}: {reason}" for name, reason in reasons)
+        raise Declined(f"no kernel takes segments of {form} ({tried})")
+    return name
+
+
+@functools.cache
+def _probed(form: Form, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Why each kernel is none for a form; "" for the first that is one, behind which none is tried."""
+    found = []
+    for name in names:
+        found.append((name, _obstacle(name, form)))
+        if not found[-1][1]:
+            break
+    return tuple(found)
+
+
+def _obstacle(name: str, form: Form) -> str:
+    if form.device.type not in attending.KERNELS[name].devices:
+        return f"it runs on {' and '.join(attending.KERNELS[name].devices)}"
+    if form.value_width != form.width:
+        return f"values have a width of {form.value_width}"
+    try:
+        with _disable_current_modes(), torch.autocast(form.device.type, enabled=False), torch.enable_grad():
+            lengths = [_DOCUMENTS]
+            if form.one_sided:
+                lengths.append(_ONE_SIDED if form.band == CAUSAL else _LONGER)
+            return next((wrong for segments in lengths if (wrong := _difference(name, form, segments))), "")
+    except Exception as error:  # torch says in many ways that a kernel does not take something
+        return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+def _difference(name: str, form: Form, segments: Sequence[tuple[int, int]]) -> str:
+    """How a kernel's numbers differ from float64's; "" where they do not."""
+    queries, keys = (sum(lengths[side] for lengths in segments) for side in (0, 1))
+    length = max(queries, keys)
+    segments = (*segments, (length - queries, 0), (0, length - keys))
+    ends = [[sum(lengths[side] for lengths in segments[:count]) for count in range(len(segments) + 1)] for side in (0, 1)]
+    ends_q, ends_k = (torch.tensor(each, dtype=torch.int32, device=form.device) for each in ends)
+    told = torch.tensor([len(segments), *(max(lengths[side] for lengths in segments) for side in (0, 1))])
+    heads = 2 * form.heads, 2, 2
+    operands = [
+        _noise(form, (1, head, length, form.width), place).requires_grad_() for place, head in enumerate(heads)
+    ]
+    band = form.band.left, form.band.right
+    result = ATTEND(*operands, ends_q, ends_k, told, *band, None, name)
+    weight = _noise(form, result.shape, 3)
+    mine = [result, *torch.autograd.grad(result, operands, weight)]
+    wide = [operand.detach().double().requires_grad_() for operand in operands]
+    right = masked(*wide, mask_of(segments, form.band, length).to(form.device))
+    true = [right, *torch.autograd.grad(right, wide, weight.double())]
+    for what, one, other in zip(("results", "queries' gradients", "keys' gradients", "values' gradients"), mine, true):
+        apart = ((one.detach().double() - other.detach()).norm() / other.detach().norm()).item()
+        if not apart <= _UNITS * torch.finfo(form.dtype).eps:
+            return f"its {what} differ by {apart:.2g} from float64's"
+    return ""
+
+
+def _noise(form: Form, shape: Sequence[int], phase: int) -> torch.Tensor:
+    """Numbers between -1 and 1 that no generator makes."""
+    count = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
+    numbers = torch.sin(count * 12.9898 + phase) * 43758.5453
+    return ((numbers - numbers.floor()) * 2 - 1).reshape(shape).to(form.dtype).to(form.device)
+
+
+def mask_of(segments: Sequence[tuple[int, int]], band: Band, length: int) -> torch.Tensor:
+    """The mask that says what segments and a band mean."""
+    mask = torch.zeros(length, length, dtype=torch.bool)
+    query = key = 0
+    for queries, keys in segments:
+        behind = torch.arange(queries)[:, None] + (keys - queries) - torch.arange(keys)[None, :]
+        kept = torch.ones_like(behind, dtype=torch.bool)
+        if band.left >= 0:
+            kept &= behind <= band.left
+        if band.right >= 0:
+            kept &= -behind <= band.right
+        mask[query : query + queries, key : key + keys] = kept
+        query, key = query + queries, key + keys
+    return mask
+
+
+def masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Attention under a mask by products and a softmax; zeros where a query has no key."""
+    key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    weights = torch.softmax(scores.masked_fill(~mask, -1e300), -1)
+    return weights.masked_fill(~mask, 0.0) @ value

@@ -1,0 +1,108 @@
+"""Attentions whose mask is a band, of rows or of segments, become calls of `cermet_v1::attend_lengths`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ..graph.decision import Declined
+from ..graph.layouts import written
+from ..graph.nodes import example
+from ..ops.attending import ATTEND
+from .calls import Change, arguments, consequences
+from .kernels import Form, kernel_of
+from .meanings import Meaning, Proof
+
+ENDS = 3  # tensors that a graph is given for each kind of segments: the ends of queries, of keys, and what is told
+
+
+@dataclasses.dataclass(frozen=True)
+class Attending(Change):
+    """A call over segments. Its `arguments` are those of the op but for the ends, which `apply` gets."""
+
+    dtype: torch.dtype = torch.float32  # to which autocast casts what it is given
+    result: torch.Tensor | None = None
+
+    def apply(self, ends: tuple[fx.Node, ...] | None = None) -> None:
+        graph, name = self.node.graph, "val" if "val" in self.node.meta else "example_value"
+        query, key, value, *rest = self.arguments.values()
+        with graph.inserting_before(self.node):
+            operands = [self._cast(operand, name) for operand in (query, key, value)]
+        self.node.target = ATTEND
+        self.node.args = (*operands, *(ends or (None,) * ENDS), *rest)
+        self.node.kwargs = {}
+        for node, fake in self.values.items():
+            node.meta[name] = fake
+
+    def _cast(self, operand: fx.Node, name: str) -> fx.Node:
+        old = example(operand)
+        if old.dtype == self.dtype:
+            return operand
+        cast = self.node.graph.call_method("to", (operand, self.dtype))
+        with old.fake_mode, torch.set_grad_enabled(old.requires_grad):
+            cast.meta = {**operand.meta, name: old.to(self.dtype)}
+        return cast
+
+
+def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[fx.Node, torch.Tensor]) -> Attending:
+    """The call that an attention becomes whose mask has such a meaning. Raises Declined where there is no kernel for
+    it, or other calls break. `before`: the new values of changes that will be made, too."""
+    given = arguments(node)
+    if given.get("dropout_p"):
+        raise Declined("attention drops some of its weights, which no kernel for segments does as torch does")
+    operands = {name: given[name] for name in ("query", "key", "value")}
+    query, key, value = (example(operand) for operand in operands.values())
+    old = example(node)
+    if any(tensor.dim() != 4 for tensor in (query, key, value)):
+        raise Declined("attention of another rank than batch, heads, places and width")
+    heads, shared = query.shape[1], key.shape[1]
+    sizes = (heads, shared, value.shape[1], query.shape[3], value.shape[3])
+    if not all(isinstance(size, int) for size in sizes) or shared != value.shape[1] or heads % shared:
+        raise Declined("attention of heads that are not known, or not shared alike")
+    if any(written(one) != written(other) for one, other in ((query.shape[0], key.shape[0]), (query.shape[2], key.shape[2]))):
+        raise Declined("there are other keys than queries")
+    if written(query.shape[0]) == "0" or written(query.shape[2]) == "0":
+        raise Declined("there are no queries")
+    one_sided = proof.meaning is Meaning.PADDING
+    form = Form(old.device, old.dtype, heads // shared, query.shape[3], value.shape[3], proof.band, one_sided)
+    scale = given.get("scale")
+    rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernel_of(form)}
+    result = _traced(old, [query, key, value], rest)
+    values = consequences(module, node, result, before)
+    return Attending(module, node, {**operands, **rest}, values, old.dtype, result)
+
+
+def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any]) -> torch.Tensor:
+    mode = getattr(old, "fake_mode", None)
+    if mode is None:
+        raise Declined("the graph was traced without fake tensors")
+    try:
+        with mode, torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
+            return ATTEND(*(each.to(old.dtype) for each in operands), *(None,) * ENDS, *rest.values())
+    except Exception as error:
+        raise Declined(f"attention cannot be traced over segments: {error}") from error
+
+
+# --- What a graph is given -------------------------------------------------------------------------------------------
+
+
+def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any) -> tuple[fx.Node, ...]:
+    """Inputs of a graph behind its others, for the ends of at most `many` segments."""
+    fake = example(attention)
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    found = []
+    for name in ("ends_q", "ends_k", "told"):
+        with module.graph.inserting_after((places + found)[-1]):
+            node = module.graph.placeholder(name)
+        node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
+        with fake.fake_mode:
+            node.meta["example_value"] = (
+                torch.empty(3, dtype=torch.int64)
+                if name == "told"
+                else torch.empty(many + 1, dtype=torch.int32, device=fake.device)
+            )
+        found.append(node)
+    return tuple(found)

@@ -1,0 +1,203 @@
+"""What a call's tensors of integers say of its segments, read outside of the compiled graph.
+
+A Reading computes them from the graph's inputs, as the graph would have (documents that are a running sum of where
+positions do not grow), looks whether they are of the kind that was assumed, and makes the ends of segments of them, all
+on the device. The program waits once, for the few numbers that a launch depends on. How many segments there may be is
+known from the sizes alone, so that no tensor's size depends on data: ends behind the last segment say nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx as fx
+from torch._subclasses import FakeTensor
+
+from ..graph.decision import Declined
+from ..graph.effects import PURE, effect_of
+from ..graph.nodes import example
+from ..graph.traffic import hint
+from .proof.functions import SMALL, Functions
+from .segments import PLACE, ROW, Numbered, Segments, is_small
+
+_MAX_CALLS = 100  # that are made twice, here and in a graph that keeps its mask
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Segments of some attentions, and the sizes of their batch, which may be symbolic."""
+
+    segments: Segments
+    rows: int | torch.SymInt
+    length: int | torch.SymInt
+
+    @property
+    def most(self) -> int | torch.SymInt:
+        """Segments there may be."""
+        return 3 * self.rows if self.segments.shown is not None else self.rows * self.length
+
+
+def is_readable(tensor: Numbered, functions: Functions, module: fx.GraphModule) -> bool:
+    """Whether it can be computed of the outermost graph's inputs before that runs."""
+    try:
+        _needed([tensor.node], functions, module)
+        return True
+    except Declined:
+        return False
+
+
+def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
+    """What they are made of, in the graph's order. Raises Declined where that is more than a few integers."""
+    found: set[fx.Node] = set()
+    pending = list(wanted)
+    while pending:
+        node = pending.pop()
+        if node in found:
+            continue
+        found.add(node)
+        number = isinstance(example(node), (int, torch.SymInt))
+        if node.graph is not module.graph or not number and not is_small(node) or functions.writes(node):
+            raise Declined(f"{node.name} is no tensor of integers that is there before the graph runs")
+        if node.op not in ("placeholder", "get_attr") and effect_of(node, module).kind != PURE:
+            raise Declined(f"{node.name} is not the same each time")
+        pending += node.all_input_nodes
+    if len(found) > _MAX_CALLS:
+        raise Declined(f"{len(found)} calls make it")
+    return [node for node in module.graph.nodes if node in found]
+
+
+class Reading:
+    """The tensors that a graph is given beside its inputs: for each kind of segments the ends of queries and of keys,
+    and on the CPU how many segments there are and the most queries and keys of one."""
+
+    def __init__(self, module: fx.GraphModule, kinds: Sequence[Kind], functions: Functions) -> None:
+        """Of a graph that has not been changed yet. Raises Declined where it cannot be."""
+        wanted = [tensor.node for kind in kinds for tensor in kind.segments.tensors]
+        wanted += [node for kind in kinds for node in kind.segments.small]
+        needed = _needed(wanted, functions, module)
+        inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self._places = [place for place, node in enumerate(inputs) if node in needed]
+        self._sizes = {
+            place: example(node).node.expr
+            for place, node in enumerate(inputs)
+            if isinstance(example(node), torch.SymInt) and isinstance(example(node).node.expr, sympy.Symbol)
+        }
+        graph, copies = fx.Graph(), {}
+        for node in needed:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[node] for node in wanted))
+        self._compute = fx.GraphModule(module, graph)
+        self._wanted = wanted
+        self._kinds = [_bare(kind) for kind in kinds]
+        self._positions = {node: position for position, node in enumerate(wanted)}
+
+    def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
+        """What the graph is given beside these inputs; None where they are not of the kind that was assumed, or nothing
+        can be asked of the device."""
+        # While Dynamo compiles, sizes are symbols; their hints are the sizes of these tensors.
+        arguments = [hint(each) if isinstance(each, torch.SymInt) else each for each in arguments]
+        given = [arguments[place] for place in self._places]
+        tensors = [each for each in given if isinstance(each, torch.Tensor)]
+        if any(isinstance(tensor, FakeTensor) for tensor in tensors):
+            return None
+        if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
+            return None
+        sizes = {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
+        with torch.no_grad():
+            values = dict(zip(self._wanted, self._compute(*given)))
+            found = [_read(kind, values, sizes) for kind in self._kinds]
+            if None in found:
+                return None
+            told = torch.stack([each[2] for each in found]).tolist()  # the wait
+        if not all(ok for ok, *_ in told):
+            return None
+        return [
+            each
+            for (ends_q, ends_k, _), (_, *numbers) in zip(found, told)
+            for each in (ends_q, ends_k, torch.tensor(numbers, dtype=torch.int64))
+        ]
+
+
+def _bare(kind: Kind) -> Kind:
+    """A kind whose sizes are expressions."""
+    rows, length = (size if isinstance(size, int) else size.node.expr for size in (kind.rows, kind.length))
+    return dataclasses.replace(kind, rows=rows, length=length)
+
+
+def _read(
+    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """Ends of queries and keys, and [whether the data is as it was assumed, how many, longest, longest]."""
+    rows, length = (size if isinstance(size, int) else int(size.xreplace(sizes)) for size in (kind.rows, kind.length))
+    if not rows or not length:
+        return None
+    segments = kind.segments
+    small = [values[node] for node in segments.small]
+    holds = [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
+    if segments.shown is not None:
+        return _of_padding(segments, _laid(segments.shown, values), holds, rows, length)
+    return _of_documents(segments, values, holds, rows, length)
+
+
+def _laid(tensor: Numbered, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
+    """`[rows or 1, places]`."""
+    value, axes = values[tensor.node], []
+    for dimension, axis in reversed(list(enumerate(tensor.axes))):
+        if axis in (ROW, PLACE):
+            axes.insert(0, axis)
+        else:
+            value = value.select(dimension, axis)
+    if axes == [PLACE]:
+        return value[None]
+    return value if axes == [ROW, PLACE] else value.transpose(0, 1)
+
+
+def _of_documents(
+    segments: Segments, values: dict[fx.Node, torch.Tensor], holds: list[torch.Tensor], rows: int, length: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    numbers = _laid(segments.documents, values)
+    changes = numbers[:, 1:] != numbers[:, :-1]
+    ordered = numbers.sort(-1).values
+    # Numbers that come again, behind others, change more often than when they are in order.
+    holds.append((changes.sum(-1) == (ordered[:, 1:] != ordered[:, :-1]).sum(-1)).all())
+    for counted in segments.counted:
+        places = _laid(counted, values)
+        holds.append((changes | (places[:, 1:] - places[:, :-1] == 1)).all())
+    starts = torch.cat([changes.new_ones(changes.shape[0], 1), changes], 1).expand(rows, length).reshape(-1)
+    number = starts.cumsum(0)
+    ends = torch.searchsorted(number, torch.arange(1, rows * length + 2, device=number.device), out_int32=True)
+    longest = ends.diff().max().long()
+    return ends, ends, torch.stack([torch.stack(holds).all().long(), number[-1], longest, longest])
+
+
+def _of_padding(
+    segments: Segments, shown: torch.Tensor, holds: list[torch.Tensor], rows: int, length: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Three segments for each row: what is hidden before its keys, they, and what is hidden behind them. Hidden keys
+    have no queries. Queries there have no keys under a causal mask; under a full one they have those of their row."""
+    holds.append(((shown == 0) | (shown == 1)).all())
+    shown = shown.expand(rows, length)
+    count, places = shown.sum(-1), torch.arange(length, device=shown.device)
+    first = torch.where(shown != 0, places, length).amin(-1)
+    behind = torch.where(shown != 0, places + 1, 0).amax(-1)
+    holds += [(behind - first == count).all(), (count > 0).all()]
+    begins = torch.arange(rows, device=shown.device) * length
+    whole = torch.full_like(begins, length)
+    if segments.causal:
+        holds.append((behind == length).all())  # queries behind all keys attend to all of them
+        queries, keys = (first, first, whole), (torch.zeros_like(first), first, whole)
+        longest = count.max()
+    else:
+        queries, keys = (torch.zeros_like(whole), whole, whole), (first, behind, whole)
+        longest = whole[0]
+    none = begins.new_zeros(1)
+    ends_q, ends_k = (
+        torch.cat([none, (begins[:, None] + torch.stack(ends, 1)).reshape(-1)]).int() for ends in (queries, keys)
+    )
+    longest_k = torch.maximum(count, length - count).max()
+    told = [torch.stack(holds).all().long(), torch.full_like(longest, 3 * rows), torch.maximum(longest, longest_k), longest_k]
+    return ends_q, ends_k, torch.stack([each.long() for each in told])

@@ -1,0 +1,233 @@
+"""Attention over segments of flattened sequences as torch ops: `cermet_v1::attend_lengths`, which a graph calls in the
+place of scaled_dot_product_attention, and the two that it is made of.
+
+The rows of a batch lie behind one another, `T = batch * length` places. Segment `i` is the queries from `ends_q[i]` to
+before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a band
+around the diagonal that begins at the segment's last query and key. Either may be none: such queries get zeros. How
+many segments there are and how long the longest is stands in `told`, on the CPU, since that is what a launch depends
+on: the tensors keep their sizes, whatever the segments are.
+
+Who computes it is a Kernel, by its name in KERNELS. The outer op exists only as a composition of the inner ones, so
+AOTAutograd traces through it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from ..errors import Error
+from .regions import NAMESPACE
+
+_FORM = "Tensor ends_q, Tensor ends_k, Tensor? told, int left, int right, float scale, str kernel"
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """The keys that a query attends to: from `left` before its place to `right` behind it; -1 is without an end."""
+
+    left: int = -1
+    right: int = -1
+
+    def __str__(self) -> str:
+        return "" if self == FULL else "causal" if self == CAUSAL else f"a band of {self.left} and {self.right}"
+
+
+CAUSAL, FULL = Band(-1, 0), Band()
+
+
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """One call's: the ends, how many there are, and the most queries and keys of one."""
+
+    ends_q: torch.Tensor  # int32, `count + 1` of them
+    ends_k: torch.Tensor
+    count: int
+    longest_q: int
+    longest_k: int
+
+    @classmethod
+    def of(cls, ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None, length: int) -> Segments:
+        """Without `told` every end counts, and none is longer than a row."""
+        count, longest_q, longest_k = (ends_q.shape[0] - 1, length, length) if told is None else told.tolist()
+        return cls(ends_q[: count + 1], ends_k[: count + 1], count, longest_q, longest_k)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """Who computes attention over segments, on tensors of `[T, heads, width]`.
+
+    `forward(query, key, value, segments, band, scale)` gives the result and the logarithms of its sums, `[heads, T]`;
+    `backward(gradient, query, key, value, result, sums, segments, band, scale)` the three gradients. Both may raise
+    what torch raises of a form that they do not take.
+    """
+
+    forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    devices: tuple[str, ...]  # types
+
+
+# --- Torch's flash attention -----------------------------------------------------------------------------------------
+
+_WIDTHS = 8  # flash attention's widths are multiples of it
+
+
+def _widened(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    missing = -tensors[0].shape[-1] % _WIDTHS
+    return [F.pad(tensor, (0, missing)) for tensor in tensors] if missing else list(tensors)
+
+
+def _flash_form(segments: Segments, band: Band) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    places = (segments.ends_q, segments.ends_k, segments.longest_q, segments.longest_k, 0.0, band == CAUSAL)
+    return places, {"window_size_left": band.left, "window_size_right": band.right}
+
+
+def _flash(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Segments, band: Band, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    places, named = _flash_form(segments, band)
+    operands = _widened(query, key, value)
+    found = torch.ops.aten._flash_attention_forward(*operands, *places, False, scale=scale, **named)
+    return found[0][..., : value.shape[-1]], found[1]
+
+
+def _flash_backward(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    result: torch.Tensor,
+    sums: torch.Tensor,
+    segments: Segments,
+    band: Band,
+    scale: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    places, named = _flash_form(segments, band)
+    gradient, *operands = _widened(gradient, query, key, value, result)
+    random = torch.zeros(2, dtype=torch.uint64, device=query.device), query.new_empty(0)  # nothing is dropped
+    found = torch.ops.aten._flash_attention_backward(
+        gradient, *operands, sums, *places, *random, scale=scale, **named
+    )
+    return tuple(each[..., : query.shape[-1]] for each in found)  # type: ignore[return-value]
+
+
+KERNELS: dict[str, Kernel] = {"flash": Kernel(_flash, _flash_backward, ("cuda",))}
+
+
+# --- Inner ops -------------------------------------------------------------------------------------------------------
+
+
+def _kernel(name: str) -> Kernel:
+    if name not in KERNELS:
+        raise Error(
+            f"no kernel for attention over segments is called {name}, expected one of {', '.join(KERNELS)}: the graph that "
+            "uses it was compiled by another version of cermet; clear torch's compile caches"
+        )
+    return KERNELS[name]
+
+
+def _flat(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """`[batch, length, heads, width]` with the rows behind one another."""
+    return [tensor.reshape(-1, *tensor.shape[2:]) for tensor in tensors]
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
+    left: int, right: int, scale: float, kernel: str,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    segments = Segments.of(ends_q, ends_k, told, query.shape[1])
+    result, sums = _kernel(kernel).forward(*_flat(query, key, value), segments, Band(left, right), scale)
+    return result.reshape(query.shape).contiguous(), sums
+
+
+def _attention_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    result: torch.Tensor, sums: torch.Tensor,
+    ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
+    left: int, right: int, scale: float, kernel: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    segments = Segments.of(ends_q, ends_k, told, query.shape[1])
+    gradient, *operands = _flat(gradient, query, key, value, result)
+    found = _kernel(kernel).backward(gradient, *operands, sums, segments, Band(left, right), scale)
+    return tuple(  # type: ignore[return-value]
+        each.reshape(of.shape).contiguous() for each, of in zip(found, (query, key, value))
+    )
+
+
+def _fake(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    batch, length, heads, _ = query.shape
+    wide = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return query.new_empty(query.shape), query.new_empty((heads, batch * length), dtype=wide)
+
+
+def _fake_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return tuple(of.new_empty(of.shape) for of in (query, key, value))  # type: ignore[return-value]
+
+
+# --- The outer op ----------------------------------------------------------------------------------------------------
+
+
+class _Attend(torch.autograd.Function):
+    """`[batch, length, heads, width]` in and out."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, *form: Any) -> torch.Tensor:
+        result, sums = _inner("attention_lengths")(query, key, value, *form)
+        ctx.save_for_backward(query, key, value, result, sums, *form[:3])
+        ctx.form = form[3:]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        found = _inner("attention_lengths_backward")(gradient, *ctx.saved_tensors, *ctx.form)
+        return *found, *(None,) * (len(ctx.form) + 3)
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    ends_q: torch.Tensor | None, ends_k: torch.Tensor | None, told: torch.Tensor | None,
+    left: int, right: int, scale: float | None, kernel: str,
+) -> torch.Tensor:  # fmt: skip
+    if ends_q is None:
+        batch, _, length, _ = query.shape
+        ends_q = ends_k = torch.arange(batch + 1, dtype=torch.int32, device=query.device) * length
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    operands = (tensor.transpose(1, 2) for tensor in (query, key, value))
+    return _Attend.apply(*operands, ends_q, ends_k, told, left, right, scale, kernel).transpose(1, 2)
+
+
+def _define() -> torch.library.Library:
+    ops = torch.library.Library(NAMESPACE, "FRAGMENT")
+    tags = (torch.Tag.pt2_compliant_tag,)
+    operands, optional = "Tensor query, Tensor key, Tensor value", _FORM.replace("Tensor ends", "Tensor? ends")
+    optional = optional.replace("float scale", "float? scale")
+    ops.define(f"attend_lengths({operands}, {optional}) -> Tensor", tags=tags)
+    ops.define(f"attention_lengths({operands}, {_FORM}) -> (Tensor, Tensor)", tags=tags)
+    backward = f"attention_lengths_backward(Tensor gradient, {operands}, Tensor result, Tensor sums, {_FORM})"
+    ops.define(f"{backward} -> (Tensor, Tensor, Tensor)", tags=tags)
+    ops.impl("attend_lengths", _attend, "CompositeImplicitAutograd")
+    for key in ("CPU", "CUDA"):
+        ops.impl("attention_lengths", _attention, key)
+        ops.impl("attention_lengths_backward", _attention_backward, key)
+    ops.impl("attention_lengths", _fake, "Meta")
+    ops.impl("attention_lengths_backward", _fake_backward, "Meta")
+    return ops
+
+
+_library = _define()
+
+
+@functools.cache
+def _inner(name: str) -> torch._ops.OpOverload:
+    return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+ATTEND = _inner("attend_lengths")

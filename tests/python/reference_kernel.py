@@ -1,0 +1,63 @@
+"""A kernel for attention over segments that any device has: each segment by itself, by products and a softmax. Tests put
+it among those that are tried, so that what graphs become of masks is there on a CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cermet.attention import kernels
+from cermet.ops import attending
+from cermet.ops.attending import Band, Kernel, Segments
+
+NAME = "reference"
+
+
+def _segment(query, key, value, band: Band, scale: float):
+    """One segment, `[heads, places, width]`."""
+    key, value = (each.repeat_interleave(query.shape[0] // each.shape[0], 0) for each in (key, value))
+    scores = query @ key.transpose(-1, -2) * scale
+    allowed = kernels.mask_of([(query.shape[1], key.shape[1])], band, max(query.shape[1], key.shape[1]))
+    allowed = allowed[: query.shape[1], : key.shape[1]]
+    weights = torch.softmax(scores.masked_fill(~allowed, float("-inf")), -1)
+    return weights.masked_fill(~allowed, 0.0).nan_to_num() @ value
+
+
+def _pieces(segments: Segments):
+    for q, k in zip(segments.ends_q.tolist(), segments.ends_k.tolist()):
+        yield q, k
+
+
+def _whole(query, key, value, segments: Segments, band: Band, scale: float):
+    ends = list(_pieces(segments))
+    assert len(ends) == segments.count + 1 and ends[-1] == (query.shape[0], key.shape[0]), (segments, query.shape)
+    parts = []
+    for (q, k), (next_q, next_k) in zip(ends, ends[1:]):
+        assert 0 <= next_q - q <= segments.longest_q and 0 <= next_k - k <= segments.longest_k, segments
+        each = (query[q:next_q], key[k:next_k], value[k:next_k])
+        parts.append(_segment(*(part.transpose(0, 1) for part in each), band, scale).transpose(0, 1))
+    return torch.cat(parts, 0)
+
+
+def _forward(query, key, value, segments, band, scale):
+    kind = torch.float64 if query.dtype == torch.float64 else torch.float32
+    return _whole(query, key, value, segments, band, scale), query.new_zeros(query.shape[1], query.shape[0], dtype=kind)
+
+
+def _backward(gradient, query, key, value, result, sums, segments, band, scale):
+    operands = [each.detach().requires_grad_() for each in (query, key, value)]
+    with torch.enable_grad():
+        again = _whole(*operands, segments, band, scale)
+    return torch.autograd.grad(again, operands, gradient)
+
+
+KERNEL = Kernel(_forward, _backward, ("cpu", "cuda"))
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """The kernel is among those that are tried."""
+    monkeypatch.setitem(attending.KERNELS, NAME, KERNEL)
+    kernels._probed.cache_clear()
+    yield
+    kernels._probed.cache_clear()
