@@ -96,7 +96,7 @@ def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any) -> tuple[f
     found = []
     for name in ("ends_q", "ends_k", "told"):
         with module.graph.inserting_after((places + found)[-1]):
-            node = module.graph.placeholder(name)
+            node = module.graph.placeholder(f"{name}_{len(places)}")
         node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
         with fake.fake_mode:
             node.meta["example_value"] = (

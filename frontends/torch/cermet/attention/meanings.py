@@ -105,7 +105,10 @@ def _by_data(
     meaning: Meaning,
     prove: Callable[[Question], tuple[Segments, Band]],
 ) -> Proof:
-    found, band = prove(Question(Functions(modules, outer, small=True), mask, attention))
+    try:
+        found, band = prove(Question(Functions(modules, outer), mask, attention))
+    except Unproved:  # inputs that may be any integers may wrap
+        found, band = prove(Question(Functions(modules, outer, small=True), mask, attention))
     return Proof(meaning, band=band, segments=found)
 
 
