@@ -47,7 +47,7 @@ class Family:
 
 def sites(counts: dict[str, int]) -> dict[str, int]:
     """Counts of cermet.explain that families have formulas for, with the names of a norm in one."""
-    found = {name: times for name, times in counts.items() if name not in ("causal_mask", "full_mask", "cluster")}
+    found = {name: times for name, times in counts.items() if name != "cluster" and not name.endswith("_mask")}
     found["norms"] = found.pop("rms_norm") + found.pop("add_rms_norm")
     found["qk_norms"] = found.pop("qk_norm") + found.pop("qk_norm_rope")
     return {name: times for name, times in found.items() if times}
