@@ -15,41 +15,16 @@ import transformers.masking_utils as hf
 
 import cermet
 import graphs
-import truth
 from attending import Counted, found
 from cermet import pipeline
 from cermet.attention import kernels
 from cermet.attention.masks import Meaning
 from cermet.options import parse as options_of
 from cermet.record import Settings
+from packing import (
+    HEADS, LENGTH, ROWS, SHARED, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone, triangle,
+)  # fmt: skip
 from reference_kernel import reference  # noqa: F401
-
-LENGTH, HEADS, SHARED, WIDTH = 12, 4, 2, 8
-ROWS = [[4, 3, 5], [12], [1] * 12, [1, 10, 1], [11, 1]]
-
-
-def operands(batch: int, length: int = LENGTH, heads: int = SHARED):
-    numbers = torch.Generator().manual_seed(batch)
-    counts = (HEADS, heads, heads)
-    return [
-        torch.randn(batch, count, length, WIDTH, generator=numbers, dtype=torch.float64, requires_grad=True)
-        for count in counts
-    ]
-
-
-def positions(rows) -> torch.Tensor:
-    return torch.stack([torch.cat([torch.arange(length) for length in row]) for row in rows])
-
-
-def ids(rows, step: int = 1) -> torch.Tensor:
-    return torch.stack(
-        [torch.cat([torch.full((length,), step * number + 7) for number, length in enumerate(row)]) for row in rows]
-    )
-
-
-def triangle(length: int) -> torch.Tensor:
-    return torch.arange(length)[None, :] <= torch.arange(length)[:, None]
-
 
 # --- Spellings: (numbers, length) -> mask ----------------------------------------------------------------------------
 
@@ -98,53 +73,6 @@ BY_POSITIONS, BY_IDS = (of_transformers, of_starts), (
 )  # fmt: skip
 SPELLINGS = [(spelling, positions) for spelling in BY_POSITIONS] + [(spelling, ids) for spelling in BY_IDS]
 named = pytest.mark.parametrize(("spelling", "numbers"), SPELLINGS, ids=[each.__name__ for each, _ in SPELLINGS])
-
-
-def attending(spelling):
-    def attend(query, key, value, number):
-        mask = spelling(number, number.shape[-1])
-        group = query.shape[1] // key.shape[1]
-        key, value = (each.repeat_interleave(group, 1) for each in (key, value))
-        mask = mask.to(query.dtype) if mask.is_floating_point() else mask
-        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
-
-    return attend
-
-
-def joined(attended: torch.Tensor) -> torch.Tensor:
-    """As a model goes on: heads beside one another, for the next product."""
-    return attended.transpose(1, 2).flatten(2)
-
-
-def alone(rows, query, key, value, causal: bool = True):
-    """Each document by itself."""
-    key, value = (each.repeat_interleave(query.shape[1] // key.shape[1], 1) for each in (key, value))
-    found = []
-    for row, lengths in enumerate(rows):
-        parts = [tensor[row : row + 1].split(lengths, 2) for tensor in (query, key, value)]
-        each = [F.scaled_dot_product_attention(*document, is_causal=causal) for document in zip(*parts)]
-        found.append(torch.cat(each, 2))
-    return joined(torch.cat(found))
-
-
-def same_as_alone(ours, rows, args, number, causal: bool = True):
-    """Result and gradients."""
-    results = []
-    for run in (lambda *given: ours(*given, number), lambda *given: alone(rows, *given, causal=causal)):
-        leaves = [arg.detach().clone().requires_grad_() for arg in args]
-        result = run(*leaves)
-        weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(3), dtype=result.dtype)
-        (result * weight).sum().backward()
-        results.append([result, *(leaf.grad for leaf in leaves)])
-    for mine, right in zip(*results):
-        assert truth.relative(mine.detach(), right.detach()) < 1e-12
-
-
-def marked(compiled, query, key, value, number):
-    for tensor, dimensions in ((query, (0, 2)), (key, (0, 2)), (value, (0, 2)), (number, (0, 1))):
-        for dimension in dimensions:
-            torch._dynamo.mark_dynamic(tensor, dimension)
-    return compiled(query, key, value, number)
 
 
 # --- What is found ---------------------------------------------------------------------------------------------------
@@ -198,20 +126,6 @@ def test_documents_that_all_rows_share(reference):  # noqa: F811
 
 
 # --- What is refused -------------------------------------------------------------------------------------------------
-
-
-def as_the_mask(compiled, function, args, number, calls: str):
-    """The numbers are eager's, and the call counted so."""
-    counted = Counted()
-    results = []
-    for run in (compiled, function):
-        leaves = [arg.detach().clone().requires_grad_() for arg in args]
-        result = run(*leaves, number)
-        result.square().sum().backward()
-        results.append([result, *(leaf.grad for leaf in leaves)])
-    for mine, right in zip(*results):
-        assert truth.relative(mine.detach(), right.detach()) < 1e-12
-    assert counted()[calls] == 1, counted()
 
 
 def test_numbers_may_fall_but_not_come_again(reference):  # noqa: F811

@@ -14,8 +14,8 @@ from attending import Counted, attention_masks, found, with_padding
 from cermet.attention import kernels
 from cermet.attention.masks import Meaning
 from cermet.ops.attending import Band
+from packing import LENGTH, ROWS, as_the_mask, joined, operands, positions
 from reference_kernel import reference  # noqa: F401
-from test_documents import LENGTH, ROWS, as_the_mask, joined, operands, positions
 
 REACH = 4
 

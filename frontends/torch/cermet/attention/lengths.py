@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ import torch.fx as fx
 from ..graph.decision import Declined
 from ..graph.layouts import written
 from ..graph.nodes import example
-from ..ops.attending import ATTEND
+from ..ops.attending import ATTEND, FULL
 from .calls import Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Meaning, Proof
 
-ENDS = 3  # tensors that a graph is given for each kind of segments: the ends of queries, of keys, and what is told
+ENDS = 3  # tensors that a graph is given for a call: the ends of its queries, of its keys, and what is told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,16 +27,24 @@ class Attending(Change):
     dtype: torch.dtype = torch.float32  # to which autocast casts what it is given
     result: torch.Tensor | None = None
 
-    def apply(self, ends: tuple[fx.Node, ...] | None = None) -> None:
+    def apply(self, ends: tuple[fx.Node, ...] = ()) -> None:
         graph, name = self.node.graph, "val" if "val" in self.node.meta else "example_value"
         query, key, value, *rest = self.arguments.values()
         with graph.inserting_before(self.node):
             operands = [self._cast(operand, name) for operand in (query, key, value)]
+        calls = [ends[begin : begin + ENDS] for begin in range(0, len(ends), ENDS)]
         self.node.target = ATTEND
-        self.node.args = (*operands, *(ends or (None,) * ENDS), *rest)
+        self.node.args = (*operands, *(calls[0] if calls else (None,) * ENDS), *rest)
         self.node.kwargs = {}
         for node, fake in self.values.items():
             node.meta[name] = fake
+        for others in calls[1:]:  # of the queries that attend to all
+            with graph.inserting_after(self.node):
+                other = graph.call_function(ATTEND, (*operands, *others, FULL.left, FULL.right, *rest[2:]))
+            with graph.inserting_after(other):
+                both = graph.call_function(operator.add, (self.node, other))
+            self.node.replace_all_uses_with(both, delete_user_cb=lambda user: user is not both)
+            other.meta, both.meta = {**self.node.meta, name: self.result}, {**self.node.meta, name: self.result}
 
     def _cast(self, operand: fx.Node, name: str) -> fx.Node:
         old = example(operand)
@@ -67,9 +76,15 @@ def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[
     if written(query.shape[0]) == "0" or written(query.shape[2]) == "0":
         raise Declined("there are no queries")
     one_sided = proof.meaning is Meaning.PADDING
-    form = Form(old.device, old.dtype, heads // shared, query.shape[3], value.shape[3], proof.band, one_sided)
+    bands = {proof.band, FULL} if one_sided else {proof.band}
+    kernels = {
+        kernel_of(Form(old.device, old.dtype, heads // shared, query.shape[3], value.shape[3], band, one_sided))
+        for band in bands
+    }
+    if len(kernels) > 1:
+        raise Declined("no one kernel takes all of its segments")
     scale = given.get("scale")
-    rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernel_of(form)}
+    rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernels.pop()}
     result = _traced(old, [query, key, value], rest)
     values = consequences(module, node, result, before)
     return Attending(module, node, {**operands, **rest}, values, old.dtype, result)
@@ -89,14 +104,14 @@ def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any
 # --- What a graph is given -------------------------------------------------------------------------------------------
 
 
-def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any) -> tuple[fx.Node, ...]:
-    """Inputs of a graph behind its others, for the ends of at most `many` segments."""
+def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any, calls: int) -> tuple[fx.Node, ...]:
+    """Inputs of a graph behind its others, for the ends of at most `many` segments of each call."""
     fake = example(attention)
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
     found = []
-    for name in ("ends_q", "ends_k", "told"):
+    for name in ("ends_q", "ends_k", "told") * calls:
         with module.graph.inserting_after((places + found)[-1]):
-            node = module.graph.placeholder(f"{name}_{len(places)}")
+            node = module.graph.placeholder(f"{name}_{len(places) + len(found)}")
         node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
         with fake.fake_mode:
             node.meta["example_value"] = (

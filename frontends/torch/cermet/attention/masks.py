@@ -225,7 +225,7 @@ def _apply(module: fx.GraphModule, modules: Sequence[fx.GraphModule], masks: Seq
     for mask in masks:
         kind = mask.kind
         if kind is not None and _key(kind) not in ends:
-            ends[_key(kind)] = lengths.add_inputs(module, mask.attention, kind.most)
+            ends[_key(kind)] = lengths.add_inputs(module, mask.attention, kind.most, kind.segments.calls)
     within: dict[tuple[fx.GraphModule, fx.Node], fx.Node] = {}
     for mask in masks:
         if isinstance(mask.change, Attending):

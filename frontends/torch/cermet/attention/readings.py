@@ -24,6 +24,7 @@ from ..graph.traffic import hint
 from .proof.functions import SMALL, Functions
 from .segments import PLACE, ROW, Numbered, Segments, is_small
 
+_OF_PADDING = 5  # segments of a row
 _MAX_CALLS = 100  # that are made twice, here and in a graph that keeps its mask
 
 
@@ -38,7 +39,7 @@ class Kind:
     @property
     def most(self) -> int | torch.SymInt:
         """Segments there may be."""
-        return 3 * self.rows if self.segments.shown is not None else self.rows * self.length
+        return _OF_PADDING * self.rows if self.segments.shown is not None else self.rows * self.length
 
 
 def is_readable(tensor: Numbered, functions: Functions, module: fx.GraphModule) -> bool:
@@ -70,9 +71,13 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
     return [node for node in module.graph.nodes if node in found]
 
 
+# Ends of queries and of keys, and [whether the data is as it was assumed, how many segments, most queries, most keys].
+Read = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
 class Reading:
-    """The tensors that a graph is given beside its inputs: for each kind of segments the ends of queries and of keys,
-    and on the CPU how many segments there are and the most queries and keys of one."""
+    """The tensors that a graph is given beside its inputs: for each call of each kind of segments the ends of queries
+    and of keys, and on the CPU how many segments there are and the most queries and keys of one."""
 
     def __init__(self, module: fx.GraphModule, kinds: Sequence[Kind], functions: Functions) -> None:
         """Of a graph that has not been changed yet. Raises Declined where it cannot be."""
@@ -109,8 +114,8 @@ class Reading:
         sizes = {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
         with torch.no_grad():
             values = dict(zip(self._wanted, self._compute(*given)))
-            found = [_read(kind, values, sizes) for kind in self._kinds]
-            if None in found:
+            found = [call for kind in self._kinds for call in _read(kind, values, sizes)]
+            if len(found) != sum(kind.segments.calls for kind in self._kinds):
                 return None
             told = torch.stack([each[2] for each in found]).tolist()  # the wait
         if not all(ok for ok, *_ in told):
@@ -130,17 +135,17 @@ def _bare(kind: Kind) -> Kind:
 
 def _read(
     kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
-    """Ends of queries and keys, and [whether the data is as it was assumed, how many, longest, longest]."""
+) -> list[Read]:
+    """Of each call; of none where there is nothing to attend to."""
     rows, length = (size if isinstance(size, int) else int(size.xreplace(sizes)) for size in (kind.rows, kind.length))
     if not rows or not length:
-        return None
+        return []
     segments = kind.segments
     small = [values[node] for node in segments.small]
     holds = [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
     if segments.shown is not None:
         return _of_padding(segments, _laid(segments.shown, values), holds, rows, length)
-    return _of_documents(segments, values, holds, rows, length)
+    return [_of_documents(segments, values, holds, rows, length)]
 
 
 def _laid(tensor: Numbered, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
@@ -158,7 +163,7 @@ def _laid(tensor: Numbered, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor
 
 def _of_documents(
     segments: Segments, values: dict[fx.Node, torch.Tensor], holds: list[torch.Tensor], rows: int, length: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> Read:
     numbers = _laid(segments.documents, values)
     changes = numbers[:, 1:] != numbers[:, :-1]
     ordered = numbers.sort(-1).values
@@ -176,28 +181,37 @@ def _of_documents(
 
 def _of_padding(
     segments: Segments, shown: torch.Tensor, holds: list[torch.Tensor], rows: int, length: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Three segments for each row: what is hidden before its keys, they, and what is hidden behind them. Hidden keys
-    have no queries. Queries there have no keys under a causal mask; under a full one they have those of their row."""
+) -> list[Read]:
+    """Segments of each row: hidden keys have no queries. Under a causal mask, queries before what is shown have no
+    keys, and those behind it a call of their own, in which they have all."""
     holds.append(((shown == 0) | (shown == 1)).all())
     shown = shown.expand(rows, length)
-    count, places = shown.sum(-1), torch.arange(length, device=shown.device)
+    places = torch.arange(length, device=shown.device)
+    count, none = shown.sum(-1), torch.zeros(rows, dtype=torch.int64, device=shown.device)
     first = torch.where(shown != 0, places, length).amin(-1)
     behind = torch.where(shown != 0, places + 1, 0).amax(-1)
+    whole = none + length
     holds += [(behind - first == count).all(), (count > 0).all()]
-    begins = torch.arange(rows, device=shown.device) * length
-    whole = torch.full_like(begins, length)
-    if segments.causal:
-        holds.append((behind == length).all())  # queries behind all keys attend to all of them
-        queries, keys = (first, first, whole), (torch.zeros_like(first), first, whole)
-        longest = count.max()
-    else:
-        queries, keys = (torch.zeros_like(whole), whole, whole), (first, behind, whole)
-        longest = whole[0]
-    none = begins.new_zeros(1)
+    if segments.from_first:
+        holds.append((first == 0).all())
+    ok, most = torch.stack(holds).all().long(), torch.full_like(count[0], _OF_PADDING * rows)
+    if not segments.causal:
+        return [_ends((none, whole, whole, whole, whole), (first, behind, whole, whole, whole), ok, most)]
+    some = (behind < length).any()
+    return [
+        _ends((first, first, behind, whole, whole), (none, first, behind, behind, whole), ok, most),
+        _ends((behind, behind, whole, whole, whole), (none, first, behind, whole, whole), ok, most * some),
+    ]
+
+
+def _ends(queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], ok: torch.Tensor, most: torch.Tensor) -> Read:
+    """Of where a row's segments end in it; a row ends where its last segment does."""
+    begins = torch.arange(queries[0].shape[0], device=ok.device) * queries[-1]
     ends_q, ends_k = (
-        torch.cat([none, (begins[:, None] + torch.stack(ends, 1)).reshape(-1)]).int() for ends in (queries, keys)
+        torch.cat([begins.new_zeros(1), (begins[:, None] + torch.stack(list(ends), 1)).reshape(-1)])
+        for ends in (queries, keys)
     )
-    longest_k = torch.maximum(count, length - count).max()
-    told = [torch.stack(holds).all().long(), torch.full_like(longest, 3 * rows), torch.maximum(longest, longest_k), longest_k]
-    return ends_q, ends_k, torch.stack([each.long() for each in told])
+    told = torch.stack([ok, most, ends_q.diff().max(), ends_k.diff().max()])
+    return ends_q.int(), ends_k.int(), told
+
+

@@ -46,6 +46,12 @@ class Segments:
     shown: Numbered | None = None
     small: tuple[fx.Node, ...] = ()  # inputs whose numbers must have fewer than 32 bits
     causal: bool = False
+    from_first: bool = False  # the first place of each row must be shown
+
+    @property
+    def calls(self) -> int:
+        """Calls that attention becomes: under a causal mask, queries behind what is shown attend to all of it."""
+        return 2 if self.shown is not None and self.causal else 1
 
     def __str__(self) -> str:
         """What must hold of them."""
@@ -198,10 +204,10 @@ def padding(question: Question) -> tuple[Segments, Band]:
             found = band(question, forms, flags)
         except Unproved:
             continue
-        if found == CAUSAL and not question.ends_rows:
-            raise Unproved("a query whose keys are all hidden by a finite number attends to all of them")
         if found in (CAUSAL, FULL):
-            return Segments(shown=shown, small=_small(question), causal=found == CAUSAL), found
+            causal = found == CAUSAL
+            # A query whose keys are all hidden by a finite number attends to each alike.
+            return Segments(shown=shown, small=_small(question), causal=causal, from_first=not question.ends_rows), found
     raise Unproved("it is not provable from the graph that keys are hidden by padding alone")
 
 

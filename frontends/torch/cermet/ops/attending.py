@@ -4,8 +4,8 @@ place of scaled_dot_product_attention, and the two that it is made of.
 The rows of a batch lie behind one another, `T = batch * length` places. Segment `i` is the queries from `ends_q[i]` to
 before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a band
 around the diagonal that begins at the segment's last query and key. Either may be none: such queries get zeros. How
-many segments there are and how long the longest is stands in `told`, on the CPU, since that is what a launch depends
-on: the tensors keep their sizes, whatever the segments are.
+many segments there are (none: zeros everywhere) and how long the longest is stands in `told`, on the CPU, since that
+is what a launch depends on: the tensors keep their sizes, whatever the segments are.
 
 Who computes it is a Kernel, by its name in KERNELS. The outer op exists only as a composition of the inner ones, so
 AOTAutograd traces through it.
@@ -142,6 +142,9 @@ def _attention(
     left: int, right: int, scale: float, kernel: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     segments = Segments.of(ends_q, ends_k, told, query.shape[1])
+    if not segments.count:
+        result, sums = _fake(query, key, value)
+        return result.zero_(), sums.zero_()
     result, sums = _kernel(kernel).forward(*_flat(query, key, value), segments, Band(left, right), scale)
     return result.reshape(query.shape).contiguous(), sums
 
@@ -153,6 +156,8 @@ def _attention_backward(
     left: int, right: int, scale: float, kernel: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     segments = Segments.of(ends_q, ends_k, told, query.shape[1])
+    if not segments.count:
+        return tuple(each.zero_() for each in _fake_backward(gradient, query, key, value))  # type: ignore[return-value]
     gradient, *operands = _flat(gradient, query, key, value, result)
     found = _kernel(kernel).backward(gradient, *operands, sums, segments, Band(left, right), scale)
     return tuple(  # type: ignore[return-value]
