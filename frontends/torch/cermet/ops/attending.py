@@ -192,8 +192,25 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        found = _inner("attention_lengths_backward")(gradient, *ctx.saved_tensors, *ctx.form)
+        given = (gradient, *ctx.saved_tensors, *ctx.form)
+        recorded = torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+        found = _Recorded.apply(*given) if recorded else _inner("attention_lengths_backward")(*given)
         return *found, *(None,) * (len(ctx.form) + 3)
+
+
+class _Recorded(torch.autograd.Function):
+    """A backward that is recorded (`create_graph=True`): its values are right and its own gradient is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Any:
+        return _inner("attention_lengths_backward")(*given)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
+        raise Error(
+            f"{NAMESPACE}::attend_lengths: double backward is not supported; use torch.compile's backend \"eager\" where a "
+            "gradient of a gradient is needed"
+        )
 
 
 def _attend(
