@@ -22,6 +22,8 @@ class Model:
     task: str = "CausalLM"  # what the model's class is for
     lora: int | None = None  # the rank of peft's adapters on all products but the head's; other weights are frozen
     checkpointing: bool = False  # whether layers are computed again in the backward
+    documents: int = 1  # that each row is packed of, told by positions that begin again
+    padding: float = 0.0  # the part of a batch that it is, at the ends of rows
 
     def config(self, **changes) -> transformers.PretrainedConfig:
         """The configuration, with fewer layers or another vocabulary where `changes` say so."""
@@ -54,18 +56,49 @@ class Model:
         return dataclasses.replace(self, settings=settings, batch=2, tokens=min(self.tokens, 32), layers=None)
 
     def inputs(self) -> dict[str, torch.Tensor]:
-        """What a training step is given, random; of masked tokens 15 % have a label, and none is padding."""
+        """What a training step is given, random; of masked tokens 15 % have a label, and no padding and no document's
+        first token has one."""
         if self.task == "ImageClassification":
             size = self.config().image_size
             images = torch.randn(self.batch, 3, size, size, device=DEVICE, dtype=torch.bfloat16)
             labels = torch.randint(self.config().num_labels, (self.batch,), device=DEVICE)
             return {"pixel_values": images, "labels": labels}
         words = torch.randint(self.settings["vocab_size"], (self.batch, self.tokens), device=DEVICE)
+        shown = torch.arange(self.tokens, device=DEVICE) < self._lengths()[:, None]
         if self.task == "CausalLM":
-            return {"input_ids": words, "labels": words}
+            labels = words.masked_fill(~shown, -100)
+            if self.documents > 1:
+                places = self._places()
+                return {"input_ids": words, "position_ids": places, "labels": labels.masked_fill(places == 0, -100)}
+            return {"input_ids": words, "labels": labels} | ({"attention_mask": shown.long()} if self.padding else {})
         masked = torch.rand(self.batch, self.tokens, device=DEVICE) < 0.15
-        labels = words.masked_fill(~masked, -100)
-        return {"input_ids": words, "attention_mask": torch.ones_like(words), "labels": labels}
+        labels = words.masked_fill(~(masked & shown), -100)
+        return {"input_ids": words, "attention_mask": shown.long(), "labels": labels}
+
+    def _lengths(self) -> torch.Tensor:
+        """Of rows without their padding: evenly from the shortest to the whole."""
+        parts = torch.linspace(1 - 2 * self.padding, 1, self.batch)
+        return (parts * self.tokens).round().clamp(min=1).long().to(DEVICE)
+
+    def _places(self) -> torch.Tensor:
+        """Positions in documents whose lengths differ from row to row: the first is shorter by a tenth for each."""
+        rows = []
+        for row in range(self.batch):
+            whole = self.tokens // self.documents
+            first = whole - row * (whole // 10)
+            rest = torch.arange(self.tokens - first) % -(-(self.tokens - first) // (self.documents - 1))
+            rows.append(torch.cat([torch.arange(first), rest]))
+        return torch.stack(rows).to(DEVICE)
+
+    def masks(self, layers: int) -> dict[str, int]:
+        """How many of so many layers' masks Cermet replaces, by what they mean."""
+        if self.documents > 1 or self.padding:
+            return {"document_mask" if self.documents > 1 else "padding_mask": layers}
+        kinds = getattr(self.config(num_hidden_layers=layers), "layer_types", None)
+        window = self.settings.get("sliding_window") or self.tokens
+        narrow = layers if kinds is None else kinds.count("sliding_attention")
+        narrow *= window < self.tokens
+        return {name: times for name, times in (("window_mask", narrow), ("causal_mask", layers - narrow)) if times}
 
     @property
     def random(self) -> bool:
@@ -79,7 +112,7 @@ class Model:
     @property
     def norms_per_layer(self) -> int:
         """But for those of queries and keys."""
-        return 4 if self.family == "Gemma2" else 2
+        return 4 if self.family in ("Gemma2", "Gemma3Text") else 2
 
 
 def _sizes(hidden, intermediate, layers, heads, kv_heads, vocabulary, positions=8192, **more) -> dict:
@@ -95,7 +128,7 @@ _NO_DROPOUT = {"GPT2": dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
 _PRODUCTS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _TINY = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              head_dim=16, vocab_size=512, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32, n_embd=64,
-             n_layer=2, n_head=4)
+             n_layer=2, n_head=4, sliding_window=8)
 _QWEN_7B = _sizes(3584, 18944, 28, 28, 4, 152064, **_APART)
 # Slices of eight layers of large models, and models whole.
 MODELS = {
@@ -117,6 +150,16 @@ MODELS = {
                                       **_NO_DROPOUT["GPT2"]), 8, 1024),
     "BERT-large": Model("Bert", _BERT, 32, 512, task="MaskedLM"),
     "BERT-large, no dropout": Model("Bert", {**_BERT, **_NO_DROPOUT["Bert"]}, 32, 512, task="MaskedLM"),
+    # What attention's masks mean: documents, windows alone and between full layers, padding.
+    "Llama-3.2-1B, documents": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 2, 4096,
+                                     documents=4),
+    "Mistral-7B, window": Model("Mistral", _sizes(4096, 14336, 32, 32, 8, 32000, positions=32768, sliding_window=1024,
+                                                  **_APART), 2, 8192, 8),
+    "Gemma-3-1B": Model("Gemma3Text", _sizes(1152, 6912, 26, 4, 1, 262144, positions=32768, head_dim=256,
+                                             sliding_window=512, **_TIED), 2, 4096),
+    "Llama-3.2-1B, padding": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 8, 1024,
+                                   padding=0.3),
+    "BERT-large, padding": Model("Bert", {**_BERT, **_NO_DROPOUT["Bert"]}, 32, 512, task="MaskedLM", padding=0.3),
     "ViT-L/16": Model("ViT", dict(hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16,
                                   num_labels=1000), 64, 197, task="ImageClassification"),
 }

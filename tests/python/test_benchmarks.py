@@ -54,7 +54,8 @@ def test_heads_in_pieces_give_float64_s_results(tmp_path) -> None:
     assert [case["name"] for case in cases] == ["products", "eager", "0.002", "whole"]
 
 
-@pytest.mark.parametrize("model", ["Qwen3-MoE", "Qwen2.5-7B, LoRA, checkpointing"])
+@pytest.mark.parametrize("model", ["Qwen3-MoE", "Qwen2.5-7B, LoRA, checkpointing", "Llama-3.2-1B, documents",
+                                   "Gemma-3-1B", "BERT-large, padding"])
 def test_a_step_replaces_what_it_should(model, tmp_path, monkeypatch) -> None:
     if "LoRA" in model and importlib.util.find_spec("peft") is None:
         pytest.skip("peft is not installed")

@@ -22,7 +22,8 @@ from cermet.attention.masks import Meaning
 from cermet.options import parse as options_of
 from cermet.record import Settings
 from packing import (
-    HEADS, LENGTH, ROWS, SHARED, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone, triangle,
+    HEADS, LENGTH, ROWS, SHARED, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone,
+    triangle,
 )  # fmt: skip
 from reference_kernel import reference  # noqa: F401
 

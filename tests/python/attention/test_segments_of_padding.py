@@ -1,4 +1,4 @@
-"""Padding becomes segments: keys that are hidden are read by nobody, and every query gets what it gets under the mask."""
+"""Padding becomes segments: keys that are hidden are read by nobody, and every query gets what the mask gives it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def shown(pieces, dtype=torch.long) -> torch.Tensor:
 
 
 def causal(attention_mask, length):
-    return mask_spellings.indices(length)[1] <= mask_spellings.indices(length)[0], attention_mask.bool()[:, None, None, :]
+    query, key = mask_spellings.indices(length)
+    return key <= query, attention_mask.bool()[:, None, None, :]
 
 
 def of_transformers(attention_mask, length):
@@ -51,11 +52,17 @@ def by_infinity(attention_mask, length):
 
 
 def by_the_least(attention_mask, length):
-    """As GPT-2 and BERT had it for long."""
-    return ((1.0 - attention_mask[:, None, None, :].double()) * torch.finfo(torch.float32).min).expand(-1, 1, length, -1)
+    """As BERT had it for long."""
+    hidden = 1.0 - attention_mask[:, None, None, :].double()
+    return (hidden * torch.finfo(torch.float32).min).expand(-1, 1, length, -1)
 
 
-SPELLINGS = (of_transformers, of_an_encoder, by_infinity)
+def by_the_least_and_a_triangle(attention_mask, length):
+    return by_the_least(attention_mask, length).masked_fill(~causal(attention_mask, length)[0], -1e38)
+
+
+ENCODERS = (of_an_encoder, by_the_least)
+SPELLINGS = (of_transformers, by_infinity, *ENCODERS)
 
 
 def attending(spelling):
@@ -77,10 +84,18 @@ def test_every_query_gets_what_the_mask_gives_it(spelling, side, dtype, referenc
     for mask in (shown(pieces, dtype), shown(pieces[1:] + pieces[:1], dtype)):
         as_the_mask(compiled, function, operands(3), mask, "calls_segmented")
     as_the_mask(compiled, function, operands(3), shown([(0, LENGTH)] * 3, dtype), "calls_unpadded")
-    kept = {"full_masks": 1} if spelling is of_an_encoder else {"causal_masks": 1}
-    counts = {"padding_masks": 1, "calls_segmented": 2, "calls_unpadded": 1, "grouped_attentions": 3, **kept}
-    counts["grouped_attentions"] = 2 if spelling is of_an_encoder else 3
-    assert counted() == counts
+    kept, grouped = ("full_masks", 2) if spelling in ENCODERS else ("causal_masks", 3)
+    assert counted() == {
+        "padding_masks": 1, "calls_segmented": 2, "calls_unpadded": 1, "grouped_attentions": grouped, kept: 1,
+    }  # fmt: skip
+
+
+@named
+def test_a_finite_number_that_hides_all_keys_of_a_query_hides_none(side, reference):  # noqa: F811
+    function = attending(by_the_least_and_a_triangle)
+    compiled = graphs.compiled(function, "aot")
+    calls = "calls_segmented" if side == "right" else "calls_padded"
+    as_the_mask(compiled, function, operands(3), shown(KEPT[side]), calls)
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda spelling: spelling.__name__)

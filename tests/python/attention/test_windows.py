@@ -108,7 +108,8 @@ def test_a_window_beside_padding(reference):  # noqa: F811
     counted = Counted()
     compiled = graphs.compiled(attend, "aot")
     for mask in attention_masks():
-        as_the_mask(compiled, attend, operands(2, mask.shape[1], 4), mask, "window_masks" if mask.all() else "calls_padded")
+        kept = "window_masks" if mask.all() else "calls_padded"
+        as_the_mask(compiled, attend, operands(2, mask.shape[1], 4), mask, kept)
     assert counted() == {"window_masks": 1, "calls_unpadded": 1, "calls_padded": 2}
 
 

@@ -163,23 +163,22 @@ def test_asking_moves_no_generator(reference):  # noqa: F811
 
 # --- On a GPU --------------------------------------------------------------------------------------------------------
 
-gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")]
+absent = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+HEADS = [(4, 4, 64), (8, 2, 64), (4, 1, 128), (6, 2, 80), (2, 2, 20), (4, 2, 256)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("kinds", ["documents", "one-sided"])
 @pytest.mark.parametrize("band", BANDS, ids=str)
-@pytest.mark.parametrize(("heads", "shared", "width"), [(4, 4, 64), (8, 2, 64), (4, 1, 128), (6, 2, 80), (2, 2, 20), (4, 2, 256)])
-class TestOnAGpu:
-    pytestmark = gpu
-
-    def test_flash_gives_the_numbers_of_the_mask(self, heads, shared, width, band, kinds, dtype):
-        assert kernel_of(form("cuda", dtype, heads // shared, width, band, kinds == "one-sided")) == "flash"
-        segments = random_segments(3, 2 * 512, kinds)
-        args, given = operands(dtype, "cuda", heads, shared, 512, width), told(segments, "cuda")
-        mine = measured(lambda *each: ATTEND(*each, *given, band.left, band.right, None, "flash"), args)
-        eager = measured(by_mask(segments, band, 512), args)
-        wide = [each.detach().double().requires_grad_() for each in args]
-        for one, other, true in zip(mine, eager, measured(by_mask(segments, band, 512), wide)):
-            limit = 2 * truth.relative(other, true) + truth.spacing(dtype)
-            assert truth.relative(one, true) <= limit
+@pytest.mark.parametrize(("heads", "shared", "width"), HEADS)
+@pytest.mark.gpu
+@absent
+def test_flash_gives_the_numbers_of_the_mask(heads, shared, width, band, kinds, dtype):
+    assert kernel_of(form("cuda", dtype, heads // shared, width, band, kinds == "one-sided")) == "flash"
+    segments = random_segments(3, 2 * 512, kinds)
+    args, given = operands(dtype, "cuda", heads, shared, 512, width), told(segments, "cuda")
+    mine = measured(lambda *each: ATTEND(*each, *given, band.left, band.right, None, "flash"), args)
+    eager = measured(by_mask(segments, band, 512), args)
+    wide = [each.detach().double().requires_grad_() for each in args]
+    for one, other, true in zip(mine, eager, measured(by_mask(segments, band, 512), wide)):
+        assert truth.relative(one, true) <= 2 * truth.relative(other, true) + truth.spacing(dtype)

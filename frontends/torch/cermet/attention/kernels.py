@@ -88,7 +88,8 @@ def _difference(name: str, form: Form, segments: Sequence[tuple[int, int]]) -> s
     queries, keys = (sum(lengths[side] for lengths in segments) for side in (0, 1))
     length = max(queries, keys)
     segments = (*segments, (length - queries, 0), (0, length - keys))
-    ends = [[sum(lengths[side] for lengths in segments[:count]) for count in range(len(segments) + 1)] for side in (0, 1)]
+    counts = range(len(segments) + 1)
+    ends = [[sum(lengths[side] for lengths in segments[:count]) for count in counts] for side in (0, 1)]
     ends_q, ends_k = (torch.tensor(each, dtype=torch.int32, device=form.device) for each in ends)
     told = torch.tensor([len(segments), *(max(lengths[side] for lengths in segments) for side in (0, 1))])
     heads = 2 * form.heads, 2, 2

@@ -71,7 +71,7 @@ def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[
     sizes = (heads, shared, value.shape[1], query.shape[3], value.shape[3])
     if not all(isinstance(size, int) for size in sizes) or shared != value.shape[1] or heads % shared:
         raise Declined("attention of heads that are not known, or not shared alike")
-    if any(written(one) != written(other) for one, other in ((query.shape[0], key.shape[0]), (query.shape[2], key.shape[2]))):
+    if any(written(query.shape[dimension]) != written(key.shape[dimension]) for dimension in (0, 2)):
         raise Declined("there are other keys than queries")
     if written(query.shape[0]) == "0" or written(query.shape[2]) == "0":
         raise Declined("there are no queries")

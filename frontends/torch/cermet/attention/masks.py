@@ -1,5 +1,5 @@
-"""Attention masks that provably say what attention has kernels of its own for: causal ones become `is_causal=True`, full
-ones, which let every query attend to every key, are left out, and windows, documents and padding become calls over
+"""Attention masks that provably say what attention has kernels of its own for: causal ones become `is_causal=True`,
+full ones, which let every query attend to every key, are left out, and windows, documents and padding become calls over
 segments (lengths.py).
 
 `find` only looks; meanings.py says what a mask means. Where that holds under a condition of the graph's inputs only,
@@ -206,7 +206,8 @@ def _bodies(module: fx.GraphModule, node: fx.Node) -> Iterator[tuple[fx.GraphMod
 # --- The rewrite -----------------------------------------------------------------------------------------------------
 
 def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
-    """Takes these attentions' masks from them, in the graph that they were found in, and removes what nothing reads then.
+    """Takes these attentions' masks from them, in the graph that they were found in, and removes what nothing reads
+    then.
 
     On an exception the graph and its bodies are as they were.
     """
@@ -251,7 +252,7 @@ def _within(
     value: fx.Node,
     known: dict[tuple[fx.GraphModule, fx.Node], fx.Node],
 ) -> fx.Node:
-    """A value of the outermost graph in a body, which is given it by its calls. Raises Error where they are not known."""
+    """A value of the outermost graph in a body, which is given it by its calls. Raises Error where they are unknown."""
     if body is outermost:
         return value
     if (body, value) in known:

@@ -158,10 +158,10 @@ def _of_keys(functions: Functions, mask: fx.Node) -> bool:
     places = tuple(functions.new("place") for _ in shape)
     other = (*places[:-2], functions.new("query"), places[-1])
     facts = functions.inside(Facts(), (*places, other[-2]), (*shape, shape[-2]))
-    first, second = (
-        functions.element(mask, tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, at)), facts)
-        for at in (places, other)
-    )
+    ways = [
+        tuple(Linear(0) if size == Linear(1) else place for size, place in zip(shape, at)) for at in (places, other)
+    ]
+    first, second = (functions.element(mask, way, facts) for way in ways)
     return first == second
 
 
@@ -171,8 +171,8 @@ def _of_keys(functions: Functions, mask: fx.Node) -> bool:
 def _within_limits(
     functions: Functions, given: tuple[fx.Node, ...], mask: fx.Node, attention: fx.Node
 ) -> Proof | Unproved:
-    """Causal or full, with what is missing taken to hold if it is about sizes alone and held for those that were traced:
-    a window is wide enough for all sequences that are no longer than it."""
+    """Causal or full, with what is missing taken to hold if it is about sizes alone and held for those that were
+    traced: a window is wide enough for all sequences that are no longer than it."""
     limits: dict[Linear, torch.SymInt] = {}
     while True:
         try:

@@ -31,7 +31,7 @@ class Unproved(Exception):
 
 
 class Question:
-    """A mask of one attention. `limits`: forms that are taken to be at least zero. Raises Unproved for what is no mask."""
+    """A mask of one attention. `limits`: forms that are taken to be at least zero. Raises Unproved for what is none."""
 
     def __init__(
         self, functions: Functions, mask: fx.Node, attention: fx.Node, limits: frozenset[Linear] = frozenset()

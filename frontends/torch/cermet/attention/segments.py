@@ -20,7 +20,6 @@ import torch.fx as fx
 from ..graph.nodes import example
 from ..ops.attending import CAUSAL, FULL, Band
 from ..text import INTEGERS
-from .proof.elements import Coordinates
 from .proof.linear import Atom, AtLeastZero, Flag, IsZero, Linear
 from .questions import Question, Unproved
 
@@ -205,27 +204,18 @@ def padding(question: Question) -> tuple[Segments, Band]:
         except Unproved:
             continue
         if found in (CAUSAL, FULL):
-            causal = found == CAUSAL
-            # A query whose keys are all hidden by a finite number attends to each alike.
-            return Segments(shown=shown, small=_small(question), causal=causal, from_first=not question.ends_rows), found
+            from_first = found == CAUSAL and not question.ends_rows  # else queries whose keys a finite number hides attend to each alike
+            return Segments(shown=shown, small=_small(question), causal=found == CAUSAL, from_first=from_first), found
     raise Unproved("it is not provable from the graph that keys are hidden by padding alone")
 
 
 def _of_keys(question: Question) -> Iterator[Atom | Flag]:
-    """Elements at the key that the mask depends on."""
-    seen: dict[Atom | Flag, None] = {}
-    for comparison in question.comparisons():
-        if isinstance(comparison, Flag):
-            seen.setdefault(comparison)
-        elif isinstance(comparison, (IsZero, AtLeastZero)):
-            seen.update(dict.fromkeys(atom for atom, _ in comparison.form.terms))
-    for atom in seen:
-        if atom.key[0] == "element" and any(_mentions(atom.key[2], question.key)):
-            yield atom
-
-
-def _mentions(coordinates: Coordinates, place: Linear) -> Iterator[bool]:
-    return (coordinate == place for coordinate in coordinates)
+    """Elements at the key that the mask depends on; those of the graph's inputs before what is made of them."""
+    question.element(question.facts)
+    found = [
+        atom for atom in question.functions.atoms if atom.key[0] == "element" and question.key in atom.key[2]
+    ]
+    yield from sorted(found, key=lambda atom: atom.key[1].op != "placeholder")
 
 
 def _are(atom: Atom | Flag, shown: bool) -> tuple[list[Linear], frozenset[tuple[Flag, bool]]]:

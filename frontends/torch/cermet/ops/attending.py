@@ -2,10 +2,10 @@
 place of scaled_dot_product_attention, and the two that it is made of.
 
 The rows of a batch lie behind one another, `T = batch * length` places. Segment `i` is the queries from `ends_q[i]` to
-before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a band
-around the diagonal that begins at the segment's last query and key. Either may be none: such queries get zeros. How
-many segments there are (none: zeros everywhere) and how long the longest is stands in `told`, on the CPU, since that
-is what a launch depends on: the tensors keep their sizes, whatever the segments are.
+before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a
+band around the diagonal that ends at the segment's last query and key. Either may be none: such queries get zeros. How
+many segments there are (none: zeros everywhere) and how long the longest is stands in `told`, on the CPU, since that is
+what a launch depends on: the tensors keep their sizes, whatever the segments are.
 
 Who computes it is a Kernel, by its name in KERNELS. The outer op exists only as a composition of the inner ones, so
 AOTAutograd traces through it.
@@ -125,8 +125,8 @@ KERNELS: dict[str, Kernel] = {"flash": Kernel(_flash, _flash_backward, ("cuda",)
 def _kernel(name: str) -> Kernel:
     if name not in KERNELS:
         raise Error(
-            f"no kernel for attention over segments is called {name}, expected one of {', '.join(KERNELS)}: the graph that "
-            "uses it was compiled by another version of cermet; clear torch's compile caches"
+            f"no kernel for attention over segments is called {name}, expected one of {', '.join(KERNELS)}: the graph "
+            "that uses it was compiled by another version of cermet; clear torch's compile caches"
         )
     return KERNELS[name]
 
@@ -193,7 +193,8 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         given = (gradient, *ctx.saved_tensors, *ctx.form)
-        recorded = torch.is_grad_enabled() and any(isinstance(item, torch.Tensor) and item.requires_grad for item in given)
+        tensors = [item for item in given if isinstance(item, torch.Tensor)]
+        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         found = _Recorded.apply(*given) if recorded else _inner("attention_lengths_backward")(*given)
         return *found, *(None,) * (len(ctx.form) + 3)
 
@@ -208,8 +209,8 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
         raise Error(
-            f"{NAMESPACE}::attend_lengths: double backward is not supported; use torch.compile's backend \"eager\" where a "
-            "gradient of a gradient is needed"
+            f"{NAMESPACE}::attend_lengths: double backward is not supported; use torch.compile's backend "
+            '"eager" where a gradient of a gradient is needed'
         )
 
 

@@ -44,6 +44,8 @@ def read_as(
                     return leaf
             elif leaf.fixed and abs(leaf.constant) < 1 << 53:
                 return _rounded(float(leaf.constant), new)
+            elif (truth := next((truth for truth in (0, 1) if facts.between(leaf, truth, truth)), None)) is not None:
+                return _rounded(float(truth), new)
         elif isinstance(leaf, Real):
             if new == torch.bool:
                 return leaf.value != 0.0

@@ -53,6 +53,7 @@ class Functions:
         self._inputs = set(modules[0].graph.find_nodes(op="placeholder")) if small else set()
         self.assumed_small: set[fx.Node] = set()
         self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
+        self.atoms: dict[Atom | Flag, None] = {}  # their elements, but for reals
         self._fresh = itertools.count()
         self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
         self.symbols: dict[Atom, torch.SymInt] = {}  # sizes that are no more than a symbol
@@ -156,15 +157,17 @@ class Functions:
         key: Any = ("element", node, coordinates, levels)
         if node in self._written:
             key = ("written", next(self._fresh))
+        if dtype != torch.bool and dtype not in INTEGERS:
+            return Unknown(key)
         if dtype == torch.bool:
-            return Flag(key)
-        if dtype in INTEGERS:
+            atom: Atom | Flag = Flag(key)
+        else:
             limits = torch.iinfo(dtype)
-            if node not in self._inputs or node in self._written or limits.max <= SMALL:
-                return Linear.of(Atom(key, limits.min, limits.max))
-            self.assumed_small.add(node)
-            return Linear.of(Atom(key, -SMALL, SMALL))
-        return Unknown(key)
+            small = node in self._inputs and node not in self._written and limits.max > SMALL
+            self.assumed_small |= {node} if small else set()
+            atom = Atom(key, -SMALL, SMALL) if small else Atom(key, limits.min, limits.max)
+        self.atoms.setdefault(atom)
+        return atom if isinstance(atom, Flag) else Linear.of(atom)
 
 
 def _one(dtype: torch.dtype) -> Element:
