@@ -94,9 +94,9 @@ class _SharedBySegments(Change):
     @classmethod
     def of(cls, module: fx.GraphModule, node: fx.Node, key: fx.Node, value: fx.Node) -> _SharedBySegments:
         query, kernel = example(node.args[0]), node.args[-1]
-        band, heads = Band(*node.args[-4:-2]), query.shape[1]
-        shared = heads // example(key).shape[1]
-        form = Form(query.device, query.dtype, shared, query.shape[3], example(value).shape[3], band, True)
+        band, shared = Band(*node.args[-4:-2]), query.shape[1] // example(key).shape[1]
+        one_sided = node.args[3] is not node.args[4]  # the ends of queries and of keys
+        form = Form(query.device, query.dtype, shared, query.shape[3], example(value).shape[3], band, one_sided)
         if kernel_of(form) != kernel:
             raise Declined("another kernel would take it")
         return cls(module, node, {"query": node.args[0], "key": key, "value": value}, {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,8 +17,10 @@ from ..ops.attending import ATTEND, FULL
 from .calls import Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Meaning, Proof
+from .readings import Kind
 
-ENDS = 3  # tensors that a graph is given for a call: the ends of its queries, of its keys, and what is told
+NO_ENDS = (None, None, None)
+Ends = tuple[fx.Node, fx.Node, fx.Node]  # what a call is given: the ends of its queries, of its keys, and what is told
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,14 +30,13 @@ class Attending(Change):
     dtype: torch.dtype = torch.float32  # to which autocast casts what it is given
     result: torch.Tensor | None = None
 
-    def apply(self, ends: tuple[fx.Node, ...] = ()) -> None:
+    def apply(self, calls: Sequence[Ends] = ()) -> None:
         graph, name = self.node.graph, "val" if "val" in self.node.meta else "example_value"
         query, key, value, *rest = self.arguments.values()
         with graph.inserting_before(self.node):
             operands = [self._cast(operand, name) for operand in (query, key, value)]
-        calls = [ends[begin : begin + ENDS] for begin in range(0, len(ends), ENDS)]
         self.node.target = ATTEND
-        self.node.args = (*operands, *(calls[0] if calls else (None,) * ENDS), *rest)
+        self.node.args = (*operands, *(calls[0] if calls else NO_ENDS), *rest)
         self.node.kwargs = {}
         for node, fake in self.values.items():
             node.meta[name] = fake
@@ -96,7 +98,7 @@ def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any
         raise Declined("the graph was traced without fake tensors")
     try:
         with mode, torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
-            return ATTEND(*(each.to(old.dtype) for each in operands), *(None,) * ENDS, *rest.values())
+            return ATTEND(*(each.to(old.dtype) for each in operands), *NO_ENDS, *rest.values())
     except Exception as error:
         raise Declined(f"attention cannot be traced over segments: {error}") from error
 
@@ -104,12 +106,13 @@ def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any
 # --- What a graph is given -------------------------------------------------------------------------------------------
 
 
-def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any, calls: int) -> tuple[fx.Node, ...]:
-    """Inputs of a graph behind its others, for the ends of at most `many` segments of each call."""
-    fake = example(attention)
+def add_inputs(module: fx.GraphModule, attention: fx.Node, kind: Kind) -> list[Ends]:
+    """Inputs of a graph behind its others, for each call of an attention."""
+    fake, many = example(attention), kind.most
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
-    found = []
-    for name in ("ends_q", "ends_k", "told") * calls:
+    found: list[fx.Node] = []
+    names = ("ends", "told") if kind.segments.shown is None else ("ends_q", "ends_k", "told")
+    for name in names * kind.segments.calls:
         with module.graph.inserting_after((places + found)[-1]):
             node = module.graph.placeholder(f"{name}_{len(places) + len(found)}")
         node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
@@ -120,4 +123,5 @@ def add_inputs(module: fx.GraphModule, attention: fx.Node, many: Any, calls: int
                 else torch.empty(many + 1, dtype=torch.int32, device=fake.device)
             )
         found.append(node)
-    return tuple(found)
+    calls = [found[begin : begin + len(names)] for begin in range(0, len(found), len(names))]
+    return [(call[0], call[-2], call[-1]) for call in calls]

@@ -222,16 +222,17 @@ def apply(module: fx.GraphModule, masks: Sequence[Mask]) -> None:
 
 
 def _apply(module: fx.GraphModule, modules: Sequence[fx.GraphModule], masks: Sequence[Mask]) -> None:
-    ends: dict[Any, tuple[fx.Node, ...]] = {}
+    ends: dict[Any, list[lengths.Ends]] = {}
     for mask in masks:
         kind = mask.kind
         if kind is not None and _key(kind) not in ends:
-            ends[_key(kind)] = lengths.add_inputs(module, mask.attention, kind.most, kind.segments.calls)
+            ends[_key(kind)] = lengths.add_inputs(module, mask.attention, kind)
     within: dict[tuple[fx.GraphModule, fx.Node], fx.Node] = {}
     for mask in masks:
         if isinstance(mask.change, Attending):
-            given = ends[_key(mask.kind)] if mask.kind is not None else ()
-            mask.change.apply(tuple(_within(modules, module, mask.module, each, within) for each in given))
+            calls = ends[_key(mask.kind)] if mask.kind is not None else []
+            here = [[_within(modules, module, mask.module, each, within) for each in call] for call in calls]
+            mask.change.apply([(queries, keys, told) for queries, keys, told in here])
         else:
             mask.change.apply()
     unread = list(dict.fromkeys((mask.module, mask.mask) for mask in masks))

@@ -77,7 +77,8 @@ Read = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 class Reading:
     """The tensors that a graph is given beside its inputs: for each call of each kind of segments the ends of queries
-    and of keys, and on the CPU how many segments there are and the most queries and keys of one."""
+    and of keys, once where they are the same, and on the CPU how many segments there are and the most queries and keys
+    of one."""
 
     def __init__(self, module: fx.GraphModule, kinds: Sequence[Kind], functions: Functions) -> None:
         """Of a graph that has not been changed yet. Raises Declined where it cannot be."""
@@ -123,7 +124,7 @@ class Reading:
         return [
             each
             for (ends_q, ends_k, _), (_, *numbers) in zip(found, told)
-            for each in (ends_q, ends_k, torch.tensor(numbers, dtype=torch.int64))
+            for each in (ends_q, *(() if ends_q is ends_k else (ends_k,)), torch.tensor(numbers, dtype=torch.int64))
         ]
 
 
