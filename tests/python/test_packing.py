@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
+import cermet
 import tiny_models
 import truth
 from attending import Counted
@@ -46,3 +48,60 @@ def test_documents_of_a_packed_batch_are_as_they_are_alone(family, reference):  
             assert truth.relative(value, right[name]) < tolerance, (lengths, name)
     counts = counted()
     assert counts["document_masks"] == tiny_models.LAYERS and counts["calls_segmented"] == len(PACKED), counts
+
+
+def flattened(lengths):
+    collator = transformers.DataCollatorWithFlattening(return_tensors="pt")
+    text = tiny_models.words(1, sum(lengths))[0].split(lengths)
+    return collator([{"input_ids": each.tolist()} for each in text])
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_batches_of_other_lengths_and_counts_compile_nothing_again(checkpointing, reference):  # noqa: F811
+    """As transformers' collator gives them: at the second length sizes become symbols, and that is the last graph."""
+    model = tiny_models.tiny("Llama", torch.float64, attn_implementation="sdpa").train()
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot"})
+    made = []
+    counted = Counted()
+    batches = ([5, 8, 3], [4, 4, 1, 2, 9], [30], [1] * 12 + [2], [2, 11])
+    for lengths in batches:
+        batch = flattened(lengths)
+        assert set(batch) == {"input_ids", "labels", "position_ids"}
+        mine = compiled(**batch, use_cache=False)
+        alone = [model(input_ids=text, use_cache=False).logits for text in batch["input_ids"].split(lengths, 1)]
+        right, mine = measured(model, torch.cat(alone, 1)), measured(model, mine.logits)
+        for name, value in mine.items():
+            assert truth.relative(value, right[name]) < 2e-5, (lengths, name)
+        made.append(cermet.counters()["graphs"])
+    assert made[1:] == made[1:2] * (len(batches) - 1), made
+    assert counted()["calls_segmented"] == len(batches) and "calls_padded" not in counted(), counted()
+
+
+def test_a_model_of_documents_is_checked(reference, monkeypatch):  # noqa: F811
+    """Kernels beside attention over segments are compared with what they replaced."""
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    model = tiny_models.tiny("Llama", attn_implementation="sdpa")
+    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot"})
+    before, counted = cermet.counters(), Counted()
+    text, places = batch([5, 8, 3])
+    compiled(input_ids=text, position_ids=places, use_cache=False).logits.sum().backward()
+    after = cermet.counters()
+    assert counted()["calls_segmented"] == 1
+    assert after["checked"] > before["checked"] and after["refused"] == before["refused"]
+
+
+def test_a_loss_of_a_packed_batch(reference):  # noqa: F811
+    """Labels and all, as Trainer calls a model."""
+    model = tiny_models.tiny("Llama", attn_implementation="sdpa").train()
+    compiled = torch.compile(model, backend="cermet", options={"strict": True})
+    batch = flattened([7, 1, 6])
+    results = []
+    for run in (compiled, model):
+        model.zero_grad()
+        loss = run(**batch, use_cache=False).loss
+        loss.backward()
+        results.append({"loss": loss.detach(), **{name: each.grad.clone() for name, each in model.named_parameters()}})
+    for name, value in results[0].items():
+        assert truth.relative(value, results[1][name]) < 1e-4, name

@@ -22,7 +22,7 @@ from cermet.attention.masks import Meaning
 from cermet.options import parse as options_of
 from cermet.record import Settings
 from packing import (
-    HEADS, LENGTH, ROWS, SHARED, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone,
+    HEADS, LENGTH, ROWS, SHARED, WIDTH, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone,
     triangle,
 )  # fmt: skip
 from reference_kernel import reference  # noqa: F401
@@ -367,3 +367,10 @@ def test_claims_about_random_documents_are_true(reference):  # noqa: F811
             right = torch.stack([kernels.mask_of([(n, n) for n in row], claim.proof.band, LENGTH) for row in rows])
             assert torch.equal(spelling(ids(rows), LENGTH)[:, 0], right), f"seed {seed}: {claim.proof}"
     assert 20 < claimed < 55, claimed
+
+
+def test_an_empty_batch(reference):  # noqa: F811
+    function = attending(of_ids)
+    compiled = graphs.compiled(function, "aot")
+    as_the_mask(compiled, function, operands(2), ids(ROWS[:2]), "calls_segmented")
+    assert compiled(*operands(0), ids(ROWS[:2])[:0]).shape == (0, LENGTH, HEADS * WIDTH)
