@@ -285,6 +285,15 @@ def test_two_kinds_of_documents_in_one_graph(reference):  # noqa: F811
     assert counted() == {"document_masks": 3, "calls_segmented": 2, "grouped_attentions": 3}
 
 
+def test_numbers_that_are_one_everywhere_are_one_document(reference):  # noqa: F811
+    """And no variant of its own."""
+    function = attending(of_ids)
+    compiled, counted = graphs.compiled(function, "aot"), Counted()
+    for number in (torch.ones(2, LENGTH, dtype=torch.long), ids(ROWS[:2])):
+        as_the_mask(compiled, function, operands(2), number, "calls_segmented")
+    assert counted() == {"document_masks": 1, "calls_segmented": 2, "grouped_attentions": 1}
+
+
 def test_documents_by_two_threads(reference):  # noqa: F811
     function = attending(of_transformers)
     compiled, args = graphs.compiled(function, "aot"), [operand.detach() for operand in operands(2)]

@@ -140,6 +140,8 @@ def find(module: fx.GraphModule) -> Found:
                 declined.append(_near_miss(proof.meaning, node, reason))
                 continue
             here.append(Mask(part, node, given["attn_mask"], proof, change))
+        if any(mask.meaning is Meaning.DOCUMENT for mask in here):  # which a call whose numbers are all one has, too
+            here = [mask for mask in here if mask.meaning is Meaning.DOCUMENT]
         found.masks += here
         # What is left of documents where all numbers are one is no reason to be silent about the others.
         found.near_misses += [miss for miss in declined if not here or miss.pattern == Meaning.DOCUMENT.value][:1]

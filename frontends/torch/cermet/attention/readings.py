@@ -45,14 +45,13 @@ class Kind:
 def is_readable(tensor: Numbered, functions: Functions, module: fx.GraphModule) -> bool:
     """Whether it can be computed of the outermost graph's inputs before that runs."""
     try:
-        _needed([tensor.node], functions, module)
-        return True
+        return len(_needed([tensor.node], functions, module)) <= _MAX_CALLS
     except Declined:
         return False
 
 
 def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
-    """What they are made of, in the graph's order. Raises Declined where that is more than a few integers."""
+    """What they are made of, in the graph's order. Raises Declined where that is more than integers and truths."""
     found: set[fx.Node] = set()
     pending = list(wanted)
     while pending:
@@ -66,8 +65,6 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
         if node.op not in ("placeholder", "get_attr") and effect_of(node, module).kind != PURE:
             raise Declined(f"{node.name} is not the same each time")
         pending += node.all_input_nodes
-    if len(found) > _MAX_CALLS:
-        raise Declined(f"{len(found)} calls make it")
     return [node for node in module.graph.nodes if node in found]
 
 
