@@ -1,0 +1,113 @@
+"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, in the
+types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import graphs
+import mask_spellings
+import truth
+from attending import Counted
+from packing import ids, joined, positions, triangle
+
+absent = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+pytestmark = [pytest.mark.gpu, absent]
+BATCH, LENGTH, REACH = 3, 640, 96
+ROWS = [[1, 300, 200, 139], [640], [5] * 128], [[128] * 5, [639, 1], [1] * 640]  # two batches
+
+
+def of_documents(places, length):
+    packed = mask_spellings.hf.find_packed_sequence_indices(places)
+    hf = mask_spellings.hf
+    function = hf.packed_sequence_compatibility_function(hf.causal_mask_function, places, packed)
+    return hf.sdpa_mask(BATCH, length, length, mask_function=function, allow_is_causal_skip=False, device=places.device)
+
+
+def of_blocks(number, length):
+    return (number[:, None, :] == number[:, :, None])[:, None]
+
+
+def window_in_documents(number, length):
+    behind = torch.arange(length, device=number.device)[:, None] - torch.arange(length, device=number.device)
+    return of_blocks(number, length) & (behind >= 0) & (behind < REACH)
+
+
+def window(number, length):
+    behind = torch.arange(length, device=number.device)[:, None] - torch.arange(length, device=number.device)
+    return (behind >= 0) & (behind < REACH)
+
+
+def both_ways(number, length):
+    places = torch.arange(length, device=number.device)
+    return (places[:, None] - places).abs() <= REACH
+
+
+def padded_triangle(shown, length):
+    return triangle(length).to(shown.device) & shown[:, None, None, :].bool()
+
+
+def padded(shown, length):
+    return shown[:, None, None, :].bool().expand(-1, 1, length, -1)
+
+
+def numbered():
+    return [ids(rows) for rows in ROWS]
+
+
+def placed():
+    return [positions(rows) for rows in ROWS]
+
+
+def shown():
+    places = torch.arange(LENGTH)
+    pieces = [(0, 500), (0, LENGTH), (0, 1)], [(200, LENGTH), (40, 600), (0, LENGTH)]
+    return [torch.stack([(places >= first) & (places < behind) for first, behind in rows]).long() for rows in pieces]
+
+
+SCENES = {
+    of_documents: (placed, {"document_masks": 1, "calls_segmented": 2}),
+    of_blocks: (numbered, {"document_masks": 1, "calls_segmented": 2}),
+    window_in_documents: (numbered, {"document_masks": 1, "calls_segmented": 2}),
+    window: (numbered, {"window_masks": 1}),
+    both_ways: (numbered, {"window_masks": 1}),
+    padded_triangle: (shown, {"padding_masks": 1, "calls_segmented": 2}),
+    padded: (shown, {"padding_masks": 1, "calls_segmented": 2}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("heads", "shared", "width"), [(8, 2, 64), (4, 4, 128), (4, 1, 96)])
+@pytest.mark.parametrize("remainder", ["aot", "inductor"])
+@pytest.mark.parametrize("spelling", SCENES, ids=lambda spelling: spelling.__name__)
+def test_numbers_are_those_of_the_mask(spelling, remainder, heads, shared, width, dtype):
+    def attend(query, key, value, number):
+        mask = spelling(number, number.shape[1])
+        key, value = (each.repeat_interleave(heads // shared, 1) for each in (key, value))
+        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+
+    make, expected = SCENES[spelling]
+    compiled, counted = graphs.compiled(attend, remainder), Counted()
+    for number in make():
+        numbers = torch.Generator().manual_seed(heads)
+        args = [torch.randn(BATCH, count, LENGTH, width, generator=numbers) for count in (heads, shared, shared)]
+        # As a model has them: the heads of a token beside one another.
+        args = [each.to(dtype).cuda().transpose(1, 2).contiguous().transpose(1, 2) for each in args]
+        measured = [
+            _measured(run, given, number.cuda())
+            for run, given in ((compiled, args), (attend, args), (attend, [each.double() for each in args]))
+        ]
+        for mine, eager, true in zip(*measured):
+            assert truth.relative(mine, true) <= 2 * truth.relative(eager, true) + truth.spacing(dtype)
+    found = counted()
+    assert {name: found.get(name) for name in expected} == expected, found
+    assert "near_misses" not in found and "calls_padded" not in found, found
+
+
+def _measured(run, args, number) -> list[torch.Tensor]:
+    leaves = [arg.detach().clone().requires_grad_() for arg in args]
+    result = run(*leaves, number)
+    weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result)
+    return [result.detach(), *torch.autograd.grad(result, leaves, weight)]
