@@ -105,3 +105,21 @@ def test_a_loss_of_a_packed_batch(reference):  # noqa: F811
         results.append({"loss": loss.detach(), **{name: each.grad.clone() for name, each in model.named_parameters()}})
     for name, value in results[0].items():
         assert truth.relative(value, results[1][name]) < 1e-4, name
+
+
+def test_a_packed_batch_under_autocast(reference):  # noqa: F811
+    """Attention gets what autocast casts."""
+    model = tiny_models.tiny("Llama", attn_implementation="sdpa")
+    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot"})
+    text, places = batch([5, 8, 3])
+    alone = torch.cat([model.double()(input_ids=each, use_cache=False).logits for each in text.split([5, 8, 3], 1)], 1)
+    right, counted = measured(model, alone), Counted()
+    model.float()
+    errors = []
+    for run in (compiled, model):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = run(input_ids=text, position_ids=places, use_cache=False).logits
+        errors.append({name: truth.relative(each, right[name]) for name, each in measured(model, logits).items()})
+    assert counted()["calls_segmented"] == 1
+    for name, error in errors[0].items():
+        assert error <= 2 * errors[1][name] + truth.spacing(torch.bfloat16), name
