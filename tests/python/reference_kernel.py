@@ -1,5 +1,5 @@
-"""A kernel for attention over segments that any device has: each segment by itself, by products and a softmax. Tests put
-it among those that are tried, so that what graphs become of masks is there on a CPU."""
+"""A kernel for attention over segments that any device has: each segment by itself, by products and a softmax. Tests
+put it among those that are tried, so that what graphs become of masks is there on a CPU."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""transformers' Trainer with its collator for packed batches and TRL's packing, through both ways in: every batch of other
-documents runs over their lengths, and losses are those of the mask."""
+"""transformers' Trainer with its collator for packed batches and TRL's packing, through both ways in: every batch of
+other documents runs over their lengths, and losses are those of the mask."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ def flattened(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
 
     given = {"max_steps": BATCHES, "per_device_train_batch_size": DOCUMENTS, "learning_rate": 0.05} | more
     collate = DataCollatorWithFlattening(return_tensors="pt")
-    return Trainer(
-        model=model, args=TrainingArguments(**arguments(folder, **given)), train_dataset=documents(), data_collator=collate
-    )
+    given = TrainingArguments(**arguments(folder, **given))
+    return Trainer(model=model, args=given, train_dataset=documents(), data_collator=collate)
 
 
 def packed(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
@@ -47,7 +46,8 @@ def packed(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
     words_only = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words_only, pad_token="w0", eos_token="w1")
     given = {"max_steps": BATCHES, "per_device_train_batch_size": 1, "learning_rate": 0.05} | more
-    given = SFTConfig(**arguments(folder, bf16=False, gradient_checkpointing=False, packing=True, max_length=24, **given))
+    given |= {"bf16": False, "gradient_checkpointing": False, "packing": True, "max_length": 24}
+    given = SFTConfig(**arguments(folder, **given))
     data = datasets.Dataset.from_list(documents())
     return SFTTrainer(model=model, args=given, train_dataset=data, processing_class=tokenizer)
 

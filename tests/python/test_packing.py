@@ -1,5 +1,5 @@
-"""Packed batches of transformers' models: several documents in a row, told by their positions alone, give what each gives
-by itself, and no attention keeps its mask."""
+"""Packed batches of transformers' models: several documents in a row, told by their positions alone, give what each
+gives by itself, and no attention keeps its mask."""
 
 from __future__ import annotations
 

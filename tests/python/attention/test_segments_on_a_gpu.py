@@ -1,5 +1,5 @@
-"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, in the
-types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
+"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, in
+the types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
 
 from __future__ import annotations
 

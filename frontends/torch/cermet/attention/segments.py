@@ -204,8 +204,9 @@ def padding(question: Question) -> tuple[Segments, Band]:
         except Unproved:
             continue
         if found in (CAUSAL, FULL):
-            from_first = found == CAUSAL and not question.ends_rows  # else queries whose keys a finite number hides attend to each alike
-            return Segments(shown=shown, small=_small(question), causal=found == CAUSAL, from_first=from_first), found
+            causal = found == CAUSAL
+            from_first = causal and not question.ends_rows  # queries whose keys a finite number hides attend to all
+            return Segments(shown=shown, small=_small(question), causal=causal, from_first=from_first), found
     raise Unproved("it is not provable from the graph that keys are hidden by padding alone")
 
 
