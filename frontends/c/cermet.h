@@ -98,6 +98,13 @@ typedef struct cermet_counters {
   uint64_t kernel_compile_microseconds;  /* NVRTC or host code generation, summed over kernels */
   uint64_t launches;                     /* successful cermet_launch calls */
   uint64_t cache_failures;               /* entries that could not be read, used or written; each kind is logged once */
+  uint64_t plans_from_packs, kernels_from_packs;
+  uint64_t plan_compile_microseconds;    /* the compiler's, summed over plans, matches and gradients */
+  uint64_t cache_misses;                 /* answers that no store had, whatever became of them */
+  uint64_t cache_waits;                  /* misses that another process was making, which were waited for */
+  uint64_t cache_wait_microseconds;      /* summed over them */
+  uint64_t cache_removals;               /* files that this context removed to keep the directory within its bound */
+  uint64_t cache_bytes_read, cache_bytes_written; /* of entries; of packs too */
 } cermet_counters;
 CERMET_API cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters);
 

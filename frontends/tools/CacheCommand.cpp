@@ -1,5 +1,5 @@
 #include "frontends/tools/Commands.h"
-#include "runtime/cache/Directory.h"
+#include "runtime/cache/Listing.h"
 #include <cstdio>
 
 namespace cermet::tools {

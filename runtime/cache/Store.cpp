@@ -74,40 +74,56 @@ void Store::forgetUnfinished() {
     std::erase_if(slots, [](const auto& entry) { return !entry.second->done; });
 }
 
+// What the directory gave.
+Store::Found Store::stored(Entry entry, const Sources& sources) {
+  Counters::raise(sources.directory);
+  return {std::make_shared<const std::string>(std::move(entry.payload)), std::move(entry.file)};
+}
+
 Result<Store::Found> Store::find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make) {
-  const auto stored = [&](Entry& entry) {
-    Counters::raise(sources.directory);
-    return Found{std::make_shared<const std::string>(std::move(entry.payload)), std::move(entry.file)};
-  };
-  if (std::optional<Entry> entry = readsDirectory_ ? directory_.read(kind, key) : std::nullopt)
-    return stored(*entry);
+  if (std::optional<Entry> entry = settings_.reads ? directory_.read(kind, key) : std::nullopt)
+    return stored(std::move(*entry), sources);
+  Counters::raise(counters_.cacheMisses);
+  Directory::Turn turn =
+      settings_.reads ? directory_.turn(kind, key, [](const Entry&) { return true; }) : Directory::Turn();
+  if (turn.entry)
+    return stored(std::move(*turn.entry), sources);
   Entry entry;
   entry.kind = kind;
   entry.key = key;
   if (Status failure = make(entry); !failure.ok()) {
     std::optional<Entry> other =
-        readsDirectory_ && kind == EntryKind::Kernel ? directory_.readOfAnyNvrtc(key) : std::nullopt;
-    return other ? Result<Found>(stored(*other)) : failure;
+        settings_.reads && kind == EntryKind::Kernel ? directory_.readOfAnyNvrtc(key) : std::nullopt;
+    return other ? Result<Found>(stored(std::move(*other), sources)) : failure;
   }
+  return keep(std::move(entry), sources);
+}
+
+Store::Found Store::keep(Entry entry, const Sources& sources) {
   Counters::raise(sources.made);
   directory_.write(entry);
-  return Found{std::make_shared<const std::string>(std::move(entry.payload)), ""};
+  return {std::make_shared<const std::string>(std::move(entry.payload)), ""};
 }
 
 Result<Store::Found> Store::remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
                                    const Found& refused, const Status& why) {
+  // Another process may have met the same entry before.
+  Directory::Turn turn =
+      directory_.turn(kind, key, [&](const Entry& entry) { return entry.payload != *refused.payload; });
+  if (turn.entry)
+    return stored(std::move(*turn.entry), sources);
   Entry entry;
   entry.kind = kind;
   entry.key = key;
   if (Status failure = make(entry); !failure.ok())
     return error(failure.code(), "{}; it came from the cache directory and cannot be made again: {}", why.message(),
                  failure.message());
-  Counters::raise(sources.made);
-  if (entry.payload == *refused.payload)
+  if (entry.payload == *refused.payload) {
+    Counters::raise(sources.made);
     return Found{refused.payload, ""};
+  }
   directory_.moveAside(kind, refused.file, why.message());
-  directory_.write(entry);
-  return Found{std::make_shared<const std::string>(std::move(entry.payload)), ""};
+  return keep(std::move(entry), sources);
 }
 
 } // namespace cermet

@@ -1,6 +1,7 @@
 // Store: key to payload, asked in order: memory, directory, else made by the caller. In a process every key is made at
-// most once at a time: threads that ask for it meanwhile wait for the first. A failure is handed to all that waited and
-// is not kept. Thread-safe; never used by a launch.
+// most once at a time: threads that ask for it meanwhile wait for the first. Among the processes that share a directory
+// it is made once, too, where they can agree on that (Directory.h). A failure is handed to all that waited and is not
+// kept. Thread-safe; never used by a launch.
 #pragma once
 #include "runtime/support/Counters.h"
 #include "runtime/cache/Directory.h"
@@ -13,12 +14,17 @@
 
 namespace cermet {
 
+struct StoreSettings {
+  bool reads = true;  // if not, everything is made afresh, and written as ever
+  uint64_t bound = 0; // of the directory, in bytes; 0 is none
+  Directory::NvrtcVersion nvrtcVersion = {};
+};
+
 class Store {
 public:
-  // With `readsDirectory` false everything is made afresh, and written as ever.
-  Store(std::string directory, Log& log, Counters& counters, bool readsDirectory = true,
-        Directory::NvrtcVersion nvrtcVersion = {})
-      : directory_(std::move(directory), log, counters, std::move(nvrtcVersion)), readsDirectory_(readsDirectory) {}
+  Store(std::string directory, Log& log, Counters& counters, StoreSettings settings = {})
+      : settings_(std::move(settings)), counters_(counters),
+        directory_(std::move(directory), log, counters, settings_.nvrtcVersion, settings_.bound) {}
 
   using Payload = std::shared_ptr<const std::string>;
   // Fills an entry's payload and nvrtcVersion. Where it fails, a kernel of another NVRTC's serves, if there is one.
@@ -54,9 +60,12 @@ private:
   Result<Found> find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make);
   Result<Found> remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
                        const Found& refused, const Status& why);
+  static Found stored(Entry entry, const Sources& sources);
+  Found keep(Entry entry, const Sources& sources); // what was made
 
+  const StoreSettings settings_;
+  Counters& counters_;
   Directory directory_;
-  const bool readsDirectory_;
   std::mutex mutex_;
   std::condition_variable finished_;
   std::unordered_map<std::string, std::shared_ptr<Slot>> slots_[std::size(kEntryKinds)];

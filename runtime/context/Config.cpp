@@ -40,6 +40,11 @@ template <int Config::*member> Status parseThreads(const Field& field, std::stri
   return {};
 }
 
+Status parseCacheBytes(const Field& field, std::string_view value, Config& config) {
+  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), config.cacheBytes);
+  return failure == std::errc() && end == value.data() + value.size() ? Status() : invalid(field, value);
+}
+
 Status parseCheck(const Field& field, std::string_view value, Config& config) {
   if (value != "0" && value != "1")
     return invalid(field, value);
@@ -67,6 +72,10 @@ const Field kFields[] = {
       "Where plans and kernels are kept between processes. It is made with mode 0700 if it is not there."},
      parseText<&Config::cacheDirectory>,
      tell<&Config::cacheDirectory>},
+    {{"CERMET_CACHE_BYTES", "a whole number; 0 for no bound", "2147483648",
+      "How many bytes of files the directory may hold. What was used longest ago goes when there would be more."},
+     parseCacheBytes,
+     tell<&Config::cacheBytes>},
     {{"CERMET_NVRTC", "a path", "found by name",
       "The `libnvrtc.so.*` that compiles CUDA C++. It is opened on the first kernel that no cache holds."},
      parseText<&Config::nvrtcLibrary>,

@@ -10,9 +10,10 @@
 namespace cermet {
 
 struct Config {
-  std::string cacheDirectory;    // CERMET_CACHE_DIR: plans and kernels; "" keeps them in memory only
-  std::string nvrtcLibrary;      // CERMET_NVRTC: path of libnvrtc.so.*; "" searches by name
-  std::string dumpDirectory;     // CERMET_DUMP: where the compiler writes what it makes; "" nowhere
+  std::string cacheDirectory;              // CERMET_CACHE_DIR: plans and kernels; "" keeps them in memory only
+  uint64_t cacheBytes = uint64_t(2) << 30; // CERMET_CACHE_BYTES: what the directory may hold; 0 is no bound
+  std::string nvrtcLibrary;                // CERMET_NVRTC: path of libnvrtc.so.*; "" searches by name
+  std::string dumpDirectory;               // CERMET_DUMP: where the compiler writes what it makes; "" nowhere
   std::string compilerLibrary;   // CERMET_COMPILER_LIBRARY: path; "" is libcermet_compiler.so beside libcermet
   std::string cudaLibrary;       // CERMET_CUDA_LIBRARY: path or name of the CUDA driver library
   int threads = 0;               // CERMET_THREADS: threads of a host launch, the caller's included

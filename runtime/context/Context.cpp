@@ -2,6 +2,7 @@
 #include "BuildId.h"
 #include "runtime/context/NvrtcFiles.h"
 #include "runtime/device/Target.h"
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -19,7 +20,10 @@ static Config withAbsoluteCache(Config config) {
 // A dump is of what is compiled, so with one nothing comes from the directory.
 Context::Context(Config config)
     : config_(withAbsoluteCache(std::move(config))), log_(config_.log),
-      store_(config_.cacheDirectory, log_, counters_, config_.dumpDirectory.empty(), [this] { return nvrtcVersion(); }),
+      store_(config_.cacheDirectory, log_, counters_,
+             {.reads = config_.dumpDirectory.empty(),
+              .bound = config_.cacheBytes,
+              .nvrtcVersion = [this] { return nvrtcVersion(); }}),
       compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
   if (config_.cacheDirectory.empty() && !config_.cacheProblem.empty())
     log_.warnOnce("no cache directory", config_.cacheProblem);
@@ -86,7 +90,10 @@ Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view que
   const std::string key = fmt::format("{}\n{}\n{}", CERMET_BUILD_ID, question, text);
   const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromDirectory};
   return store_.get(kind, key, sources, [&](Entry& entry) -> Status {
+    const auto start = std::chrono::steady_clock::now();
     entry.payload = CERMET_TRY(ask());
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
+    Counters::raise(counters_.planCompileMicroseconds, static_cast<uint64_t>(took.count()));
     log_.info(fmt::format("made a {} for {}", name(kind), question));
     return {};
   });

@@ -20,7 +20,8 @@ Status failed(const std::string& path, int number) {
 }
 
 Status notMade(const std::string& path, int number) {
-  return error(CERMET_INTERNAL, "'{}' cannot be made: {}", path, std::generic_category().message(number));
+  const cermet_status code = number == ENOENT ? CERMET_NOT_FOUND : CERMET_INTERNAL; // somebody removed it meanwhile
+  return error(code, "'{}' cannot be made: {}", path, std::generic_category().message(number));
 }
 
 Status stateOf(const Descriptor& file, const std::string& path, struct stat& state) {
@@ -130,19 +131,45 @@ Result<Folder> Folder::inner(const char* name, bool make) const {
   return trusted(openat(descriptor_.number(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), path, make);
 }
 
-Result<std::string> Folder::read(const std::string& name) const {
+Result<std::string> Folder::read(const std::string& name, struct stat* seen) const {
   const std::string path = fmt::format("{}/{}", path_, name);
   const Descriptor file(openat(descriptor_.number(), name.c_str(), kReadFlags));
   struct stat state;
   CERMET_RETURN_IF_ERROR(stateOf(file, path, state));
+  if (seen)
+    *seen = state;
   if (const std::string why = whyUntrusted(state); !why.empty())
     return error(CERMET_UNSUPPORTED, "'{}' is not a file that only this user can write: {}", path, why);
   return readAll(file, path, static_cast<size_t>(state.st_size));
 }
 
+Descriptor Folder::openForLocks(const char* name) const {
+  return Descriptor(
+      openat(descriptor_.number(), name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, S_IRUSR | S_IWUSR));
+}
+
+static struct flock firstByte() {
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  range.l_len = 1;
+  return range;
+}
+
+std::optional<bool> Folder::isLocked(const std::string& name) const {
+  const Descriptor file(openat(descriptor_.number(), name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct flock range = firstByte();
+  if (file.number() < 0 || fcntl(file.number(), F_OFD_GETLK, &range) != 0)
+    return std::nullopt;
+  return range.l_type != F_UNLCK;
+}
+
 int Folder::publish(const std::string& temporary, const std::string& name, std::string_view bytes) const {
   Descriptor file(
       openat(descriptor_.number(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  struct flock range = firstByte(); // says that the writer lives; where it cannot, its file is left until it is old
+  if (file.number() >= 0)
+    fcntl(file.number(), F_OFD_SETLK, &range);
   int failure = writeAll(file, bytes);
   if (!failure)
     failure = rename(temporary, name);

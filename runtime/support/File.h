@@ -2,6 +2,7 @@
 // checked is what is read and written, whatever happens to its path meanwhile.
 #pragma once
 #include "runtime/support/Status.h"
+#include <optional>
 #include <string>
 #include <string_view>
 #include <sys/stat.h>
@@ -25,6 +26,7 @@ public:
   Descriptor& operator=(Descriptor&&) = delete;
   int number() const { return number_; }
   bool closeNow();
+  void forget() { number_ = -1; } // it is closed, or another's
 
 private:
   int number_;
@@ -39,14 +41,18 @@ public:
   // The one of this name in it, which is no link.
   Result<Folder> inner(const char* name, bool make) const;
 
-  // As readFile().
-  Result<std::string> read(const std::string& name) const;
+  // As readFile(); `state` is what fstat() says of it.
+  Result<std::string> read(const std::string& name, struct stat* state = nullptr) const;
+  // Open for reading and writing, made if it is not there; none where that fails.
+  Descriptor openForLocks(const char* name) const;
   // A new file with mode 0600, or one in place of what had the name, on the disk when this returns: it is written under
-  // `temporary` first. The answers are 0 or an errno.
+  // `temporary` first, and its first byte is locked so long. The answers are 0 or an errno.
   int publish(const std::string& temporary, const std::string& name, std::string_view bytes) const;
   int rename(const std::string& from, const std::string& to) const;
   int remove(const std::string& name) const;
   void touch(const std::string& name) const; // written now
+  // Whether somebody has locked the first byte of a file; nothing where that cannot be told.
+  std::optional<bool> isLocked(const std::string& name) const;
 
   struct Item {
     std::string name;

@@ -32,6 +32,15 @@ COUNTERS = (
     "kernel_compile_microseconds",
     "launches",
     "cache_failures",
+    "plans_from_packs",
+    "kernels_from_packs",
+    "plan_compile_microseconds",
+    "cache_misses",
+    "cache_waits",
+    "cache_wait_microseconds",
+    "cache_removals",
+    "cache_bytes_read",
+    "cache_bytes_written",
 )
 
 

@@ -123,7 +123,8 @@ def version() -> str:
 def counters() -> dict[str, int]:
     """Counters since the process began.
 
-    libcermet's (cermet.h, cermet_counters): compiles, hits by store, launches, cache failures. The frontend's: `graphs`
+    libcermet's (cermet.h, cermet_counters): compiles and their time, hits by store, misses, waits for other processes,
+    what was removed for the directory's bound, bytes read and written, failures of the cache, launches. The frontend's: `graphs`
     rewritten (two where calls with and without padding came), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `full_masks` of those that need none, `grouped_attentions` that no longer repeat
     heads, `released` pieces of packed products (packed.py), `dropouts` in regions (dropouts.py), calls of graphs with two variants by the one they took

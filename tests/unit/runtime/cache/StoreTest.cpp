@@ -1,20 +1,17 @@
 // The store: once per key in a process, whole or not at all on disk, and no failure of a disk reaches the caller.
+#include "runtime/cache/Listing.h"
 #include "runtime/cache/Store.h"
 #include "runtime/support/File.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include "tests/unit/runtime/cache/StoreProcess.h"
 #include <atomic>
-#include <csignal>
-#include <fcntl.h>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
-
-extern char** environ;
 
 namespace cermet {
 namespace {
@@ -55,7 +52,7 @@ TEST_F(StoreTest, AsksMemoryThenDirectoryThenMakes) {
 }
 
 TEST_F(StoreTest, MakesAfreshWhenTold) {
-  Store first(directory.path(), log, counters), second(directory.path(), log, counters, false);
+  Store first(directory.path(), log, counters), second(directory.path(), log, counters, {.reads = false});
   EXPECT_EQ(**ask(first, "k", "made"), "made");
   EXPECT_EQ(**ask(second, "k", "made again"), "made again");
   Store third(directory.path(), log, counters);
@@ -222,13 +219,21 @@ TEST_F(StoreTest, WhatWasLeftLongAgoIsRemoved) {
     files::last_write_time(directory / name, files::file_time_type::clock::now() - age);
   };
   const std::chrono::hours day(24);
-  const std::string gone[] = {"kernel/.tmp.1.0.1", "plan/.tmp.1.0.1", "gain/.tmp.abc", "match/" + key + ".entry.bad"};
-  const std::string stays[] = {"kernel/.tmp.2.0.1", "gradient/" + key + ".entry.bad", "kernel/notes.bad",
-                               "gain/" + key + ".json", ".tmp.elsewhere"};
+  const std::string gone[] = {"kernel/.tmp.1.0.1", "plan/.tmp.1.0.1", "gain/.tmp.abc", "match/" + key + ".entry.bad",
+                              "plan/.tmp.3.0.1"};
+  const std::string stays[] = {"kernel/.tmp.2.0.1", "gradient/" + key + ".entry.bad",
+                               "kernel/notes.bad",  "gain/" + key + ".json",
+                               ".tmp.elsewhere",    "plan/.tmp.2.0.1"};
   for (const std::string& name : gone)
-    leave(name, name.ends_with(".bad") ? 8 * day : std::chrono::minutes(90));
+    leave(name, name.ends_with(".bad") ? 8 * day : std::chrono::minutes(name.ends_with(".3.0.1") ? 1 : 90));
   for (const std::string& name : stays)
-    leave(name, name == "kernel/.tmp.2.0.1" ? std::chrono::minutes(30) : name == stays[1] ? 6 * day : 99 * day);
+    leave(name, name == stays[0]   ? std::chrono::minutes(30)
+                : name == stays[5] ? std::chrono::minutes(0)
+                : name == stays[1] ? 6 * day
+                                   : 99 * day);
+  // Somebody writes the one still; nobody the other, which is new.
+  FileLock writing(Folder::open(directory / "kernel", false)->openForLocks(".tmp.2.0.1"), 0);
+  ASSERT_EQ(writing.tryTake(), FileLock::Answer::Taken);
   files::create_directory(directory / "kernel/.tmp.directory");
   files::last_write_time(directory / "kernel/.tmp.directory", files::file_time_type::clock::now() - day);
   Store store(directory.path(), log, counters);
@@ -303,27 +308,12 @@ TEST_F(StoreTest, NoDirectoryMeansMemoryOnly) {
   EXPECT_EQ(counters.cacheFailures, 0u);
 }
 
-pid_t spawn(const std::string& directory, int keys, int seed) {
-  const std::string keysText = std::to_string(keys), seedText = std::to_string(seed);
-  const char* arguments[] = {STORE_PROCESS, directory.c_str(), keysText.c_str(), seedText.c_str(), nullptr};
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  pid_t child = -1;
-  posix_spawn(&child, STORE_PROCESS, &actions, nullptr, const_cast<char**>(arguments), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  return child;
-}
-
 TEST_F(StoreTest, ProcessesShareADirectory) {
-  std::vector<pid_t> children;
+  std::vector<StoreProcess> processes;
   for (int seed = 0; seed < 8; ++seed)
-    children.push_back(spawn(directory.path(), 40, seed));
-  for (pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-  }
+    processes.emplace_back(directory.path(), std::vector<std::string>{"keys=40"});
+  for (StoreProcess& process : processes)
+    EXPECT_EQ(process.wait(), 0);
   const auto stored = listDirectory(directory.path());
   ASSERT_TRUE(stored.ok());
   EXPECT_EQ(stored->size(), 40u);
@@ -331,17 +321,17 @@ TEST_F(StoreTest, ProcessesShareADirectory) {
     EXPECT_EQ(file.problem, "") << file.path;
 }
 
+// Also while they remove what is too much.
 TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
   for (int round = 0; round < 60; ++round) {
-    const pid_t first = spawn(directory.path(), 0, 2 * round), second = spawn(directory.path(), 0, 2 * round + 1);
+    const std::string bound = round % 2 == 0 ? "bound=0" : "bound=4000000";
+    StoreProcess first(directory.path(), {fmt::format("seed={}", 2 * round), bound});
+    StoreProcess second(directory.path(), {fmt::format("seed={}", 2 * round + 1), bound});
     std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 20));
-    kill(first, SIGKILL);
-    kill(second, SIGKILL);
-    int status = 0;
-    waitpid(first, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "a process met a wrong payload: " << WEXITSTATUS(status);
-    waitpid(second, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status)) << "a process met a wrong payload: " << WEXITSTATUS(status);
+    first.send(SIGKILL);
+    second.send(SIGKILL);
+    EXPECT_EQ(first.wait(), -SIGKILL) << "a process met a wrong payload";
+    EXPECT_EQ(second.wait(), -SIGKILL) << "a process met a wrong payload";
   }
   const auto stored = listDirectory(directory.path());
   ASSERT_TRUE(stored.ok());

@@ -27,6 +27,7 @@ TEST(Config, DefaultsNeedNoEnvironment) {
   const Result<Config> config = readFrom({});
   ASSERT_TRUE(config.ok());
   EXPECT_EQ(config->cacheDirectory, "");
+  EXPECT_EQ(config->cacheBytes, uint64_t(2) << 30);
   EXPECT_EQ(config->cudaLibrary, "libcuda.so.1");
   EXPECT_GE(config->threads, 1);
   EXPECT_LE(config->threads, 16);
@@ -68,6 +69,7 @@ TEST(Config, ARelativeDirectoryIsOneOfTheStart) {
 
 TEST(Config, EveryVariableIsHonoured) {
   const Result<Config> config = readFrom({{"CERMET_CACHE_DIR", "a"},
+                                          {"CERMET_CACHE_BYTES", "12345678901"},
                                           {"CERMET_NVRTC", "b"},
                                           {"CERMET_DUMP", "c"},
                                           {"CERMET_COMPILER_LIBRARY", "d"},
@@ -78,6 +80,7 @@ TEST(Config, EveryVariableIsHonoured) {
                                           {"CERMET_LOG", "info"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->cacheDirectory, "a");
+  EXPECT_EQ(config->cacheBytes, 12345678901u);
   EXPECT_EQ(config->nvrtcLibrary, "b");
   EXPECT_EQ(config->dumpDirectory, "c");
   EXPECT_EQ(config->compilerLibrary, "d");
@@ -86,7 +89,7 @@ TEST(Config, EveryVariableIsHonoured) {
   EXPECT_EQ(config->compileThreads, 3);
   EXPECT_TRUE(config->check);
   EXPECT_EQ(config->log, LogLevel::Info);
-  EXPECT_EQ(settings().size(), 9u) << "a new variable needs a line above";
+  EXPECT_EQ(settings().size(), 10u) << "a new variable needs a line above";
 }
 
 TEST(Config, NonsenseIsRefusedByName) {
@@ -95,6 +98,9 @@ TEST(Config, NonsenseIsRefusedByName) {
               fmt::format("CERMET_THREADS is '{}', expected a number from 1 to 1024", threads));
   EXPECT_EQ(readFrom({{"CERMET_COMPILE_THREADS", "0"}}).status().message(),
             "CERMET_COMPILE_THREADS is '0', expected a number from 1 to 1024");
+  for (const char* bytes : {"-1", "2G", "", "18446744073709551616"})
+    EXPECT_EQ(readFrom({{"CERMET_CACHE_BYTES", bytes}}).status().message(),
+              fmt::format("CERMET_CACHE_BYTES is '{}', expected a whole number; 0 for no bound", bytes));
   EXPECT_EQ(readFrom({{"CERMET_CHECK", "yes"}}).status().message(), "CERMET_CHECK is 'yes', expected 0 or 1");
   EXPECT_EQ(readFrom({{"CERMET_LOG", "loud"}}).status().message(), "CERMET_LOG is 'loud', expected off, warn or info");
 }

@@ -1,4 +1,5 @@
 // Which NVRTC a process would use, from names of files; and that a kernel of one version does not serve another.
+#include "runtime/cache/Listing.h"
 #include "runtime/context/NvrtcFiles.h"
 #include "runtime/support/File.h"
 #include "tests/unit/runtime/CommandOutput.h"
