@@ -49,7 +49,12 @@ Status explainCommand(const Common& common, const ExplainOptions& options);
 
 Status targetsCommand(const Common& common);
 
-enum class CacheAction { List, Verify, Clear };
-Status cacheCommand(const Common& common, CacheAction action);
+enum class CacheAction { List, Show, Verify, Collect, Statistics, Clear };
+struct CacheOptions {
+  CacheAction action = CacheAction::List;
+  std::string entry;             // of Show: how its file's name begins
+  std::optional<uint64_t> bytes; // of Collect: what may be left, instead of the directory's bound
+};
+Status cacheCommand(const Common& common, const CacheOptions& options);
 
 } // namespace cermet::tools

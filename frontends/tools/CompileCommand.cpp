@@ -70,6 +70,14 @@ static void printPlans(const Plans& plans, const std::vector<Context::KernelImag
   }
 }
 
+static void printCounters(const cermet_counters& counters) {
+  fmt::print("plans: {} made in {} ms, {} from the directory; kernels: {} made in {} ms, {} from the directory; "
+             "{} waits, {} removals, {} bytes read, {} written\n",
+             counters.plans_compiled, counters.plan_compile_microseconds / 1000, counters.plans_from_directory,
+             counters.kernels_compiled, counters.kernel_compile_microseconds / 1000, counters.kernels_from_directory,
+             counters.cache_waits, counters.cache_removals, counters.cache_bytes_read, counters.cache_bytes_written);
+}
+
 Status compileCommand(const Common& common, const CompileOptions& options) {
   if (options.output && options.output->empty())
     return error(CERMET_INVALID_ARGUMENT, "--output is '', expected a directory or a name that ends in .json");
@@ -96,6 +104,7 @@ Status compileCommand(const Common& common, const CompileOptions& options) {
   }
   const auto images = CERMET_TRY(compileKernels(*context, plans));
   printPlans(plans, images);
+  printCounters(context->counters().snapshot());
   if (writesPlan)
     CERMET_RETURN_IF_ERROR(writeText(*options.output, plans.front()->json + '\n'));
   if (context->counters().cacheFailures > 0 && options.output)

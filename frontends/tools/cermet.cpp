@@ -105,14 +105,26 @@ int main(int count, char** arguments) {
 
   CLI::App* cache = app.add_subcommand("cache", "Look after a cache directory");
   cache->require_subcommand(1);
+  CacheOptions cacheOptions;
   const std::tuple<const char*, const char*, CacheAction> actions[] = {
       {"ls", "List the entries", CacheAction::List},
+      {"show", "Print one entry: what it is for, its key and, of a plan, what it holds", CacheAction::Show},
       {"verify", "Read every entry and check its checksum and key; fails if one is damaged", CacheAction::Verify},
+      {"gc", "Remove what broken processes left and, above the bound, what was used longest ago", CacheAction::Collect},
+      {"stats", "Say how much there is of each kind, and when it was used", CacheAction::Statistics},
       {"clear", "Remove all entries and what broken processes left", CacheAction::Clear}};
   for (auto [name, help, action] : actions) {
     command = cache->add_subcommand(name, help);
+    if (action == CacheAction::Show)
+      command->add_option("entry", cacheOptions.entry, "How its name in `cermet cache ls` begins")->required();
+    if (action == CacheAction::Collect)
+      command->add_option("--bytes", cacheOptions.bytes, "What may be left (default: $CERMET_CACHE_BYTES or 2 GiB)")
+          ->check(CLI::NonNegativeNumber);
     addCommon(*command, common);
-    command->callback([&, action = action] { status = cacheCommand(common, action); });
+    command->callback([&, action = action] {
+      cacheOptions.action = action;
+      status = cacheCommand(common, cacheOptions);
+    });
   }
 
   try {

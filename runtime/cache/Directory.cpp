@@ -85,8 +85,9 @@ std::optional<Entry> Directory::readOfAnyNvrtc(const std::string& key) {
 
 std::optional<Entry> Directory::readOfAnyNvrtc(const Folder& folder, const std::string& key, Complaints complaints) {
   std::set<int, std::greater<>> versions; // the newest first
-  for (const Folder::Item& item : folder.list())
-    if (const int version = nvrtcVersionIn(item.name, key); version > 0)
+  const std::string stem = entryFileName(key).substr(0, kHashDigits);
+  for (const std::string& name : folder.names())
+    if (const int version = name.starts_with(stem) ? nvrtcVersionIn(name, key) : -1; version > 0)
       versions.insert(version);
   for (int version : versions)
     if (std::optional<Entry> found = readFile(folder, EntryKind::Kernel, entryFileName(key, version), key, complaints))

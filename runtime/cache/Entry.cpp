@@ -1,5 +1,6 @@
 #include "runtime/cache/Entry.h"
 #include "BuildId.h"
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -97,6 +98,18 @@ Result<Entry> decode(std::string_view bytes) {
   entry.key = rest.substr(0, prefix.keyBytes);
   entry.payload = rest.substr(prefix.keyBytes);
   return entry;
+}
+
+std::string title(const Entry& entry) {
+  std::string_view key = entry.key;
+  key.remove_prefix(std::min(key.size(), key.find('\n') + 1));
+  const auto lineWith = [&](std::string_view word) {
+    const size_t at = key.find(word);
+    return at == key.npos ? std::string_view() : key.substr(at, key.find_first_of("\n(", at) - at);
+  };
+  if (entry.kind == EntryKind::Kernel)
+    return fmt::format("{} {}", lineWith("target "), lineWith("program "));
+  return fmt::format("{} {}", key.substr(0, key.find('\n')), lineWith("@"));
 }
 
 std::string entryFileName(std::string_view key, int nvrtcVersion) {

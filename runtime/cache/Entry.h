@@ -14,6 +14,7 @@ constexpr EntryKind kEntryKinds[] = {EntryKind::Plan, EntryKind::Match, EntryKin
 const char* name(EntryKind kind); // "plan", ...: also the name of its directory
 
 constexpr std::string_view kEntrySuffix = ".entry";
+constexpr size_t kHashDigits = 32; // that a file's name begins with
 
 struct Entry {
   EntryKind kind = EntryKind::Plan;
@@ -26,6 +27,9 @@ struct Entry {
 std::string encode(const Entry& entry);
 // The status' message says what is wrong with the bytes.
 Result<Entry> decode(std::string_view bytes);
+
+// What an entry is for, from its key: the line after the build's id, and the function or program that follows.
+std::string title(const Entry& entry);
 
 // A file's name below its kind's directory: the key's XXH3-128 as 32 hexadecimal digits, "-" and NVRTC's version where
 // one had a part, and the suffix. So kernels of several NVRTCs lie side by side.

@@ -190,15 +190,22 @@ void Folder::touch(const std::string& name) const {
   utimensat(descriptor_.number(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-std::vector<Folder::Item> Folder::list() const {
-  std::vector<Item> items;
+std::vector<std::string> Folder::names() const {
+  std::vector<std::string> names;
   // Of its own, since reading moves a descriptor's position.
   const int descriptor = openat(descriptor_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(descriptor < 0 ? nullptr : fdopendir(descriptor), closedir);
-  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
-    Item item{entry->d_name, {}};
-    if (item.name != "." && item.name != ".." &&
-        fstatat(descriptor_.number(), entry->d_name, &item.state, AT_SYMLINK_NOFOLLOW) == 0)
+  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr)
+    if (const std::string_view name = entry->d_name; name != "." && name != "..")
+      names.emplace_back(name);
+  return names;
+}
+
+std::vector<Folder::Item> Folder::list() const {
+  std::vector<Item> items;
+  for (std::string& name : names()) {
+    Item item{std::move(name), {}};
+    if (fstatat(descriptor_.number(), item.name.c_str(), &item.state, AT_SYMLINK_NOFOLLOW) == 0)
       items.push_back(std::move(item));
   }
   return items;

@@ -58,7 +58,8 @@ public:
     std::string name;
     struct stat state; // of a link itself
   };
-  std::vector<Item> list() const; // without "." and ".."
+  std::vector<std::string> names() const; // without "." and ".."
+  std::vector<Item> list() const;         // of the same
   const std::string& path() const { return path_; }
 
 private:

@@ -18,6 +18,9 @@ TEST_F(Tool, CompilesOnceAndKeepsIt) {
   EXPECT_CONTAINS(first.text, "compiled in");
   CommandOutput second = cermet("compile " + graph + " -t host -o " + (directory / "out"));
   EXPECT_CONTAINS(second.text, "from the cache");
+  EXPECT_CONTAINS(first.text, "plans: 1 made in ");
+  EXPECT_CONTAINS(second.text, "plans: 0 made in 0 ms, 1 from the directory; kernels: 0 made in 0 ms, 1 from the "
+                               "directory; 0 waits, 0 removals, ");
   EXPECT_EQ(cermet("cache verify --cache " + (directory / "out")).code, 0);
   CommandOutput listed = cermet("cache ls --cache " + (directory / "out"));
   EXPECT_CONTAINS(listed.text, "@norm");
@@ -108,6 +111,46 @@ TEST_F(Tool, AnEntryThatIsWholeAndNoAnswerIsFound) {
   EXPECT_EQ(cermet("run " + graph + " --target host").code, 0);
   EXPECT_CONTAINS(cermet("cache verify").text, "2 entries");
   EXPECT_EQ(cermet("cache verify").code, 0);
+}
+
+TEST_F(Tool, EntriesAreShownAndCounted) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  const std::string plan = storedFiles(directory / "cache/plan")[0],
+                    kernel = storedFiles(directory / "cache/kernel")[0];
+  const auto hash = [](const std::string& path) { return path.substr(path.rfind('/') + 1, 12); };
+  EXPECT_CONTAINS(cermet("cache ls").text, hash(plan));
+  const CommandOutput shown = cermet("cache show " + hash(plan));
+  EXPECT_EQ(shown.code, 0) << shown.text;
+  EXPECT_CONTAINS(shown.text, plan);
+  EXPECT_CONTAINS(shown.text, "kind      plan");
+  EXPECT_CONTAINS(shown.text, ", this one\n");
+  EXPECT_CONTAINS(shown.text, "func.func @norm");
+  EXPECT_CONTAINS(shown.text, "\"format\": \"cermet.plan.1\"");
+  EXPECT_CONTAINS(cermet("cache show " + hash(kernel)).text, "program norm");
+  EXPECT_CONTAINS(cermet("cache show nothing").text, "0 entries have names that begin with 'nothing', expected one");
+  EXPECT_EQ(cermet("cache show ''").code, 2) << "two entries";
+  const CommandOutput counted = cermet("cache stats");
+  EXPECT_EQ(counted.code, 0);
+  EXPECT_CONTAINS(counted.text, "kernel            1 files");
+  EXPECT_CONTAINS(counted.text, "all               2 files");
+  EXPECT_CONTAINS(counted.text, " of at most 2147483648");
+  EXPECT_CONTAINS(counted.text, "by 1 build\n");
+}
+
+TEST_F(Tool, TheDirectoryIsBroughtWithinItsBound) {
+  ASSERT_EQ(cermet("compile " + graph + " -t host").code, 0);
+  runCommand("sh -c 'touch -d \"2 hours ago\" " + (directory / "cache/plan") + "/*.entry'");
+  std::ofstream(directory / "cache/kernel/.tmp.1.0.1") << "left";
+  runCommand("touch -d '1 minute ago' " + (directory / "cache/kernel/.tmp.1.0.1"));
+  EXPECT_CONTAINS(cermet("cache gc").text, "removed 1 files, 4 bytes");
+  const auto size = std::filesystem::file_size(storedFiles(directory / "cache/kernel")[0]);
+  const CommandOutput collected = cermet("cache gc --bytes " + std::to_string(size));
+  EXPECT_EQ(collected.code, 0) << collected.text;
+  EXPECT_CONTAINS(collected.text, fmt::format("{} bytes are left of at most {}", size, size));
+  EXPECT_EQ(storedFiles(directory / "cache/plan").size(), 0u) << "used longest ago";
+  environment += "CERMET_CACHE_BYTES=1 ";
+  EXPECT_CONTAINS(cermet("cache gc").text, "removed 1 files");
+  EXPECT_EQ(cermet("cache gc --bytes -3").code, 2);
 }
 
 TEST_F(Tool, AnEmptyDirectoryIsNone) {
