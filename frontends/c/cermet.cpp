@@ -137,6 +137,8 @@ const char* cermet_status_name(cermet_status status) {
     return "INTERNAL";
   case CERMET_OUT_OF_RANGE:
     return "OUT_OF_RANGE";
+  case CERMET_NOT_STORED:
+    return "NOT_STORED";
   }
   return "unknown status";
 }
@@ -171,7 +173,10 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
       config.cacheProblem.clear();
     override(config.nvrtcLibrary, chosen.nvrtc_library);
     override(config.dumpDirectory, chosen.dump_directory);
-    *context = new cermet_context{std::make_shared<cermet::Context>(std::move(config))};
+    override(config.packs, chosen.packs);
+    if (chosen.cache)
+      CERMET_RETURN_IF_ERROR(cermet::parseCache(chosen.cache, config, "cermet_context_create: options->cache"));
+    *context = new cermet_context{CERMET_TRY(cermet::Context::create(std::move(config)))};
     return {};
   });
 }
@@ -182,6 +187,18 @@ void cermet_context_destroy(cermet_context* context) {
 
 const char* cermet_context_cache_directory(const cermet_context* context) {
   return context ? context->context->config().cacheDirectory.c_str() : "";
+}
+
+cermet_status cermet_context_write_pack(cermet_context* context, const char* path, char** json) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_CONTEXT("cermet_context_write_pack");
+    CERMET_REQUIRE_IN("cermet_context_write_pack", path);
+    CERMET_REQUIRE_IN("cermet_context_write_pack", json);
+    const auto written = CERMET_TRY(context->context->writePack(path));
+    return giveString(fmt::format(R"({{"entries": {}, "bytes": {}, "digest": "{}"}})", written.entries, written.bytes,
+                                  written.digest),
+                      json);
+  });
 }
 
 cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters) {

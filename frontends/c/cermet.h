@@ -58,7 +58,8 @@ typedef enum cermet_status {
   CERMET_DRIVER_ERROR = 6,      /* the CUDA driver reported an error; the message has its name */
   CERMET_CAPTURING = 7,         /* a compile or load was needed while a stream is being captured */
   CERMET_INTERNAL = 8,          /* a defect in Cermet */
-  CERMET_OUT_OF_RANGE = 9       /* a launch on the host: a tensor holds the number of a row or column that is not there */
+  CERMET_OUT_OF_RANGE = 9,      /* a launch on the host: a tensor holds the number of a row or column that is not there */
+  CERMET_NOT_STORED = 10        /* no pack and no directory holds it, and the context may not make it (CERMET_CACHE) */
 } cermet_status;
 
 /* The calling thread's last failure, or "". Valid until the thread's next failing call. */
@@ -82,6 +83,8 @@ typedef struct cermet_context_options {
   const char* cache_directory;   /* "" switches the directory cache off; NULL: CERMET_CACHE_DIR, or below HOME */
   const char* nvrtc_library;     /* path of libnvrtc.so.*; NULL: CERMET_NVRTC or found by name */
   const char* dump_directory;    /* NULL: CERMET_DUMP or none */
+  const char* packs;             /* files, ':' between them, asked in order; "": none; NULL: CERMET_PACKS or none */
+  const char* cache;             /* "on", or "only": what no pack or directory holds is an error; NULL: CERMET_CACHE */
 } cermet_context_options;
 
 CERMET_API cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context);
@@ -89,6 +92,11 @@ CERMET_API void cermet_context_destroy(cermet_context* context);
 
 /* The directory that the context keeps plans and kernels in, absolute; "" where it keeps none. The context's own. */
 CERMET_API const char* cermet_context_cache_directory(const cermet_context* context);
+
+/* Everything that the context was asked since it was made, and has, as a pack (docs/cache-format.md): one file at
+ * `path`, which serves other processes as `packs`. The answer says its `entries`, `bytes` and `digest`, as JSON;
+ * release it with cermet_string_free. */
+CERMET_API cermet_status cermet_context_write_pack(cermet_context* context, const char* path, char** json);
 
 /* Monotonic since the context was made. "Plans" are all answers about a graph: plans, matches and gradients. */
 typedef struct cermet_counters {

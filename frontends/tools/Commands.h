@@ -23,9 +23,10 @@ Status dumpStatus(Context& context);
 Result<std::string> readGraph(const std::string& file);
 
 struct CompileOptions {
-  std::string file;
+  std::vector<std::string> files;
   std::vector<std::string> targets;
   std::optional<std::string> output;
+  bool frontend = false; // also what a frontend asks of the graphs
 };
 Status compileCommand(const Common& common, const CompileOptions& options);
 
@@ -56,5 +57,15 @@ struct CacheOptions {
   std::optional<uint64_t> bytes; // of Collect: what may be left, instead of the directory's bound
 };
 Status cacheCommand(const Common& common, const CacheOptions& options);
+
+enum class PackAction { Make, List, Show, Verify, Merge };
+struct PackOptions {
+  PackAction action = PackAction::List;
+  std::string file;               // of Make a cache directory, of Show a pack
+  std::vector<std::string> files; // packs of the others
+  std::string output;             // of Make and Merge
+  std::string entry;              // of Show: how its file's name begins
+};
+Status packCommand(const PackOptions& options);
 
 } // namespace cermet::tools

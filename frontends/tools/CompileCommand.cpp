@@ -1,10 +1,14 @@
 #include "frontends/tools/Commands.h"
+#include "frontends/tools/Entries.h"
 #include "frontends/tools/Output.h"
+#include "runtime/abi/ElementType.h"
 #include "runtime/device/Target.h"
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 namespace cermet::tools {
@@ -20,7 +24,7 @@ Result<std::shared_ptr<Context>> makeContext(const Common& common) {
   }
   config.nvrtcLibrary = common.nvrtcLibrary.value_or(config.nvrtcLibrary);
   config.dumpDirectory = common.dumpDirectory.value_or(config.dumpDirectory);
-  return std::make_shared<Context>(std::move(config));
+  return Context::create(std::move(config));
 }
 
 Status dumpStatus(Context& context) {
@@ -71,43 +75,115 @@ static void printPlans(const Plans& plans, const std::vector<Context::KernelImag
 }
 
 static void printCounters(const cermet_counters& counters) {
-  fmt::print("plans: {} made in {} ms, {} from the directory; kernels: {} made in {} ms, {} from the directory; "
-             "{} waits, {} removals, {} bytes read, {} written\n",
-             counters.plans_compiled, counters.plan_compile_microseconds / 1000, counters.plans_from_directory,
-             counters.kernels_compiled, counters.kernel_compile_microseconds / 1000, counters.kernels_from_directory,
-             counters.cache_waits, counters.cache_removals, counters.cache_bytes_read, counters.cache_bytes_written);
+  fmt::print("plans: {} made in {} ms, {} from packs, {} from the directory; kernels: {} made in {} ms, {} from packs, "
+             "{} from the directory; {} waits, {} removals, {} bytes read, {} written\n",
+             counters.plans_compiled, counters.plan_compile_microseconds / 1000, counters.plans_from_packs,
+             counters.plans_from_directory, counters.kernels_compiled, counters.kernel_compile_microseconds / 1000,
+             counters.kernels_from_packs, counters.kernels_from_directory, counters.cache_waits,
+             counters.cache_removals, counters.cache_bytes_read, counters.cache_bytes_written);
 }
+
+namespace {
+
+// What one command compiles: the plans of all texts for all targets, and what frontends ask beside them.
+class Compilation {
+public:
+  Compilation(Context& context, const std::vector<std::string>& given) : context_(context) {
+    for (const std::string& target : given) {
+      if (target != "all")
+        targets.push_back(target);
+      else
+        for (const CudaTarget& each : kCudaTargets)
+          targets.push_back(each.name);
+    }
+  }
+
+  Status add(const std::string& text) {
+    for (const std::string& target : targets)
+      plans.push_back(CERMET_TRY(context_.compile(text, target)));
+    return {};
+  }
+
+  // What a frontend asks of a graph: its regions, and of the whole and of each region the plan, the gradient for all
+  // inputs that have one, and the plans of that.
+  Status addForFrontend(const std::string& text) {
+    CERMET_RETURN_IF_ERROR(addWithGradient(text));
+    const auto match = nlohmann::json::parse(CERMET_TRY(context_.match(text)));
+    for (const auto& region : match.at("regions"))
+      CERMET_RETURN_IF_ERROR(addWithGradient(region.at("text")));
+    return {};
+  }
+
+  std::vector<std::string> targets;
+  Plans plans;
+
+private:
+  Status addWithGradient(const std::string& text) {
+    const size_t first = plans.size();
+    CERMET_RETURN_IF_ERROR(add(text));
+    const Plan& plan = *plans[first];
+    std::vector<uint8_t> wanted;
+    for (int input = 0; input < plan.inputs; ++input)
+      wanted.push_back(kElementTypes[plan.values[input].dtype].format.valueClass == ValueClass::Real);
+    if (std::find(wanted.begin(), wanted.end(), 1) == wanted.end())
+      return {};
+    const Result<std::string> answer = context_.differentiate(text, wanted);
+    if (!answer.ok()) { // which a frontend is told, too, and leaves the region to others
+      fmt::print("{} has no gradient: {}\n", plan.name, answer.status().message());
+      return {};
+    }
+    const auto gradient = nlohmann::json::parse(*answer);
+    CERMET_RETURN_IF_ERROR(add(gradient.at("forward")));
+    CERMET_RETURN_IF_ERROR(add(gradient.at("backward")));
+    for (const auto& parts : gradient.value("row_parts", nlohmann::json::object()))
+      if (parts.is_object())
+        for (const auto& part : parts)
+          CERMET_RETURN_IF_ERROR(add(part.at("text")));
+    return {};
+  }
+
+  Context& context_;
+};
+
+enum class Output { Nowhere, Directory, Plan, Pack };
+
+Output kindOf(const std::optional<std::string>& output) {
+  if (!output)
+    return Output::Nowhere;
+  if (output->ends_with(".json"))
+    return Output::Plan;
+  return output->ends_with(kPackSuffix) ? Output::Pack : Output::Directory;
+}
+
+} // namespace
 
 Status compileCommand(const Common& common, const CompileOptions& options) {
   if (options.output && options.output->empty())
-    return error(CERMET_INVALID_ARGUMENT, "--output is '', expected a directory or a name that ends in .json");
-  const bool writesPlan = options.output && options.output->ends_with(".json");
+    return error(CERMET_INVALID_ARGUMENT, "--output is '', expected a directory or a name that ends in .json or {}",
+                 kPackSuffix);
+  const Output output = kindOf(options.output);
   Common with = common;
-  if (options.output && !writesPlan)
+  if (output == Output::Directory)
     with.cacheDirectory = options.output;
-  const auto text = CERMET_TRY(readGraph(options.file));
+  std::vector<std::string> texts;
+  for (const std::string& file : options.files)
+    texts.push_back(CERMET_TRY(readGraph(file)));
   const auto context = CERMET_TRY(makeContext(with));
-  std::vector<std::string> targets;
-  for (const std::string& target : options.targets) {
-    if (target != "all")
-      targets.push_back(target);
-    else
-      for (const CudaTarget& each : kCudaTargets)
-        targets.push_back(each.name);
-  }
-  if (writesPlan && targets.size() != 1)
-    return error(CERMET_INVALID_ARGUMENT, "{} targets given, expected one when the plan is written to '{}'",
-                 targets.size(), *options.output);
-  Plans plans;
-  for (const std::string& target : targets) {
-    plans.push_back(CERMET_TRY(context->compile(text, target)));
-  }
-  const auto images = CERMET_TRY(compileKernels(*context, plans));
-  printPlans(plans, images);
+  Compilation work(*context, options.targets);
+  if (output == Output::Plan && (work.targets.size() != 1 || texts.size() != 1 || options.frontend))
+    return error(CERMET_INVALID_ARGUMENT,
+                 "{} targets and {} graphs given{}, expected one of each when the plan is written to '{}'",
+                 work.targets.size(), texts.size(), options.frontend ? " with --frontend" : "", *options.output);
+  for (const std::string& text : texts)
+    CERMET_RETURN_IF_ERROR(options.frontend ? work.addForFrontend(text) : work.add(text));
+  const auto images = CERMET_TRY(compileKernels(*context, work.plans));
+  printPlans(work.plans, images);
   printCounters(context->counters().snapshot());
-  if (writesPlan)
-    CERMET_RETURN_IF_ERROR(writeText(*options.output, plans.front()->json + '\n'));
-  if (context->counters().cacheFailures > 0 && options.output)
+  if (output == Output::Plan)
+    CERMET_RETURN_IF_ERROR(writeText(*options.output, work.plans.front()->json + '\n'));
+  if (output == Output::Pack)
+    printWritten(*options.output, CERMET_TRY(context->writePack(*options.output)));
+  if (context->counters().cacheFailures > 0 && output == Output::Directory)
     return error(CERMET_INTERNAL, "the cache directory '{}' could not be used", context->config().cacheDirectory);
   return dumpStatus(*context);
 }

@@ -24,4 +24,8 @@ void printWhole(const Entry& entry, uint64_t bytes, std::string_view where) {
     fmt::print("payload:\n{}\n", json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
+void printWritten(std::string_view path, const PackWriter::Written& written) {
+  fmt::print("{}: {} entries, {} bytes, digest {}\n", path, written.entries, written.bytes, written.digest);
+}
+
 } // namespace cermet::tools

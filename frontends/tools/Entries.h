@@ -1,6 +1,7 @@
-// An entry of a cache directory or a pack, as the tool prints it.
+// An entry of a cache directory or a pack, and a pack as a whole, as the tool prints them.
 #pragma once
 #include "runtime/cache/Entry.h"
+#include "runtime/cache/Pack.h"
 #include <cstdint>
 #include <string_view>
 
@@ -10,5 +11,8 @@ namespace cermet::tools {
 void printLine(const Entry& entry, uint64_t bytes, std::string_view fileName);
 // Everything that a person can read of it.
 void printWhole(const Entry& entry, uint64_t bytes, std::string_view where);
+
+// The pack that was written.
+void printWritten(std::string_view path, const PackWriter::Written& written);
 
 } // namespace cermet::tools

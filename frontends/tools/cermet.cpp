@@ -64,11 +64,14 @@ int main(int count, char** arguments) {
 
   CompileOptions compile;
   CLI::App* command = app.add_subcommand("compile", "Compile a graph's plan and all its kernels, without a GPU");
-  command->add_option("file", compile.file, "Graph text")->required();
+  command->add_option("files", compile.files, "Graph texts")->required();
   command->add_option("-t,--target", compile.targets, "One or more of " + kTargetHelp + ", or all")
       ->default_val(std::vector<std::string>{"auto"});
   addText(*command, "-o,--output", compile.output,
-          "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .json: the plan");
+          "A directory: becomes a cache directory that serves CERMET_CACHE_DIR. A name that ends in .cpack: a pack for "
+          "CERMET_PACKS. One that ends in .json: the plan");
+  command->add_flag("--frontend", compile.frontend,
+                    "Also what a frontend asks: regions, and the gradients of them and of the whole");
   addCommon(*command, common);
   command->callback([&] { status = compileCommand(common, compile); });
 
@@ -105,6 +108,34 @@ int main(int count, char** arguments) {
 
   CLI::App* cache = app.add_subcommand("cache", "Look after a cache directory");
   cache->require_subcommand(1);
+  PackOptions packOptions;
+  CLI::App* pack = app.add_subcommand("pack", "Make and look at packs: many entries in one file that nobody changes");
+  pack->require_subcommand(1);
+  const std::tuple<const char*, const char*, PackAction> packActions[] = {
+      {"make", "Make a pack of what this build has in a cache directory", PackAction::Make},
+      {"ls", "List the entries, and say the digest", PackAction::List},
+      {"show", "Print one entry: what it is for, its key and, of a plan, what it holds", PackAction::Show},
+      {"verify", "Check every entry; fails if one is damaged", PackAction::Verify},
+      {"merge", "Make one pack of several; of equal keys the first pack's entry", PackAction::Merge}};
+  for (auto [name, help, action] : packActions) {
+    command = pack->add_subcommand(name, help);
+    const bool writes = action == PackAction::Make || action == PackAction::Merge;
+    const bool takesOne = action == PackAction::Make || action == PackAction::Show;
+    if (takesOne)
+      command->add_option("file", packOptions.file, action == PackAction::Make ? "Cache directory" : "Pack")
+          ->required();
+    else
+      command->add_option("files", packOptions.files, "Packs")->required();
+    if (writes)
+      command->add_option("-o,--output", packOptions.output, "The pack: a name that ends in .cpack")->required();
+    if (action == PackAction::Show)
+      command->add_option("entry", packOptions.entry, "How its name in `cermet pack ls` begins")->required();
+    command->callback([&, action = action] {
+      packOptions.action = action;
+      status = packCommand(packOptions);
+    });
+  }
+
   CacheOptions cacheOptions;
   const std::tuple<const char*, const char*, CacheAction> actions[] = {
       {"ls", "List the entries", CacheAction::List},

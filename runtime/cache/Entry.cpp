@@ -24,19 +24,25 @@ struct Prefix {
 };
 static_assert(sizeof(Prefix) == 32);
 
-using Checksum = XXH128_canonical_t;
-
-Checksum checksum(std::string_view bytes) {
-  Checksum canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
-  return canonical;
-}
-
 Status damaged(const char* what) {
   return error(CERMET_NOT_FOUND, "{}", what);
 }
 
 } // namespace
+
+Checksum checksum(std::string_view bytes) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
+  Checksum sum;
+  static_assert(sizeof(sum) == sizeof(canonical));
+  std::memcpy(&sum, &canonical, sizeof(sum));
+  return sum;
+}
+
+std::string hashOf(std::string_view key) {
+  const Checksum sum = checksum(key);
+  return {reinterpret_cast<const char*>(&sum), sizeof(sum)};
+}
 
 const char* name(EntryKind kind) {
   constexpr const char* names[] = {"plan", "match", "gradient", "kernel"};

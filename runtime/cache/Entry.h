@@ -28,6 +28,13 @@ std::string encode(const Entry& entry);
 // The status' message says what is wrong with the bytes.
 Result<Entry> decode(std::string_view bytes);
 
+// XXH3-128 of some bytes, in its canonical form.
+struct Checksum {
+  unsigned char digest[16];
+};
+Checksum checksum(std::string_view bytes);
+std::string hashOf(std::string_view key); // the same, of a key
+
 // What an entry is for, from its key: the line after the build's id, and the function or program that follows.
 std::string title(const Entry& entry);
 

@@ -1,5 +1,6 @@
 #include "runtime/cache/Store.h"
 #include "runtime/support/Fork.h"
+#include <algorithm>
 
 namespace cermet {
 
@@ -35,7 +36,7 @@ Result<Store::Payload> Store::mend(EntryKind kind, const std::string& key, const
     const Found found = slot->found;
     if (found.payload != refused) // another thread did
       return found.payload;
-    if (found.file.empty())
+    if (found.origin == Found::Origin::Made)
       return why;
     const auto fresh = std::make_shared<Slot>();
     position->second = fresh;
@@ -74,27 +75,88 @@ void Store::forgetUnfinished() {
     std::erase_if(slots, [](const auto& entry) { return !entry.second->done; });
 }
 
-// What the directory gave.
-Store::Found Store::stored(Entry entry, const Sources& sources) {
+std::vector<Entry> Store::all() {
+  std::vector<Entry> entries;
+  std::lock_guard lock(mutex_);
+  for (EntryKind kind : kEntryKinds)
+    for (const auto& [key, slot] : slots_[static_cast<int>(kind)])
+      if (slot->done && slot->found.payload)
+        entries.push_back({kind, key, *slot->found.payload, slot->found.nvrtcVersion, ""});
+  return entries;
+}
+
+Store::Found Store::fromDirectory(Entry entry, const Sources& sources) {
   Counters::raise(sources.directory);
-  return {std::make_shared<const std::string>(std::move(entry.payload)), std::move(entry.file)};
+  return {std::make_shared<const std::string>(std::move(entry.payload)), entry.nvrtcVersion, Found::Origin::Directory,
+          std::move(entry.file)};
+}
+
+std::optional<Store::Found> Store::stored(EntryKind kind, const std::string& key, const Sources& sources) {
+  if (!settings_.reads)
+    return std::nullopt;
+  const auto damaged = [&](const std::string& what) {
+    Counters::raise(counters_.cacheFailures);
+    log_.warnOnce("damaged pack", what);
+  };
+  if (std::optional<Entry> entry = settings_.packs.read(kind, key, settings_.nvrtcVersion, damaged)) {
+    Counters::raise(sources.packs);
+    Counters::raise(counters_.cacheBytesRead, entry->key.size() + entry->payload.size());
+    return Found{std::make_shared<const std::string>(std::move(entry->payload)), entry->nvrtcVersion,
+                 Found::Origin::Pack};
+  }
+  if (std::optional<Entry> entry = directory_.read(kind, key))
+    return fromDirectory(std::move(*entry), sources);
+  return std::nullopt;
+}
+
+// What would make it, where that is allowed.
+static std::string commandFor(const Entry& entry) {
+  constexpr std::string_view kWord = "target ";
+  std::string target = title(entry);
+  if (target.starts_with(kWord))
+    target.erase(0, kWord.size());
+  target.resize(std::min(target.find_first_of(": "), target.size()));
+  if (entry.kind == EntryKind::Match || entry.kind == EntryKind::Gradient)
+    return "cermet compile GRAPH --frontend -o more.cpack";
+  return fmt::format("cermet compile GRAPH -t {} -o more.cpack", target);
+}
+
+Status Store::notStored(EntryKind kind, const std::string& key) const {
+  const Entry entry{kind, key, "", 0, ""};
+  std::string asked = settings_.packs.empty() ? "no pack" : fmt::format("packs {}", settings_.packs.names());
+  asked += directory_.path().empty() ? ", no directory" : fmt::format(", directory '{}'", directory_.path());
+  if (const std::string foreign = settings_.packs.foreign(); !foreign.empty())
+    asked += fmt::format(" ({})", foreign);
+  return error(CERMET_NOT_STORED,
+               "the {} of '{}' ({}) is not stored, and CERMET_CACHE=only lets nothing be made; asked were: {}. Where "
+               "it may be made, `{}` makes it, and so does `with cermet.record(\"more.cpack\"):` around what asks in "
+               "Python",
+               name(kind), title(entry), entryFileName(key), asked, commandFor(entry));
 }
 
 Result<Store::Found> Store::find(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make) {
-  if (std::optional<Entry> entry = settings_.reads ? directory_.read(kind, key) : std::nullopt)
-    return stored(std::move(*entry), sources);
+  if (std::optional<Found> found = stored(kind, key, sources))
+    return std::move(*found);
   Counters::raise(counters_.cacheMisses);
+  const bool anyNvrtc = settings_.reads && kind == EntryKind::Kernel;
+  if (settings_.only) {
+    std::optional<Entry> other = anyNvrtc ? directory_.readOfAnyNvrtc(key) : std::nullopt;
+    return other ? Result<Found>(fromDirectory(std::move(*other), sources)) : notStored(kind, key);
+  }
+  std::call_once(foreign_, [&] {
+    if (const std::string foreign = settings_.packs.foreign(); !foreign.empty())
+      log_.warnOnce("pack of another build", foreign + "; it serves nothing, make it again with this one");
+  });
   Directory::Turn turn =
       settings_.reads ? directory_.turn(kind, key, [](const Entry&) { return true; }) : Directory::Turn();
   if (turn.entry)
-    return stored(std::move(*turn.entry), sources);
+    return fromDirectory(std::move(*turn.entry), sources);
   Entry entry;
   entry.kind = kind;
   entry.key = key;
   if (Status failure = make(entry); !failure.ok()) {
-    std::optional<Entry> other =
-        settings_.reads && kind == EntryKind::Kernel ? directory_.readOfAnyNvrtc(key) : std::nullopt;
-    return other ? Result<Found>(stored(std::move(*other), sources)) : failure;
+    std::optional<Entry> other = anyNvrtc ? directory_.readOfAnyNvrtc(key) : std::nullopt;
+    return other ? Result<Found>(fromDirectory(std::move(*other), sources)) : failure;
   }
   return keep(std::move(entry), sources);
 }
@@ -102,27 +164,33 @@ Result<Store::Found> Store::find(EntryKind kind, const std::string& key, const S
 Store::Found Store::keep(Entry entry, const Sources& sources) {
   Counters::raise(sources.made);
   directory_.write(entry);
-  return {std::make_shared<const std::string>(std::move(entry.payload)), ""};
+  return {std::make_shared<const std::string>(std::move(entry.payload)), entry.nvrtcVersion};
 }
 
 Result<Store::Found> Store::remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
                                    const Found& refused, const Status& why) {
+  const char* whence = refused.origin == Found::Origin::Pack ? "a pack" : "the cache directory";
+  if (settings_.only)
+    return error(why.code(), "{}; it came from {} and CERMET_CACHE=only lets nothing be made", why.message(), whence);
   // Another process may have met the same entry before.
   Directory::Turn turn =
       directory_.turn(kind, key, [&](const Entry& entry) { return entry.payload != *refused.payload; });
   if (turn.entry)
-    return stored(std::move(*turn.entry), sources);
+    return fromDirectory(std::move(*turn.entry), sources);
   Entry entry;
   entry.kind = kind;
   entry.key = key;
   if (Status failure = make(entry); !failure.ok())
-    return error(failure.code(), "{}; it came from the cache directory and cannot be made again: {}", why.message(),
+    return error(failure.code(), "{}; it came from {} and cannot be made again: {}", why.message(), whence,
                  failure.message());
   if (entry.payload == *refused.payload) {
     Counters::raise(sources.made);
-    return Found{refused.payload, ""};
+    return Found{refused.payload, entry.nvrtcVersion};
   }
-  directory_.moveAside(kind, refused.file, why.message());
+  if (refused.origin == Found::Origin::Directory)
+    directory_.moveAside(kind, refused.file, why.message());
+  else
+    Counters::raise(counters_.cacheFailures);
   return keep(std::move(entry), sources);
 }
 

@@ -45,6 +45,10 @@ Status parseCacheBytes(const Field& field, std::string_view value, Config& confi
   return failure == std::errc() && end == value.data() + value.size() ? Status() : invalid(field, value);
 }
 
+Json tellCache(const Config& config) {
+  return config.cacheOnly ? "only" : "on";
+}
+
 Status parseCheck(const Field& field, std::string_view value, Config& config) {
   if (value != "0" && value != "1")
     return invalid(field, value);
@@ -76,6 +80,16 @@ const Field kFields[] = {
       "How many bytes of files the directory may hold. What was used longest ago goes when there would be more."},
      parseCacheBytes,
      tell<&Config::cacheBytes>},
+    {{"CERMET_PACKS", "paths with `:` between them", "none",
+      "Packs ([cache-format.md](cache-format.md)) that are asked before the directory, in this order. `PATH#DIGEST` "
+      "demands the digest that `cermet pack ls` prints."},
+     parseText<&Config::packs>,
+     tell<&Config::packs>},
+    {{"CERMET_CACHE", "on or only", "on",
+      "only: nothing is compiled or written; what no pack and no directory holds is an error that says what would "
+      "make it."},
+     [](const Field&, std::string_view value, Config& config) { return parseCache(value, config); },
+     tellCache},
     {{"CERMET_NVRTC", "a path", "found by name",
       "The `libnvrtc.so.*` that compiles CUDA C++. It is opened on the first kernel that no cache holds."},
      parseText<&Config::nvrtcLibrary>,
@@ -127,6 +141,13 @@ std::string defaultCacheDirectory(const Config::Environment& variable) {
 }
 
 } // namespace
+
+Status parseCache(std::string_view value, Config& config, const char* given) {
+  if (value != "on" && value != "only")
+    return error(CERMET_INVALID_ARGUMENT, "{} is '{}', expected on or only", given, value);
+  config.cacheOnly = value == "only";
+  return {};
+}
 
 Result<Config> Config::read(const Environment& variable) {
   Config config;

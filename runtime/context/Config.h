@@ -5,6 +5,7 @@
 #include "runtime/support/Status.h"
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cermet {
@@ -12,6 +13,8 @@ namespace cermet {
 struct Config {
   std::string cacheDirectory;              // CERMET_CACHE_DIR: plans and kernels; "" keeps them in memory only
   uint64_t cacheBytes = uint64_t(2) << 30; // CERMET_CACHE_BYTES: what the directory may hold; 0 is no bound
+  std::string packs;                       // CERMET_PACKS: files that are asked before the directory, ':' between them
+  bool cacheOnly = false;                  // CERMET_CACHE: nothing is made that neither holds
   std::string nvrtcLibrary;                // CERMET_NVRTC: path of libnvrtc.so.*; "" searches by name
   std::string dumpDirectory;               // CERMET_DUMP: where the compiler writes what it makes; "" nowhere
   std::string compilerLibrary;   // CERMET_COMPILER_LIBRARY: path; "" is libcermet_compiler.so beside libcermet
@@ -29,6 +32,9 @@ struct Config {
   // The same as it was at the first call.
   static const Result<Config>& environment();
 };
+
+// "on" or "only", CERMET_CACHE's values; an error says `given` is neither.
+Status parseCache(std::string_view value, Config& config, const char* given = "CERMET_CACHE");
 
 struct Setting {
   const char* variable;

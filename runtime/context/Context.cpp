@@ -18,12 +18,24 @@ static Config withAbsoluteCache(Config config) {
 }
 
 // A dump is of what is compiled, so with one nothing comes from the directory.
-Context::Context(Config config)
+Result<std::shared_ptr<Context>> Context::create(Config config) {
+  if (config.cacheOnly && !config.dumpDirectory.empty())
+    return error(CERMET_INVALID_ARGUMENT,
+                 "a dump into '{}' is asked for, which compiles everything, and CERMET_CACHE is "
+                 "only, which compiles nothing; leave out one of the two",
+                 config.dumpDirectory);
+  Packs packs = CERMET_TRY(Packs::open(config.packs));
+  return std::make_shared<Context>(std::move(config), std::move(packs));
+}
+
+Context::Context(Config config, Packs packs)
     : config_(withAbsoluteCache(std::move(config))), log_(config_.log),
       store_(config_.cacheDirectory, log_, counters_,
              {.reads = config_.dumpDirectory.empty(),
               .bound = config_.cacheBytes,
-              .nvrtcVersion = [this] { return nvrtcVersion(); }}),
+              .nvrtcVersion = [this] { return nvrtcVersion(); },
+              .packs = std::move(packs),
+              .only = config_.cacheOnly}),
       compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
   if (config_.cacheDirectory.empty() && !config_.cacheProblem.empty())
     log_.warnOnce("no cache directory", config_.cacheProblem);
@@ -88,7 +100,8 @@ Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view que
                  CERMET_MAX_TEXT);
   // The question's own text has no line break, so two different questions never make one key.
   const std::string key = fmt::format("{}\n{}\n{}", CERMET_BUILD_ID, question, text);
-  const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromDirectory};
+  const Store::Sources sources{counters_.plansCompiled, counters_.plansFromMemory, counters_.plansFromPacks,
+                               counters_.plansFromDirectory};
   return store_.get(kind, key, sources, [&](Entry& entry) -> Status {
     const auto start = std::chrono::steady_clock::now();
     entry.payload = CERMET_TRY(ask());
@@ -165,6 +178,13 @@ void Context::noteDumpFailure(const std::string& what) {
 std::string Context::dumpProblem() {
   std::lock_guard lock(mutex_);
   return dumpProblem_;
+}
+
+Result<PackWriter::Written> Context::writePack(const std::string& path) {
+  PackWriter writer;
+  for (const Entry& entry : store_.all())
+    writer.add(entry);
+  return writer.write(path);
 }
 
 std::string Context::targetsJson() {

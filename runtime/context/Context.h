@@ -22,7 +22,9 @@ namespace cermet {
 
 class Context final : private Forkable {
 public:
-  explicit Context(Config config);
+  // With the packs that the config names. An error where one cannot be used, or where settings contradict one another.
+  static Result<std::shared_ptr<Context>> create(Config config);
+  explicit Context(Config config, Packs packs = {});
   ~Context();
   // UNSUPPORTED in a process that was forked while a lock of the context was not to be had: it may not be whole.
   Status checkWhole() const;
@@ -62,6 +64,9 @@ public:
                                        const std::shared_ptr<const CudaDevice>& device);
   Result<Loaded<HostImage>> hostImages(const std::vector<NeededKernel>& kernels);
   ThreadPool& pool();
+
+  // Everything that was asked for until now, and is here, as a pack.
+  Result<PackWriter::Written> writePack(const std::string& path);
 
   std::string targetsJson();
   // The first text of a dump that could not be written, and why; "" if there was none.

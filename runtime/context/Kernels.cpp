@@ -15,7 +15,8 @@ static std::string kernelKey(const std::string& spec) {
 }
 
 static Store::Sources kernelSources(Counters& counters) {
-  return {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory};
+  return {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+          counters.kernelsFromDirectory};
 }
 
 Status Context::buildKernel(const std::string& spec, Entry& entry, int64_t& microseconds) {

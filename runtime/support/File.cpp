@@ -89,6 +89,44 @@ Result<std::string> readFile(const std::string& path) {
   return readAll(file, path, static_cast<size_t>(state.st_size));
 }
 
+Result<Descriptor> openRegularFile(const std::string& path, uint64_t& size) {
+  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)); // a link is what was named
+  struct stat state;
+  if (file.number() < 0 || fstat(file.number(), &state) != 0)
+    return failed(path, errno);
+  if (!S_ISREG(state.st_mode))
+    return error(CERMET_INVALID_ARGUMENT, "'{}': not a regular file", path);
+  size = static_cast<uint64_t>(state.st_size);
+  return file;
+}
+
+Status readAt(const Descriptor& file, const std::string& path, uint64_t offset, std::string& bytes) {
+  for (size_t filled = 0; filled < bytes.size();) {
+    const ssize_t count =
+        pread(file.number(), bytes.data() + filled, bytes.size() - filled, static_cast<off_t>(offset + filled));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      return failed(path, errno);
+    if (count == 0)
+      return error(CERMET_NOT_FOUND, "'{}': it is truncated", path);
+    filled += static_cast<size_t>(count);
+  }
+  return {};
+}
+
+Status publishFile(const std::string& path, std::string_view bytes) {
+  const std::string temporary = fmt::format("{}.tmp.{}", path, getpid());
+  Descriptor file(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
+  int failure = writeAll(file, bytes);
+  if (!failure && ::rename(temporary.c_str(), path.c_str()) != 0)
+    failure = errno;
+  if (!failure)
+    return {};
+  unlink(temporary.c_str());
+  return error(CERMET_INVALID_ARGUMENT, "'{}' cannot be written: {}", path, std::generic_category().message(failure));
+}
+
 std::string whyUntrusted(const struct stat& state) {
   if (state.st_uid != geteuid() && state.st_uid != 0)
     return fmt::format("it belongs to user {}, expected {} or root", state.st_uid, geteuid());

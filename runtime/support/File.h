@@ -2,6 +2,7 @@
 // checked is what is read and written, whatever happens to its path meanwhile.
 #pragma once
 #include "runtime/support/Status.h"
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,6 +32,14 @@ public:
 private:
   int number_;
 };
+
+// A regular file for reading, and how many bytes it has; errors as of readFile(), but of any size.
+Result<Descriptor> openRegularFile(const std::string& path, uint64_t& size);
+// Fills `bytes` from there on.
+Status readAt(const Descriptor& file, const std::string& path, uint64_t offset, std::string& bytes);
+// A new file, or one in place of what had the name, on the disk when this returns; for everybody whom the umask lets
+// read it.
+Status publishFile(const std::string& path, std::string_view bytes);
 
 // A directory that only this user or root can change, and whose files are read only if that holds of them too.
 // UNSUPPORTED where it does not, NOT_FOUND where there is no such directory or file, INTERNAL for anything else.

@@ -59,7 +59,8 @@ int main(int count, char** arguments) {
     for (unsigned word = 0; word < 5000; ++word)
       payload += std::to_string(number * 31 + word) + " ";
     const auto got = store->get(cermet::EntryKind::Kernel, key,
-                                {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
+                                {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                                 counters.kernelsFromDirectory},
                                 [&](cermet::Entry& entry) -> cermet::Status {
                                   std::this_thread::sleep_for(std::chrono::milliseconds(given["make"]));
                                   entry.payload = payload;

@@ -53,6 +53,10 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   EXPECT_NULL_REFUSED(cermet_context_create(nullptr, nullptr), "context");
   EXPECT_NULL_REFUSED(cermet_context_counters(nullptr, nullptr), "context");
   EXPECT_NULL_REFUSED(cermet_context_counters(context, nullptr), "counters");
+  char* noJson = nullptr;
+  EXPECT_NULL_REFUSED(cermet_context_write_pack(nullptr, "a.cpack", &noJson), "context");
+  EXPECT_NULL_REFUSED(cermet_context_write_pack(context, nullptr, &noJson), "path");
+  EXPECT_NULL_REFUSED(cermet_context_write_pack(context, "a.cpack", nullptr), "json");
   EXPECT_NULL_REFUSED(cermet_compile(nullptr, "", 0, "host", &noPlan), "context");
   EXPECT_NULL_REFUSED(cermet_compile(context, nullptr, 0, "host", &noPlan), "text");
   EXPECT_NULL_REFUSED(cermet_compile(context, "", 0, nullptr, &noPlan), "target");
@@ -262,6 +266,52 @@ TEST_F(CApi, TheDirectoryServesAnotherContext) {
     cermet_plan_destroy(plan);
     cermet_context_destroy(own);
   }
+}
+
+TEST_F(CApi, APackServesAContextThatMayMakeNothing) {
+  TestDirectory directory;
+  const std::string text = scalePlan().dump(), path = directory / "a.cpack";
+  cermet_context_options options{};
+  options.size = sizeof(options);
+  options.cache_directory = "";
+  options.cache = "off";
+  cermet_context* own = nullptr;
+  EXPECT_EQ(cermet_context_create(&options, &own), CERMET_INVALID_ARGUMENT);
+  EXPECT_STREQ(cermet_error_message(), "cermet_context_create: options->cache is 'off', expected on or only");
+  options.cache = "only";
+  options.packs = path.c_str();
+  EXPECT_EQ(cermet_context_create(&options, &own), CERMET_NOT_FOUND);
+  EXPECT_NE(std::string(cermet_error_message()).find("a pack cannot be opened: '" + path + "': No such file"),
+            std::string::npos);
+
+  cermet_plan* plan = nullptr;
+  cermet_executable* executable = nullptr;
+  ASSERT_EQ(cermet_compile(context, text.data(), text.size(), "host", &plan), CERMET_OK);
+  ASSERT_EQ(cermet_prepare(context, plan, 0, &executable), CERMET_OK);
+  cermet_executable_destroy(executable);
+  cermet_plan_destroy(plan);
+  char* json = nullptr;
+  EXPECT_EQ(cermet_context_write_pack(context, (directory / "none/a.cpack").c_str(), &json), CERMET_INVALID_ARGUMENT);
+  ASSERT_EQ(cermet_context_write_pack(context, path.c_str(), &json), CERMET_OK) << cermet_error_message();
+  const auto written = Json::parse(json);
+  cermet_string_free(json);
+  EXPECT_EQ(written["entries"], 2);
+  EXPECT_EQ(written["bytes"], std::filesystem::file_size(path));
+  EXPECT_EQ(written["digest"].get<std::string>().size(), 64u);
+
+  ASSERT_EQ(cermet_context_create(&options, &own), CERMET_OK) << cermet_error_message();
+  ASSERT_EQ(cermet_compile(own, text.data(), text.size(), "host", &plan), CERMET_OK) << cermet_error_message();
+  ASSERT_EQ(cermet_prepare(own, plan, 0, &executable), CERMET_OK) << cermet_error_message();
+  cermet_counters counters = emptyCounters();
+  ASSERT_EQ(cermet_context_counters(own, &counters), CERMET_OK);
+  EXPECT_EQ(counters.plans_from_packs, 1u);
+  EXPECT_EQ(counters.kernels_from_packs, 1u);
+  EXPECT_EQ(counters.cache_misses, 0u);
+  EXPECT_EQ(cermet_match(own, text.data(), text.size(), &json), CERMET_NOT_STORED);
+  EXPECT_STREQ(cermet_status_name(CERMET_NOT_STORED), "NOT_STORED");
+  cermet_executable_destroy(executable);
+  cermet_plan_destroy(plan);
+  cermet_context_destroy(own);
 }
 
 TEST_F(CApi, NamesAndKeys) {

@@ -19,8 +19,8 @@ TEST_F(Tool, CompilesOnceAndKeepsIt) {
   CommandOutput second = cermet("compile " + graph + " -t host -o " + (directory / "out"));
   EXPECT_CONTAINS(second.text, "from the cache");
   EXPECT_CONTAINS(first.text, "plans: 1 made in ");
-  EXPECT_CONTAINS(second.text, "plans: 0 made in 0 ms, 1 from the directory; kernels: 0 made in 0 ms, 1 from the "
-                               "directory; 0 waits, 0 removals, ");
+  EXPECT_CONTAINS(second.text, "plans: 0 made in 0 ms, 0 from packs, 1 from the directory; kernels: 0 made in 0 ms, "
+                               "0 from packs, 1 from the directory; 0 waits, 0 removals, ");
   EXPECT_EQ(cermet("cache verify --cache " + (directory / "out")).code, 0);
   CommandOutput listed = cermet("cache ls --cache " + (directory / "out"));
   EXPECT_CONTAINS(listed.text, "@norm");
@@ -163,7 +163,7 @@ TEST_F(Tool, AnEmptyDirectoryIsNone) {
     EXPECT_CONTAINS(cermet("compile " + graph + " -t host --cache ''").text, "compiled in");
   const CommandOutput output = cermet("compile " + graph + " -t host -o ''");
   EXPECT_EQ(output.code, 2);
-  EXPECT_CONTAINS(output.text, "--output is '', expected a directory or a name that ends in .json");
+  EXPECT_CONTAINS(output.text, "--output is '', expected a directory or a name that ends in .json or .cpack");
   environment += "CERMET_DUMP=" + (directory / "dump") + " ";
   EXPECT_EQ(cermet("compile " + graph + " -t host --dump ''").code, 0);
   EXPECT_NE(runCommand("ls " + (directory / "dump")).code, 0) << "nothing is dumped";

@@ -24,7 +24,8 @@ struct BoundTest : testing::Test {
   std::string ask(const std::string& key, uint64_t bound, const std::string& payload = std::string(10'000, 'x')) {
     Store store(cache, log, counters, {.bound = bound});
     return **store.get(EntryKind::Kernel, key,
-                       {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
+                       {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                        counters.kernelsFromDirectory},
                        [&](Entry& entry) -> Status {
                          entry.payload = payload;
                          return {};

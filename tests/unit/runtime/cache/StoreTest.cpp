@@ -22,7 +22,8 @@ struct StoreTest : testing::Test {
   TestDirectory directory;
   Log log{LogLevel::Warn};
   Counters counters;
-  Store::Sources sources{counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory};
+  Store::Sources sources{counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                         counters.kernelsFromDirectory};
 
   Result<Store::Payload> ask(Store& store, const std::string& key, const std::string& payload) {
     return store.get(EntryKind::Kernel, key, sources, [&](Entry& entry) -> Status {

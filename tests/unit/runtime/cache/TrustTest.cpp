@@ -26,7 +26,8 @@ struct Trust : testing::Test {
   std::string ask(const std::string& payload, const std::string& place = "") {
     Store store(place.empty() ? cache : place, log, counters);
     const auto got = store.get(EntryKind::Kernel, "k",
-                               {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
+                               {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                                counters.kernelsFromDirectory},
                                [&](Entry& entry) -> Status {
                                  entry.payload = payload;
                                  return {};

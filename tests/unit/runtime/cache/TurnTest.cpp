@@ -33,7 +33,8 @@ struct Turn : testing::Test {
   Result<Store::Payload> ask(Store& store, const std::string& payload, std::chrono::milliseconds takes = 0ms,
                              const std::function<void()>& begin = {}) {
     return store.get(EntryKind::Kernel, "key 0",
-                     {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
+                     {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                      counters.kernelsFromDirectory},
                      [&](Entry& entry) -> Status {
                        if (begin)
                          begin();
@@ -186,7 +187,8 @@ TEST_F(Turn, AMakerThatFailsLeavesItToTheNext) {
     Store store(cache, log, counters);
     return store
         .get(EntryKind::Kernel, "key 0",
-             {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
+             {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+              counters.kernelsFromDirectory},
              [&](Entry&) -> Status {
                making.set_value();
                std::this_thread::sleep_for(50ms);
@@ -211,12 +213,13 @@ TEST_F(Turn, NobodyWaitsWhereNothingCanBeWritten) {
   Store store(cache, log, counters);
   EXPECT_EQ(**ask(store, "made"), "made"); // waits, and cannot write
   const auto began = Clock::now();
-  const auto got = store.get(EntryKind::Kernel, "key 0 of another name",
-                             {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromDirectory},
-                             [](Entry& entry) -> Status {
-                               entry.payload = "made";
-                               return {};
-                             });
+  const auto got = store.get(
+      EntryKind::Kernel, "key 0 of another name",
+      {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks, counters.kernelsFromDirectory},
+      [](Entry& entry) -> Status {
+        entry.payload = "made";
+        return {};
+      });
   EXPECT_TRUE(got.ok());
   EXPECT_LT(Clock::now() - began, 200ms);
   testing::internal::GetCapturedStderr();

@@ -70,6 +70,8 @@ TEST(Config, ARelativeDirectoryIsOneOfTheStart) {
 TEST(Config, EveryVariableIsHonoured) {
   const Result<Config> config = readFrom({{"CERMET_CACHE_DIR", "a"},
                                           {"CERMET_CACHE_BYTES", "12345678901"},
+                                          {"CERMET_PACKS", "f:g"},
+                                          {"CERMET_CACHE", "only"},
                                           {"CERMET_NVRTC", "b"},
                                           {"CERMET_DUMP", "c"},
                                           {"CERMET_COMPILER_LIBRARY", "d"},
@@ -81,6 +83,8 @@ TEST(Config, EveryVariableIsHonoured) {
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->cacheDirectory, "a");
   EXPECT_EQ(config->cacheBytes, 12345678901u);
+  EXPECT_EQ(config->packs, "f:g");
+  EXPECT_TRUE(config->cacheOnly);
   EXPECT_EQ(config->nvrtcLibrary, "b");
   EXPECT_EQ(config->dumpDirectory, "c");
   EXPECT_EQ(config->compilerLibrary, "d");
@@ -89,7 +93,7 @@ TEST(Config, EveryVariableIsHonoured) {
   EXPECT_EQ(config->compileThreads, 3);
   EXPECT_TRUE(config->check);
   EXPECT_EQ(config->log, LogLevel::Info);
-  EXPECT_EQ(settings().size(), 10u) << "a new variable needs a line above";
+  EXPECT_EQ(settings().size(), 12u) << "a new variable needs a line above";
 }
 
 TEST(Config, NonsenseIsRefusedByName) {
@@ -101,6 +105,7 @@ TEST(Config, NonsenseIsRefusedByName) {
   for (const char* bytes : {"-1", "2G", "", "18446744073709551616"})
     EXPECT_EQ(readFrom({{"CERMET_CACHE_BYTES", bytes}}).status().message(),
               fmt::format("CERMET_CACHE_BYTES is '{}', expected a whole number; 0 for no bound", bytes));
+  EXPECT_EQ(readFrom({{"CERMET_CACHE", "off"}}).status().message(), "CERMET_CACHE is 'off', expected on or only");
   EXPECT_EQ(readFrom({{"CERMET_CHECK", "yes"}}).status().message(), "CERMET_CHECK is 'yes', expected 0 or 1");
   EXPECT_EQ(readFrom({{"CERMET_LOG", "loud"}}).status().message(), "CERMET_LOG is 'loud', expected off, warn or info");
 }
