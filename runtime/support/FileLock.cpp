@@ -59,6 +59,7 @@ struct flock byteRange(short type, uint64_t byte) {
 
 FileLock::FileLock(Descriptor file, uint64_t byte)
     : file_(std::move(file)), byte_(byte), generation_(forkGeneration.load()) {
+  const ForkSection section; // a child finds the list made or not, never half
   if (file_.number() >= 0)
     openFiles().add(file_.number());
 }

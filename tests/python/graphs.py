@@ -12,7 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 
 from cermet import pipeline
 from cermet.graph.decision import Decision
-from cermet.record import Settings
+from cermet.records import Settings
 
 
 def trace(function: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> fx.GraphModule:

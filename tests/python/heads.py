@@ -8,7 +8,7 @@ import torch.nn.functional as F
 import graphs
 from cermet import pipeline
 from cermet.loss.logits import Returned
-from cermet.record import Settings
+from cermet.records import Settings
 
 ROWS, HIDDEN, VOCABULARY = 12, 32, 96
 

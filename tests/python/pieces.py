@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import graphs
 from cermet import options, pipeline
-from cermet.record import Settings
+from cermet.records import Settings
 from heads import HIDDEN, VOCABULARY, dead, loss_of
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])

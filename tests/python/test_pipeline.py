@@ -18,7 +18,7 @@ from cermet.graph.edit import copy_of
 from cermet.ops import preparation
 from cermet.remainder import choice, direct
 from cermet.report import output
-from cermet.record import Settings
+from cermet.records import Settings
 from tiny_models import FAMILIES, MODES
 
 

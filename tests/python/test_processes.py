@@ -36,15 +36,23 @@ print("ANSWER" + json.dumps(dict(
 """
 
 
-def process(tmp_path: Path, options: dict, prologue: str = "") -> dict:
-    code = prologue + MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + ANSWER
+def process(tmp_path: Path, options: dict, prologue: str = "", epilogue: str = ANSWER, **variables: str) -> dict:
+    ran = attempt(tmp_path, options, prologue, epilogue, **variables)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return json.loads(ran.stdout.split("ANSWER")[1])
+
+
+def attempt(
+    tmp_path: Path, options: dict, prologue: str = "", epilogue: str = ANSWER, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    code = prologue + MODEL.format(here=str(Path(__file__).resolve().parent), options=options) + epilogue
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(tmp_path / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=560)
-    assert ran.returncode == 0, ran.stderr[-4000:]
-    return json.loads(ran.stdout.split("ANSWER")[1])
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment | variables, timeout=560
+    )
 
 
 @pytest.mark.parametrize("remainder", ["aot", "inductor"])

@@ -5,6 +5,7 @@
     cermet.explain(model, *inputs)             what was fused, where, and what nearly was
     cermet.memory(model, **batch)              what a step would hold at its most, and of what
     cermet.counters()                          compiles, cache hits, launches, fallbacks
+    cermet.record("model.cpack")               everything that a process asks for, as a pack for others
 
 Importing this package is cheap: torch and the shared libraries are loaded when something is used.
 """
@@ -20,18 +21,32 @@ if TYPE_CHECKING:
     from ..gauge import Memory, memory
     from ..inspection import explain
     from ..ops.library import counters
+    from ..recording import Recording, record
     from ..report.explanation import Explanation
 
-__all__ = ["Error", "Explanation", "Memory", "counters", "disable", "enable", "explain", "memory"]
+__all__ = [
+    "Error",
+    "Explanation",
+    "Memory",
+    "Recording",
+    "counters",
+    "disable",
+    "enable",
+    "explain",
+    "memory",
+    "record",
+]
 _HOMES = {
     "Error": "errors",
     "Explanation": "report.explanation",
     "Memory": "gauge",
+    "Recording": "recording",
     "counters": "ops.library",
     "disable": "enabling",
     "enable": "enabling",
     "explain": "inspection",
     "memory": "gauge",
+    "record": "recording",
 }
 
 

@@ -20,7 +20,7 @@ from .attention import variants
 from .graph.edit import copy_of
 from .loss import edges
 from .options import parse
-from .record import Record, Settings
+from .records import Record, Settings
 from .remainder import choice
 from .report import output
 

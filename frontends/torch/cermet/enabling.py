@@ -33,7 +33,7 @@ from . import backend, environment, locks, options, pipeline
 from .errors import Error
 from .loss.logits import Returned
 from .ops.build import build
-from .record import Masks, Settings
+from .records import Masks, Settings
 from .remainder import inductor_calls
 from .report import output
 

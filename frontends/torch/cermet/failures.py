@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from .counting import count
+from .errors import Error
 
 _log = logging.getLogger("cermet")
 _warned = False
@@ -14,7 +15,8 @@ Failing = Callable[[Exception, str], None]  # the error, and what it is over: "a
 
 
 def failing(strict: bool) -> Failing:
-    """What a compile does about a failure."""
+    """What a compile does about a failure. One of CERMET_CACHE=only is raised in any case: who sets it would rather
+    know than run something else."""
     return _raise if strict else _fall_back
 
 
@@ -24,6 +26,8 @@ def _raise(error: Exception, what: str) -> None:
 
 def _fall_back(error: Exception, what: str) -> None:
     global _warned
+    if isinstance(error, Error) and error.status == "NOT_STORED":
+        raise error
     count("fallbacks")
     level = logging.DEBUG if _warned else logging.WARNING
     _log.log(

@@ -25,7 +25,7 @@ from .failures import failing
 from .graph.nodes import example
 from .inspection import rewritten
 from .options import bytes_of, parse
-from .record import Settings
+from .records import Settings
 from .rematerialization import liveness
 from .rematerialization.liveness import Held, Peak, Step
 from .remainder import direct

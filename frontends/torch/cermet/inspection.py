@@ -15,7 +15,7 @@ from .fusing import timing
 from .fusing.replacement import Replaced
 from .graph.edit import copy_of
 from .options import Options
-from .record import Record, Settings
+from .records import Record, Settings
 from .remainder import direct
 from .report import apart, runs
 from .report.breaks import GraphBreaks

@@ -19,6 +19,8 @@ class ContextOptions(ctypes.Structure):
         ("cache_directory", ctypes.c_char_p),
         ("nvrtc_library", ctypes.c_char_p),
         ("dump_directory", ctypes.c_char_p),
+        ("packs", ctypes.c_char_p),
+        ("cache", ctypes.c_char_p),
     ]
 
 
@@ -75,6 +77,7 @@ def libcermet() -> ctypes.CDLL:
         "cermet_version": (text, []),
         "cermet_context_create": (ctypes.c_int, [ctypes.POINTER(ContextOptions), out]),
         "cermet_context_cache_directory": (text, [handle]),
+        "cermet_context_write_pack": (ctypes.c_int, [handle, text, out]),
         "cermet_context_counters": (ctypes.c_int, [handle, ctypes.POINTER(Counters)]),
         "cermet_compile": (ctypes.c_int, [handle, text, size, text, out]),
         "cermet_plan_json": (text, [handle]),

@@ -26,7 +26,7 @@ from .loss.logits import Returned
 from .ops import library, preparation
 from .options import LOGITS_BYTES
 from .passes import Pass
-from .record import Masks, Part, Record, Settings
+from .records import Masks, Part, Record, Settings
 from .remainder import content
 
 _log = logging.getLogger("cermet")

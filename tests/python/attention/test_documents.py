@@ -20,7 +20,7 @@ from cermet import pipeline
 from cermet.attention import kernels
 from cermet.attention.masks import Meaning
 from cermet.options import parse as options_of
-from cermet.record import Settings
+from cermet.records import Settings
 from packing import (
     HEADS, LENGTH, ROWS, SHARED, WIDTH, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone,
     triangle,

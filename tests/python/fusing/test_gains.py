@@ -16,7 +16,7 @@ from cermet.fusing import gains, timing
 from cermet.ops import library
 from cermet.fusing.gains import Measured
 from cermet.options import Options
-from cermet.record import Settings
+from cermet.records import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +131,7 @@ os.environ.update({environment!r})
 os.chdir({start!r})
 os.umask(0o002)
 import torch, graphs
-from cermet.record import Settings
+from cermet.records import Settings
 from cermet import pipeline
 from cermet.fusing import timing
 from cermet.ops import library

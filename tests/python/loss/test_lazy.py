@@ -17,7 +17,7 @@ import graphs
 from cermet import options, pipeline
 from cermet.loss.lazy import Logits
 from cermet.loss.logits import Returned
-from cermet.record import Settings
+from cermet.records import Settings
 from heads import VOCABULARY, close, inputs, loss_of, returned
 from test_returned_logits import capped_returned, scaled_returned, widened_apart, widened_returned
 

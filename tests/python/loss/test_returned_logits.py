@@ -11,7 +11,7 @@ import graphs
 from cermet import pipeline
 from cermet.loss import edges
 from cermet.loss.logits import Returned
-from cermet.record import Settings
+from cermet.records import Settings
 from heads import ROWS, VOCABULARY, close, inputs, loss_of, returned, targets
 from truth import relative
 

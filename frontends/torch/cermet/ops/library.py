@@ -86,6 +86,12 @@ class Context:
         """Where plans, kernels and timings are kept between processes; "" where nothing is."""
         return os.fsdecode(self._library.cermet_context_cache_directory(self.handle))
 
+    def write_pack(self, path: str) -> dict[str, Any]:
+        """Writes all that was asked until now as a pack (docs/cache-format.md): its `entries`, `bytes` and `digest`."""
+        answer = ctypes.c_void_p()
+        status = self._library.cermet_context_write_pack(self.handle, os.fsencode(path), ctypes.byref(answer))
+        return _json(status, answer)
+
     def counters(self) -> dict[str, int]:
         """The context's counters (cermet.h, cermet_counters)."""
         counters = native.Counters(size=ctypes.sizeof(native.Counters))
