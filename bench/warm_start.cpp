@@ -3,10 +3,11 @@
 // done), so the loading of the program and its libraries is in it. What the CUDA driver needs to start (cuInit and the
 // device's primary context) would be needed without Cermet too, and is taken and reported apart.
 //
-//     warm_start [--target auto] [--turns 30] [--cache DIRECTORY] [--out FILE]     writes one JSON object, in
-//     milliseconds
+//     warm_start [--target auto] [--turns 30] [--cache DIRECTORY] [--packed] [--out FILE]     writes one JSON object,
+//     in milliseconds
 //
-// A first process fills the cache; a directory that is given must be warm already, and no compiler is needed then.
+// A first process fills the cache; a directory that is given must be warm already, and no compiler is needed then. With
+// --packed one process writes a pack of what is in the cache, and those that are measured have that alone.
 #include "bench/Calls.h"
 
 #include <CLI/CLI.hpp>
@@ -56,7 +57,7 @@ char* startDriver(size_t bytes) {
 }
 
 // One turn: prints its parts in nanoseconds and how many kernels it compiled.
-int turn(const std::string& target, int64_t started) {
+int turn(const std::string& target, int64_t started, const std::string& pack) {
   std::vector<int64_t> at{started, now()};
   constexpr size_t kTile = kRows * kColumns * 2;
   static char host[3 * kTile];
@@ -83,13 +84,18 @@ int turn(const std::string& target, int64_t started) {
   counters.size = sizeof(counters);
   check(cermet_context_counters(context, &counters), "cermet_context_counters");
   fmt::print("{}\n", counters.kernels_compiled + counters.plans_compiled);
+  char* written = nullptr;
+  if (!pack.empty())
+    check(cermet_context_write_pack(context, pack.c_str(), &written), "cermet_context_write_pack");
   std::fflush(stdout);
   _exit(0); // the end of a process is not measured
 }
 
 // The parts of a turn in a new process, and what it compiled.
-std::vector<double> runTurn(const std::string& program, const std::string& target, int& compiled) {
-  FILE* pipe = popen(fmt::format("exec '{}' --target {} --turn {}", program, target, now()).c_str(), "r");
+std::vector<double> runTurn(const std::string& program, const std::string& target, int& compiled,
+                            const std::string& pack = "") {
+  FILE* pipe = popen(
+      fmt::format("exec '{}' --target {} --turn {} --write-pack '{}'", program, target, now(), pack).c_str(), "r");
   std::vector<double> parts(kParts.size());
   double value = 0;
   size_t read = 0;
@@ -108,17 +114,20 @@ std::vector<double> runTurn(const std::string& program, const std::string& targe
 
 int main(int argc, char** argv) {
   CLI::App app{"Time from graph text to a launched kernel in a new process with a warm cache directory"};
-  std::string target = "auto", out, cache;
+  std::string target = "auto", out, cache, pack;
+  bool packed = false;
   int turns = 30;
   int64_t started = 0;
   app.add_option("--target", target, "auto, sm_XY or host");
   app.add_option("--turns", turns, "processes that are measured")->check(CLI::PositiveNumber);
   app.add_option("--cache", cache, "a cache directory that holds the graph and its kernel");
   app.add_option("--out", out, "write the JSON here too");
+  app.add_flag("--packed", packed, "measure with a pack and no directory");
   app.add_option("--turn", started)->group(""); // what a new process is told
+  app.add_option("--write-pack", pack)->group("");
   CLI11_PARSE(app, argc, argv);
   if (started)
-    return turn(target, started);
+    return turn(target, started, pack);
 
   std::string directory = std::filesystem::temp_directory_path() / "cermet-warm-start-XXXXXX";
   if (cache.empty() && !mkdtemp(directory.data()))
@@ -132,6 +141,13 @@ int main(int argc, char** argv) {
     if (compiled != 2)
       die(fmt::format("the first process compiled {} plans and kernels, expected 2", compiled));
   }
+  if (packed) {
+    pack = directory + ".cpack";
+    runTurn(program, target, compiled, pack);
+    setenv("CERMET_PACKS", pack.c_str(), 1);
+    setenv("CERMET_CACHE", "only", 1);
+    setenv("CERMET_CACHE_DIR", "", 1);
+  }
   std::vector<std::vector<double>> times(kParts.size());
   for (int index = 0; index < turns; ++index) {
     const std::vector<double> parts = runTurn(program, target, compiled);
@@ -142,10 +158,13 @@ int main(int argc, char** argv) {
   }
   if (cache.empty())
     std::filesystem::remove_all(directory);
+  if (packed)
+    std::filesystem::remove(pack);
 
-  std::string answer = fmt::format(R"({{"benchmark": "warm_start", "version": "{}", "target": "{}", "turns": {}, )"
-                                   R"("cold_total_ms": {})",
-                                   cermet_version(), target, turns, cold);
+  std::string answer =
+      fmt::format(R"({{"benchmark": "warm_start", "version": "{}", "target": "{}", "turns": {}, "packed": {}, )"
+                  R"("cold_total_ms": {})",
+                  cermet_version(), target, turns, packed, cold);
   for (size_t part = 0; part < kParts.size(); ++part) {
     std::sort(times[part].begin(), times[part].end());
     const auto rank = [&](double share) { return times[part][size_t(share * double(turns - 1))]; };
