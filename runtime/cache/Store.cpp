@@ -71,6 +71,7 @@ Result<Store::Payload> Store::fill(EntryKind kind, const std::string& key, const
 
 void Store::forgetUnfinished() {
   renew(finished_);
+  renew(foreign_);
   for (auto& slots : slots_)
     std::erase_if(slots, [](const auto& entry) { return !entry.second->done; });
 }

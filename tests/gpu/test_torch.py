@@ -241,26 +241,40 @@ def test_a_training_loop_moves_the_loss_as_eager_does():
 
 
 WARM = """
-import json, sys
+import contextlib, json, sys
 sys.path.insert(0, sys.argv[1])
 import torch, cermet, test_torch
 model, text = test_torch.tiny("Llama"), test_torch.words()
 before = open("/proc/self/maps").read()
-test_torch.gradients(model, test_torch.compiled(model, remainder="aot"), text)
+with cermet.record(sys.argv[2]) if len(sys.argv) > 2 else contextlib.nullcontext():
+    test_torch.gradients(model, test_torch.compiled(model, remainder="aot"), text)
 after = open("/proc/self/maps").read()
 opened = [name for name in ("libcermet_compiler", "libnvrtc") if name in after and name not in before]
 print("ANSWER" + json.dumps({"counters": dict(cermet.counters()), "opened": opened}))
 """
 
 
-def test_a_second_process_compiles_nothing(tmp_path):
-    def process():
-        ran = subprocess.run([sys.executable, "-c", WARM, str(Path(__file__).parent)], capture_output=True, text=True,
-                             env=os.environ | {"CERMET_CACHE_DIR": str(tmp_path)})
-        assert ran.returncode == 0, ran.stderr[-3000:]
-        return json.loads(ran.stdout.split("ANSWER")[1])
+def process(*arguments: str, **variables: str) -> dict:
+    ran = subprocess.run([sys.executable, "-c", WARM, str(Path(__file__).parent), *arguments], capture_output=True,
+                         text=True, env=os.environ | variables)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    return json.loads(ran.stdout.split("ANSWER")[1])
 
-    cold, warm = process(), process()
+
+def test_a_pack_trains_where_nothing_may_be_compiled(tmp_path):
+    pack = str(tmp_path / "model.cpack")
+    cold = process(pack, CERMET_CACHE_DIR=str(tmp_path / "cache"), TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cold"))
+    packed = process(CERMET_PACKS=pack, CERMET_CACHE="only", CERMET_CACHE_DIR="", CERMET_COMPILER_LIBRARY="/nowhere.so",
+                     TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "packed"))
+    counters = packed["counters"]
+    assert cold["counters"]["kernels_compiled"] > 0
+    assert counters["kernels_from_packs"] > 0 and counters["launches"] == cold["counters"]["launches"] > 0
+    assert counters["cache_misses"] == counters["fallbacks"] == 0, counters
+    assert packed["opened"] == [], f"it opened {packed['opened']}"
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    cold, warm = (process(CERMET_CACHE_DIR=str(tmp_path)) for _ in range(2))
     assert cold["counters"]["kernels_compiled"] > 0 and "libcermet_compiler" in cold["opened"]
     assert warm["counters"]["kernels_compiled"] == 0 and warm["counters"]["plans_compiled"] == 0
     assert warm["counters"]["kernels_from_directory"] > 0

@@ -130,6 +130,8 @@ def test_both_ranks_race_on_a_cold_cache_and_a_later_pair_compiles_nothing(tmp_p
     for counters in cold:  # each kernel is compiled here or found where the other rank has put it
         assert counters["kernels_compiled"] + counters["kernels_from_directory"] == kernels, (counters, kernels)
     assert sum(counters["kernels_compiled"] for counters in cold) == kernels, cold  # and by one of them
+    asked = {counters["plans_compiled"] + counters["plans_from_directory"] for counters in cold}
+    assert {sum(counters["plans_compiled"] for counters in cold)} == asked, cold  # matches and gradients, too
     for counters in warm:
         assert counters["kernels_compiled"] == counters["plans_compiled"] == 0, counters
     assert [found[0].plan for found in results][0] == results[1][0].plan

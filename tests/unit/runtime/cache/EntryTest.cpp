@@ -1,6 +1,7 @@
 // The bytes of a cache entry: accepted as encode() made them, and in no other form.
 #include "runtime/cache/Entry.h"
 #include <gtest/gtest.h>
+#include <cstdlib>
 #include <random>
 
 namespace cermet {
@@ -44,6 +45,43 @@ TEST(Entry, RefusesEveryFlippedBit) {
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
   }
   EXPECT_TRUE(decode(bytes).ok());
+}
+
+// What disks and copies do: a cut, a flipped bit, a block of zeros or of another place, bytes that are missing or
+// twice.
+std::string damaged(std::string bytes, std::mt19937_64& random) {
+  const size_t at = random() % bytes.size(), more = 1 + random() % 64, there = random() % bytes.size();
+  switch (random() % 6) {
+  case 0:
+    return bytes.substr(0, at);
+  case 1:
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+    return bytes;
+  case 2:
+    return bytes.replace(at, more, std::min(more, bytes.size() - at), '\0');
+  case 3:
+    return bytes.replace(at, more, bytes.substr(there, std::min(more, bytes.size() - at)));
+  case 4:
+    return bytes.erase(at, more);
+  default:
+    return bytes.insert(at, bytes.substr(there, more));
+  }
+}
+
+// DAMAGES=100000 asks for more.
+TEST(Entry, RefusesDamageOfEveryKind) {
+  const char* asked = std::getenv("DAMAGES");
+  const long damages = asked ? std::atol(asked) : 5000;
+  std::mt19937_64 random(11);
+  for (EntryKind kind : kEntryKinds) {
+    Entry entry = randomEntry(static_cast<unsigned>(kind));
+    entry.kind = kind;
+    const std::string whole = encode(entry);
+    for (long turn = 0; turn < damages; ++turn) {
+      const std::string bytes = damaged(whole, random);
+      ASSERT_TRUE(bytes == whole || !decode(bytes).ok()) << name(kind) << ", damage " << turn;
+    }
+  }
 }
 
 TEST(Entry, RefusesWhatFollowsIt) {

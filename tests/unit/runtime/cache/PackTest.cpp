@@ -1,32 +1,21 @@
-// Packs: the same bytes for the same entries, every damage found, asked before the directory, and alone where a context
-// may make nothing.
+// Packs: the same bytes for the same entries, every damage found, and asked before the directory.
 #include "BuildId.h"
 #include "runtime/cache/Packs.h"
 #include "runtime/cache/Store.h"
 #include "runtime/support/Sha256.h"
 #include "tests/unit/runtime/CommandOutput.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include "tests/unit/runtime/cache/SomeEntries.h"
 #include "tests/unit/runtime/cache/StoredEntry.h"
-#include "tests/unit/runtime/launch/CudaLaunch.h"
 #include <algorithm>
 #include <random>
-#include <sys/stat.h>
+#include <csignal>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 
 namespace cermet {
 namespace {
-
-const std::string kMatch = R"({"format": "cermet.match.1"})", kGradient = R"({"format": "cermet.gradient.1"})";
-
-// One of each kind, and a kernel by two versions of NVRTC.
-std::vector<Entry> someEntries() {
-  const std::string build = CERMET_BUILD_ID "\n";
-  return {{EntryKind::Plan, build + "sm_90\nfunc.func @scale(", scalePlan().dump(), 0, ""},
-          {EntryKind::Match, build + "\nfunc.func @m(", kMatch, 0, ""},
-          {EntryKind::Gradient, build + "1\nfunc.func @g(", kGradient, 0, ""},
-          {EntryKind::Kernel, build + "cermet.kernel.1\ntarget host:x86-64-v3\nprogram p 8\n", "an image", 0, ""},
-          {EntryKind::Kernel, build + "cermet.kernel.1\ntarget sm_90\nprogram p 8\n", "by 12.8", 12080, ""},
-          {EntryKind::Kernel, build + "cermet.kernel.1\ntarget sm_90\nprogram p 8\n", "by 13.0", 13000, ""}};
-}
 
 struct PackTest : testing::Test {
   TestDirectory directory;
@@ -34,14 +23,6 @@ struct PackTest : testing::Test {
   Log log{LogLevel::Warn};
   Counters counters;
 
-  static PackWriter::Written write(const std::string& path, const std::vector<Entry>& entries) {
-    PackWriter writer;
-    for (const Entry& entry : entries)
-      writer.add(entry);
-    auto written = writer.write(path);
-    EXPECT_TRUE(written.ok()) << written.status().message();
-    return *written;
-  }
   // Whether all of it is as it was made.
   static bool isWhole(const std::string& path) {
     const auto pack = Pack::open(path);
@@ -61,7 +42,7 @@ struct PackTest : testing::Test {
 
 TEST_F(PackTest, ComesBackAsItWent) {
   const std::vector<Entry> entries = someEntries();
-  const PackWriter::Written written = write(path, entries);
+  const PackWriter::Written written = writePack(path, entries);
   EXPECT_EQ(written.entries, 6u);
   const auto pack = Pack::open(path);
   ASSERT_TRUE(pack.ok()) << pack.status().message();
@@ -81,22 +62,22 @@ TEST_F(PackTest, ComesBackAsItWent) {
     }
   }
   EXPECT_TRUE((*pack)->find(EntryKind::Plan, "another").empty());
-  EXPECT_EQ(write(directory / "empty.cpack", {}).entries, 0u);
+  EXPECT_EQ(writePack(directory / "empty.cpack", {}).entries, 0u);
   EXPECT_TRUE(isWhole(directory / "empty.cpack"));
 }
 
 TEST_F(PackTest, EqualEntriesAreEqualBytes) {
   std::vector<Entry> entries = someEntries();
-  const PackWriter::Written one = write(path, entries);
+  const PackWriter::Written one = writePack(path, entries);
   std::mt19937 random(1);
   for (int turn = 0; turn < 10; ++turn) {
     std::shuffle(entries.begin(), entries.end(), random);
-    const PackWriter::Written other = write(directory / "b.cpack", entries);
+    const PackWriter::Written other = writePack(directory / "b.cpack", entries);
     EXPECT_EQ(other.digest, one.digest);
     EXPECT_EQ(*readFile(directory / "b.cpack"), *readFile(path));
   }
   entries[0].payload += " ";
-  EXPECT_NE(write(directory / "b.cpack", entries).digest, one.digest);
+  EXPECT_NE(writePack(directory / "b.cpack", entries).digest, one.digest);
 }
 
 TEST_F(PackTest, TheDigestIsThatOfTheSystemsTool) {
@@ -114,7 +95,7 @@ TEST_F(PackTest, TheDigestIsThatOfTheSystemsTool) {
 }
 
 TEST_F(PackTest, EveryTruncationIsFound) {
-  write(path, someEntries());
+  writePack(path, someEntries());
   const std::string bytes = *readFile(path);
   ASSERT_TRUE(isWhole(path)) << "the control";
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -126,7 +107,7 @@ TEST_F(PackTest, EveryTruncationIsFound) {
 }
 
 TEST_F(PackTest, EveryFlippedBitIsFound) {
-  write(path, someEntries());
+  writePack(path, someEntries());
   std::string bytes = *readFile(path);
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
@@ -138,7 +119,7 @@ TEST_F(PackTest, EveryFlippedBitIsFound) {
 
 // Bytes of an index that has the right checksum and still is none.
 TEST_F(PackTest, AnIndexThatLiesIsFound) {
-  write(path, someEntries());
+  writePack(path, someEntries());
   const std::string bytes = *readFile(path);
   constexpr size_t kRecords = 24, kRecord = 40;
   const size_t index = kRecords + 6 * kRecord;
@@ -157,6 +138,63 @@ TEST_F(PackTest, AnIndexThatLiesIsFound) {
   }
 }
 
+// DAMAGES=100000 asks for more.
+TEST_F(PackTest, DamageIsFound) {
+  const char* asked = std::getenv("DAMAGES");
+  const long damages = asked ? std::atol(asked) : 5000;
+  writePack(path, someEntries());
+  const std::string whole = *readFile(path);
+  std::mt19937_64 random(13);
+  for (long turn = 0; turn < damages; ++turn) {
+    std::string bytes = whole;
+    const size_t at = random() % bytes.size();
+    if (turn % 3 == 0)
+      bytes.resize(at);
+    else if (turn % 3 == 1)
+      bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+    else
+      bytes.replace(at, 1 + random() % 64, bytes.substr(random() % bytes.size(), 1 + random() % 64));
+    if (bytes == whole)
+      continue;
+    std::ofstream(path, std::ios::binary) << bytes;
+    ASSERT_FALSE(isWhole(path)) << "damage " << turn;
+  }
+}
+
+// Whoever writes a pack is killed at any moment: the name has the old pack or the new one, whole.
+TEST_F(PackTest, AKilledWriterLeavesTheOldOrTheNew) {
+  std::vector<Entry> entries = someEntries();
+  entries[3].payload.assign(2'000'000, 'x');
+  const auto kept = [&](bool inPlace) {
+    int whole = 0;
+    for (int round = 0; round < 40; ++round) {
+      writePack(path, {entries[3]});
+      const pid_t writer = fork();
+      if (writer == 0) {
+        for (size_t number = 0;; ++number) {
+          PackWriter pack;
+          pack.add(entries[3]);
+          pack.add(entries[number % 3]);
+          const std::string there = inPlace ? directory / "other.cpack" : path;
+          if (!pack.write(there).ok())
+            _exit(1);
+          if (inPlace)
+            std::ofstream(path, std::ios::binary) << *readFile(there);
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 10));
+      kill(writer, SIGKILL);
+      int status = 0;
+      waitpid(writer, &status, 0);
+      EXPECT_TRUE(WIFSIGNALED(status));
+      whole += isWhole(path);
+    }
+    return whole;
+  };
+  EXPECT_EQ(kept(false), 40);
+  EXPECT_LT(kept(true), 40) << "the control, which writes in place";
+}
+
 TEST_F(PackTest, WhatIsNoPackIsRefusedByName) {
   EXPECT_EQ(Packs::open(directory / "none.cpack").status().code(), CERMET_NOT_FOUND);
   EXPECT_NE(Packs::open(directory / "none.cpack").status().message().find("No such file or directory"),
@@ -168,7 +206,7 @@ TEST_F(PackTest, WhatIsNoPackIsRefusedByName) {
 }
 
 TEST_F(PackTest, ADigestCanBeDemanded) {
-  const std::string digest = write(path, someEntries()).digest;
+  const std::string digest = writePack(path, someEntries()).digest;
   EXPECT_TRUE(Packs::open(path + "#" + digest).ok());
   std::string bytes = *readFile(path);
   bytes.back() ^= 1; // which nothing but the digest sees before the entry is read
@@ -182,8 +220,8 @@ TEST_F(PackTest, ADigestCanBeDemanded) {
 
 TEST_F(PackTest, IsAskedBeforeTheDirectoryAndInOrder) {
   std::vector<Entry> entries = someEntries();
-  write(path, {entries[4]});
-  write(directory / "b.cpack", {entries[4], entries[5], entries[3]});
+  writePack(path, {entries[4]});
+  writePack(directory / "b.cpack", {entries[4], entries[5], entries[3]});
   const auto settings = [&](int version) {
     return StoreSettings{.nvrtcVersion = [version] { return version; },
                          .packs = *Packs::open(path + ":" + (directory / "b.cpack"))};
@@ -206,8 +244,8 @@ TEST_F(PackTest, IsAskedBeforeTheDirectoryAndInOrder) {
 
 TEST_F(PackTest, ADamagedEntryIsAMissOfThatPackAlone) {
   std::vector<Entry> entries = someEntries();
-  write(path, entries);
-  write(directory / "b.cpack", {entries[3]});
+  writePack(path, entries);
+  writePack(directory / "b.cpack", {entries[3]});
   const auto pack = *Pack::open(path);
   std::string bytes = *readFile(path);
   for (const Pack::Item& item : pack->items())
@@ -228,7 +266,7 @@ TEST_F(PackTest, ADamagedEntryIsAMissOfThatPackAlone) {
 TEST_F(PackTest, APackOfAnotherBuildIsNamed) {
   Entry entry = someEntries()[3];
   entry.key.replace(0, entry.key.find('\n'), "another");
-  write(path, {entry});
+  writePack(path, {entry});
   testing::internal::CaptureStderr();
   Store store("", log, counters, {.packs = *Packs::open(path)});
   EXPECT_EQ(**ask(store, someEntries()[3]), "made");
@@ -239,114 +277,12 @@ TEST_F(PackTest, APackOfAnotherBuildIsNamed) {
 
 TEST_F(PackTest, AFileThatShrinksWhileItIsUsedEndsNoProcess) {
   const std::vector<Entry> entries = someEntries();
-  write(path, entries);
+  writePack(path, entries);
   testing::internal::CaptureStderr();
   Store store("", log, counters, {.packs = *Packs::open(path)});
   ASSERT_EQ(truncate(path.c_str(), 10), 0);
   EXPECT_EQ(**ask(store, entries[3]), "made");
   EXPECT_NE(testing::internal::GetCapturedStderr().find("it is truncated"), std::string::npos);
-}
-
-// What a context asked for is a pack that serves another, which may make nothing.
-struct PackedContext : CudaLaunch {
-  TestDirectory directory;
-  const std::string path = directory / "model.cpack";
-
-  Config only(const std::string& packs) {
-    Config restricted = config;
-    restricted.packs = packs;
-    restricted.cacheOnly = true;
-    restricted.compilerLibrary = "/nowhere.so";
-    return restricted;
-  }
-  Status prepared(const std::shared_ptr<Context>& context, const Json& plan, const std::string& target) {
-    const auto compiled = context->compile(plan.dump(), target);
-    return compiled.ok() ? Executable::prepare(context, *compiled, 0).status() : compiled.status();
-  }
-};
-
-TEST_F(PackedContext, ServesAContextThatMayMakeNothing) {
-  const auto maker = *Context::create(config);
-  ASSERT_TRUE(prepared(maker, scalePlan(), "host").ok());
-  ASSERT_TRUE(prepared(maker, scalePlan("$TARGET", kCubin), "auto").ok());
-  ASSERT_TRUE(maker->match(kMatch).ok() && maker->differentiate(kGradient, {}).ok());
-  const auto written = maker->writePack(path);
-  ASSERT_TRUE(written.ok()) << written.status().message();
-  EXPECT_EQ(written->entries, 6u);
-  const auto context = Context::create(only(path + "#" + written->digest));
-  ASSERT_TRUE(context.ok()) << context.status().message();
-  EXPECT_TRUE(prepared(*context, scalePlan(), "host").ok());
-  EXPECT_TRUE(prepared(*context, scalePlan("$TARGET", kCubin), "auto").ok());
-  EXPECT_TRUE((*context)->match(kMatch).ok() && (*context)->differentiate(kGradient, {}).ok());
-  const cermet_counters counters = (*context)->counters().snapshot();
-  EXPECT_EQ(counters.plans_from_packs, 4u);
-  EXPECT_EQ(counters.kernels_from_packs, 2u);
-  EXPECT_EQ(counters.cache_misses + counters.cache_failures, 0u);
-  EXPECT_GT(counters.cache_bytes_read, 0u);
-  // From the pack it makes the same pack.
-  EXPECT_EQ((*context)->writePack(directory / "again.cpack")->digest, written->digest);
-}
-
-TEST_F(PackedContext, AMissNamesWhatIsMissingAndWhatWouldMakeIt) {
-  PackTest::write(path, {someEntries()[0]});
-  const auto context = *Context::create(only(path));
-  const Status plan = context->compile("func.func @norm(", "sm_90").status();
-  EXPECT_EQ(plan.code(), CERMET_NOT_STORED);
-  for (const char* part :
-       {"the plan of 'sm_90 @norm' (", ".entry) is not stored, and CERMET_CACHE=only lets nothing be made",
-        "asked were: packs '", "model.cpack', no directory", "`cermet compile GRAPH -t sm_90 -o more.cpack`",
-        "cermet.record"})
-    EXPECT_NE(plan.message().find(part), std::string::npos) << plan.message();
-  const Status match = context->match("func.func @m(").status();
-  EXPECT_EQ(match.code(), CERMET_NOT_STORED);
-  EXPECT_NE(match.message().find("`cermet compile GRAPH --frontend -o more.cpack`"), std::string::npos);
-  const Status kernel = context->kernelImages({"cermet.kernel.1\ntarget sm_90\nprogram norm 8\n"}).status();
-  EXPECT_EQ(kernel.code(), CERMET_NOT_STORED);
-  EXPECT_NE(kernel.message().find("the kernel of 'target sm_90 program norm 8'"), std::string::npos)
-      << kernel.message();
-  EXPECT_NE(kernel.message().find("-t sm_90 -o"), std::string::npos) << kernel.message();
-  EXPECT_EQ(context->counters().cacheMisses, 3u);
-}
-
-TEST_F(PackedContext, TheDirectoryServesItToo) {
-  config.cacheDirectory = directory / "cache";
-  ASSERT_TRUE(prepared(*Context::create(config), scalePlan(), "host").ok());
-  const auto context = *Context::create(only(""));
-  EXPECT_TRUE(prepared(context, scalePlan(), "host").ok());
-  const auto before = std::filesystem::last_write_time(directory / "cache");
-  EXPECT_EQ(context->match("func.func @m(").status().code(), CERMET_NOT_STORED);
-  EXPECT_EQ(std::filesystem::last_write_time(directory / "cache"), before) << "nothing is written";
-}
-
-TEST_F(PackedContext, AKernelThatDoesNotLoadIsMadeAgainOnce) {
-  const auto maker = *Context::create(config);
-  ASSERT_TRUE(prepared(maker, scalePlan(), "host").ok());
-  ASSERT_TRUE(maker->writePack(path).ok());
-  PackWriter broken;
-  const auto whole = *Pack::open(path);
-  for (const Pack::Item& item : whole->items()) {
-    Entry entry = *whole->read(item);
-    if (entry.kind == EntryKind::Kernel)
-      entry.payload = "no ELF";
-    broken.add(entry);
-  }
-  ASSERT_TRUE(broken.write(path).ok());
-  const Status failure = prepared(*Context::create(only(path)), scalePlan(), "host");
-  EXPECT_NE(failure.message().find("it came from a pack and CERMET_CACHE=only lets nothing be made"), std::string::npos)
-      << failure.message();
-  config.packs = path;
-  config.cacheDirectory = directory / "cache";
-  for (uint64_t made : {1u, 0u}) { // the next process finds it in the directory
-    const auto context = *Context::create(config);
-    EXPECT_TRUE(prepared(context, scalePlan(), "host").ok());
-    EXPECT_EQ(context->counters().kernelsCompiled, made);
-  }
-}
-
-TEST_F(PackedContext, ADumpCompilesAndOnlyDoesNot) {
-  Config both = only("");
-  both.dumpDirectory = directory / "dump";
-  EXPECT_NE(Context::create(both).status().message().find("leave out one of the two"), std::string::npos);
 }
 
 } // namespace
