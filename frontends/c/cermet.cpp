@@ -176,7 +176,8 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
     override(config.packs, chosen.packs);
     if (chosen.cache)
       CERMET_RETURN_IF_ERROR(cermet::parseCache(chosen.cache, config, "cermet_context_create: options->cache"));
-    *context = new cermet_context{CERMET_TRY(cermet::Context::create(std::move(config)))};
+    auto created = CERMET_TRY(cermet::Context::create(std::move(config))); // a failure leaves before anything is new
+    *context = new cermet_context{std::move(created)};
     return {};
   });
 }
@@ -217,7 +218,8 @@ cermet_status cermet_compile(cermet_context* context, const char* text, size_t l
     CERMET_REQUIRE_IN("cermet_compile", text);
     CERMET_REQUIRE_IN("cermet_compile", target);
     CERMET_REQUIRE_IN("cermet_compile", plan);
-    *plan = new cermet_plan{CERMET_TRY(context->context->compile({text, length}, target))};
+    auto compiled = CERMET_TRY(context->context->compile({text, length}, target));
+    *plan = new cermet_plan{std::move(compiled)};
     return {};
   });
 }
@@ -323,7 +325,8 @@ cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, i
     CERMET_REQUIRE_CONTEXT("cermet_prepare");
     CERMET_REQUIRE_IN("cermet_prepare", plan);
     CERMET_REQUIRE_IN("cermet_prepare", executable);
-    *executable = new cermet_executable{CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device))};
+    auto prepared = CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device));
+    *executable = new cermet_executable{std::move(prepared)};
     return {};
   });
 }

@@ -87,8 +87,11 @@ void clearFolder(Cleared& cleared, const Folder& cache, const CacheFolder& kind)
     return;
   }
   for (const Folder::Item& item : folder->list()) {
-    if (!roleOf(item.name, kind.suffix))
+    const std::optional<FileRole> role = roleOf(item.name, kind.suffix);
+    if (!role)
       continue; // not ours
+    if (role == FileRole::Temporary && folder->isLocked(item.name).value_or(false))
+      continue; // its writer lives, and would only write it again
     const int failure = folder->remove(item.name);
     if (failure == 0) {
       ++cleared.files;

@@ -52,9 +52,13 @@ std::optional<Entry> Packs::read(EntryKind kind, const std::string& key, const s
                                  const std::function<void(const std::string& what)>& damaged) const {
   for (const auto& pack : packs_) {
     std::vector<const Pack::Item*> items = pack->find(kind, key);
-    if (items.size() > 1 && nvrtcVersion) // several versions of NVRTC's: this process's first
-      std::stable_partition(items.begin(), items.end(),
-                            [own = nvrtcVersion()](const Pack::Item* item) { return item->nvrtcVersion == own; });
+    if (items.size() > 1 && nvrtcVersion) { // several versions of NVRTC's: this process's first
+      const auto own = std::find_if(items.begin(), items.end(), [version = nvrtcVersion()](const Pack::Item* item) {
+        return item->nvrtcVersion == version;
+      });
+      if (own != items.end())
+        std::rotate(items.begin(), own, own + 1);
+    }
     for (const Pack::Item* item : items) {
       Result<Entry> entry = pack->read(*item);
       const Status problem = entry.ok() ? checkPayload(*entry) : entry.status();

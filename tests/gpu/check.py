@@ -141,6 +141,13 @@ def section_warm(seconds: float) -> dict:
     return benchmark(["bin/cermet_bench_warm_start"], seconds)
 
 
+def section_packed(seconds: float) -> dict:
+    """The same from a pack, in processes that may compile nothing."""
+    if nvrtc():
+        os.environ["CERMET_NVRTC"] = nvrtc().decode()
+    return benchmark(["bin/cermet_bench_warm_start", "--packed"], seconds)
+
+
 def section_kernels(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/kernels.py"], seconds)
 
@@ -189,7 +196,8 @@ def section_curves(seconds: float) -> dict:
 
 # name -> (what runs it, seconds that it may take)
 SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "sanitizer": (section_sanitizer, 200),
-            "launch": (section_launch, 60), "warm": (section_warm, 60), "kernels": (section_kernels, 120),
+            "launch": (section_launch, 60), "warm": (section_warm, 60), "packed": (section_packed, 60),
+            "kernels": (section_kernels, 120),
             "graphs": (section_graphs, 120), "fusions": (section_fusions, 200),
             "cross_entropy": (section_cross_entropy, 120), "heads": (section_heads, 120), "op_call": (section_op_call, 90),
             "curves": (section_curves, 150),

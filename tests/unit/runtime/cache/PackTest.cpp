@@ -169,12 +169,16 @@ TEST_F(PackTest, AKilledWriterLeavesTheOldOrTheNew) {
     int whole = 0;
     for (int round = 0; round < 40; ++round) {
       writePack(path, {entries[3]});
+      int ends[2];
+      EXPECT_EQ(pipe(ends), 0);
       const pid_t writer = fork();
       if (writer == 0) {
         for (size_t number = 0;; ++number) {
           PackWriter pack;
           pack.add(entries[3]);
           pack.add(entries[number % 3]);
+          if (number == 1 && ::write(ends[1], "", 1) != 1) // it has written once
+            _exit(1);
           const std::string there = inPlace ? directory / "other.cpack" : path;
           if (!pack.write(there).ok())
             _exit(1);
@@ -182,7 +186,11 @@ TEST_F(PackTest, AKilledWriterLeavesTheOldOrTheNew) {
             std::ofstream(path, std::ios::binary) << *readFile(there);
         }
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 10));
+      char begun = 0;
+      EXPECT_EQ(read(ends[0], &begun, 1), 1);
+      close(ends[0]);
+      close(ends[1]);
+      std::this_thread::sleep_for(std::chrono::milliseconds(round % 15));
       kill(writer, SIGKILL);
       int status = 0;
       waitpid(writer, &status, 0);

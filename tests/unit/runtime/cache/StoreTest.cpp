@@ -328,6 +328,9 @@ TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
     const std::string bound = round % 2 == 0 ? "bound=0" : "bound=4000000";
     StoreProcess first(directory.path(), {fmt::format("seed={}", 2 * round), bound});
     StoreProcess second(directory.path(), {fmt::format("seed={}", 2 * round + 1), bound});
+    const std::string kernels = directory / "kernel";
+    for (int turn = 0; turn < 5000 && (!files::exists(kernels) || files::is_empty(kernels)); ++turn)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1)); // until they are at it
     std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 20));
     first.send(SIGKILL);
     second.send(SIGKILL);
