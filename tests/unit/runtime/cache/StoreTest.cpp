@@ -325,7 +325,7 @@ TEST_F(StoreTest, ProcessesShareADirectory) {
 // Also while they remove what is too much.
 TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
   for (int round = 0; round < 60; ++round) {
-    const std::string bound = round % 2 == 0 ? "bound=0" : "bound=4000000";
+    const std::string bound = round % 2 == 0 ? "bound=0" : "bound=8000000";
     StoreProcess first(directory.path(), {fmt::format("seed={}", 2 * round), bound});
     StoreProcess second(directory.path(), {fmt::format("seed={}", 2 * round + 1), bound});
     const std::string kernels = directory / "kernel";
