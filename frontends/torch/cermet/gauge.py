@@ -1,7 +1,8 @@
 """`cermet.memory`: what a training step holds at its most, before it runs.
 
-The model is traced without numbers, on copies of its tensors that have no memory, and taken through all that the backend
-would do with it; what lives at each call of the graphs that would run is then a sum (rematerialization/liveness.py).
+The model is traced without numbers, on copies of its tensors that have no memory, and taken through all that the
+backend would do with it; what lives at each call of the graphs that would run is then a sum
+(rematerialization/liveness.py). Which variant a mask's numbers would choose is not known: it is the graph with the mask.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
         if record.choice.remainder != "aot":
             raise Error(f"{record.choice}; expected a graph that direct calls run: nothing is planned of others")
         graphs: list[fx.GraphModule] = []
-        direct.compile(record.module, inputs, given, lambda _, graph, __: graphs.append(graph), settings.failing, False)
+        fakes = record.inputs(inputs)
+        direct.compile(record.module, fakes, given, lambda _, graph, __: graphs.append(graph), settings.failing, False)
         steps.append(liveness.step(*graphs, weights=weights))
         return module.forward
 
@@ -246,8 +248,8 @@ def _run(call: Callable[..., Any], model: torch.nn.Module, args: Any, kwargs: An
     with apart.random_numbers_kept():
         results = call(*args, **kwargs)
         loss = getattr(results, "loss", None)
-        values = [loss] if loss is not None else [each for each in tree_leaves(results) if isinstance(each, torch.Tensor)]
-        wanted = [each for each in values if each.requires_grad]
+        values = tree_leaves(results) if loss is None else [loss]
+        wanted = [each for each in values if isinstance(each, torch.Tensor) and each.requires_grad]
         parameters = [each for each in model.parameters() if each.requires_grad]
         if wanted and parameters:
             torch.autograd.grad(wanted, parameters, [torch.ones_like(each) for each in wanted], allow_unused=True)

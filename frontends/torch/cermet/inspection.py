@@ -85,7 +85,8 @@ def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.
     """Adds to a record what the graphs behind autograd would run; what is against that where it is the program's."""
     heard: list[tuple[str, fx.GraphModule, Replaced]] = []
     try:
-        direct.compile(record.module, record.inputs(inputs), options, lambda *graph: heard.append(graph), _failing_behind, False)
+        given = record.inputs(inputs)
+        direct.compile(record.module, given, options, lambda *graph: heard.append(graph), _failing_behind, False)
     except (Error, TorchDynamoException):
         raise
     except Exception as error:

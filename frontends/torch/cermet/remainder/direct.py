@@ -78,8 +78,8 @@ def compile(
         least = min(least or peak, peak)
     raise Error(
         f"option memory is {options.memory / 1e9:.3f} GB, expected at least {least / 1e9:.3f} GB: what the forward and "
-        "the backward of this graph hold at their most, its parameters, gradients and inputs included, where as little as "
-        "possible is kept between them; cermet.memory(model, **batch) says of what"
+        "the backward of this graph hold at their most, its parameters, gradients and inputs included, where as little "
+        "as possible is kept between them; cermet.memory(model, **batch) says of what"
     )
 
 
@@ -159,8 +159,9 @@ def _compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), _key_without_generators(), _keyed(keeping, bounded), hearing() as cached:
-        run = backend(module, list(example_inputs))
+    with torch._functorch.config.patch(settings), _key_without_generators(), _keyed(keeping, bounded):
+        with hearing() as cached:
+            run = backend(module, list(example_inputs))
     for each in made:
         each.settle()
     return run, max((each.peak for each in (*made, *cached)), default=0)
