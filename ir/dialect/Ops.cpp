@@ -94,10 +94,19 @@ OpFoldResult BroadcastOp::fold(FoldAdaptor) {
   return {};
 }
 
+// A symbol that stands for a product of others means something where those are: a value without it cannot tell it.
+static bool makesSymbol(RankedTensorType from, RankedTensorType to) {
+  const Dimensions known = dimensions(from);
+  return llvm::any_of(dimensions(to), [&](const Dimension& dimension) {
+    return dimension.isSymbol() && !llvm::is_contained(known, dimension);
+  });
+}
+
 OpFoldResult ReshapeOp::fold(FoldAdaptor) {
   if (getOperand().getType() == getType())
     return getOperand();
-  if (auto inner = getOperand().getDefiningOp<ReshapeOp>()) {
+  auto inner = getOperand().getDefiningOp<ReshapeOp>();
+  if (inner && (makesSymbol(getOperand().getType(), getType()) || !makesSymbol(inner.getOperand().getType(), getType()))) {
     getOperandMutable().assign(inner.getOperand());
     return getResult();
   }

@@ -19,7 +19,7 @@ from .attention import grouped, masks, packed, variants
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
-from .importing import complexes
+from .importing import complexes, merges
 from .importing.importer import import_graph
 from .loss import logits, tails
 from .loss.logits import Returned
@@ -82,6 +82,10 @@ def _seed_dropouts(record: Record, part: Part) -> None:
 def _separate_tails(record: Record, part: Part) -> None:
     if part.returned in (Returned.EDGE, Returned.LAZY):
         part.tails = tails.separate(part.module, logits.linear_operands)
+
+
+def _hoist_merges(record: Record, part: Part) -> None:
+    merges.hoist(part.module, {tail.returned for tail in part.tails.values()})
 
 
 def _add_views(record: Record, part: Part) -> None:
@@ -182,6 +186,7 @@ PASSES = (
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("tails", _separate_tails, each=True),
+    _pass("merges", _hoist_merges, each=True),
     _pass("views", _add_views, each=True),
     _pass("import", _import, promises="text", each=True),
     _pass("match", _match, needs="text", promises="matches", each=True),

@@ -62,6 +62,19 @@ func.func @shapes(%x: tensor<4xf32>) -> (tensor<2x3x4xf32>, tensor<4xf32>) {
   return %1, %4 : tensor<2x3x4xf32>, tensor<4xf32>
 }
 
+// A product of symbols is known where it is made, so that reshape stays one of its own.
+// CHECK-LABEL: @merged_rows
+// CHECK-NEXT: %[[M:.*]] = cermet.reshape %arg0
+// CHECK-NEXT: %[[C:.*]] = cermet.reshape %[[M]]
+// CHECK-NEXT: return %[[C]], %arg0
+func.func @merged_rows(%x: tensor<4x?xi64, #cermet.symbols<["s"]>>)
+    -> (tensor<?x1xi64, #cermet.symbols<["4*s"]>>, tensor<4x?xi64, #cermet.symbols<["s"]>>) {
+  %0 = cermet.reshape %x : tensor<4x?xi64, #cermet.symbols<["s"]>> to tensor<?xi64, #cermet.symbols<["4*s"]>>
+  %1 = cermet.reshape %0 : tensor<?xi64, #cermet.symbols<["4*s"]>> to tensor<?x1xi64, #cermet.symbols<["4*s"]>>
+  %2 = cermet.reshape %0 : tensor<?xi64, #cermet.symbols<["4*s"]>> to tensor<4x?xi64, #cermet.symbols<["s"]>>
+  return %1, %2 : tensor<?x1xi64, #cermet.symbols<["4*s"]>>, tensor<4x?xi64, #cermet.symbols<["s"]>>
+}
+
 // CHECK-LABEL: @transposes
 // CHECK-NEXT: %[[T:.*]] = cermet.transpose %arg0 [2, 1, 0] : tensor<2x3x4xf32> to tensor<4x3x2xf32>
 // CHECK-NEXT: return %arg0, %[[T]], %arg0

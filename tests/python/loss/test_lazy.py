@@ -20,6 +20,7 @@ from cermet.loss.logits import Returned
 from cermet.records import Settings
 from heads import VOCABULARY, close, inputs, loss_of, returned
 from test_returned_logits import capped_returned, scaled_returned, widened_apart, widened_returned
+from truth import relative
 
 
 def read_inside(hidden, weight, labels):
@@ -275,3 +276,23 @@ def test_a_models_step_makes_none(remainder):
     assert 0.0 <= right.item() <= 1.0
     generated = model.eval().generate(text[:, :4], max_new_tokens=3, do_sample=False)
     assert generated.shape == (len(text), 7)
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma2", "Granite", "Cohere"])
+@pytest.mark.parametrize("both", [False, True], ids=["lengths", "batches and lengths"])
+def test_lengths_that_vary_make_none_either(family, both):
+    """The rows of the loss are a product of the batch and a length that is a symbol."""
+    from tiny_models import tiny, words
+
+    model = tiny(family).train()
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"strict": True})
+    for batch, length in ((3, 10), (4 if both else 3, 14), (5 if both else 3, 17)):
+        text = words(batch, length)
+        results = []
+        for run in (call, model):
+            out = run(input_ids=text, labels=text, attention_mask=torch.ones_like(text))
+            results.append([out.loss.detach(), *torch.autograd.grad(out.loss, list(model.parameters()))])
+            if run is call:
+                assert type(out.logits) is Logits and not out.logits._value.known
+        for ours, eager in zip(*results):
+            assert relative(ours, eager.double()) < 1e-5
