@@ -10,7 +10,6 @@ they are, views are left where they stand.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import torch
 import torch.fx as fx
@@ -69,23 +68,35 @@ def _chain(view: fx.Node, module: fx.GraphModule) -> list[fx.Node]:
 
 
 def _reorder(graph: fx.Graph, view: fx.Node, chain: list[fx.Node], kept: Collection[fx.Node]) -> None:
-    became = {_operand(view): _operand(chain[-1])}
+    order, operands = [view, *reversed(chain)], [_operand(view), *map(_operand, reversed(chain))]
+    values = [example(operands[1])]
+    try:
+        for node, operand in zip(order, operands):
+            values.append(_value(node, operand, values[-1]))
+    except (RuntimeError, ValueError):  # a view of what a call has made, and not of what it reads
+        return
+    if _form(values[-1]) != _form(example(view)):
+        return
+    made = operands[1]
     with graph.inserting_before(view):
-        made = _copied(graph, view, became)
-        for node in reversed(chain):
-            made = _copied(graph, node, {_operand(node): made})
+        for node, operand, value in zip(order, operands, values[1:]):
+            before = made
+            made = graph.node_copy(node, lambda each: before if each is operand else each)
+            made.meta = {**node.meta, "example_value": value}
     view.replace_all_uses_with(made)
     for node in (view, *chain):
         if node not in kept and not node.users:
             graph.erase_node(node)
 
 
-def _copied(graph: fx.Graph, node: fx.Node, became: dict[Any, fx.Node]) -> fx.Node:
-    """A call of other operands, with its value."""
-    copy = graph.node_copy(node, lambda each: became.get(each, each))
-    value = example(node)
-    args, kwargs = fx.node.map_arg((copy.args, copy.kwargs), example)
+def _value(node: fx.Node, operand: fx.Node, given: torch.Tensor) -> torch.Tensor:
+    """What a call makes of another operand."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given if each is operand else example(each))
     call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
-    with value.fake_mode, torch.set_grad_enabled(value.requires_grad), torch.autocast(value.device.type, enabled=False):
-        copy.meta = {**node.meta, "example_value": call(*args, **kwargs)}
-    return copy
+    was = example(node)
+    with was.fake_mode, torch.set_grad_enabled(was.requires_grad), torch.autocast(was.device.type, enabled=False):
+        return call(*args, **kwargs)
+
+
+def _form(value: torch.Tensor) -> tuple[object, ...]:
+    return value.dtype, list(map(written, value.shape)), list(map(written, value.stride()))
