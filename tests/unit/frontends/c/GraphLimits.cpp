@@ -122,7 +122,9 @@ protected:
 
   size_t filesStored() const {
     const std::filesystem::recursive_directory_iterator files(directory.path());
-    return std::count_if(begin(files), end(files), [](const auto& item) { return item.is_regular_file(); });
+    return std::count_if(begin(files), end(files), [](const auto& item) {
+      return item.is_regular_file() && item.path().filename() != ".lock";
+    });
   }
 
   // What a process is told that asks once or more often, and where it has that from.
