@@ -7,6 +7,7 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import torch
 import torch.fx as fx
 
 from .attention import masks, variants
@@ -63,7 +64,9 @@ class Settings:
     def of(cls, options: Options, **others: Any) -> Settings:
         """For a graph whose callable is the door's own, with a remainder by `options`."""
         eager = options.remainder == "eager"
-        returned = Returned.LAZY if options.lazy_logits else Returned.EDGE
+        # Several ranks: what splits graphs among them (DDP's buckets) takes no output that is none.
+        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
+        returned = Returned.LAZY if options.lazy_logits and alone else Returned.EDGE
         chosen = {
             "failing": failing(options.strict),
             "functional": not eager,

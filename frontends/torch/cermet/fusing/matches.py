@@ -76,8 +76,7 @@ def take_heads(
         except Exception as error:
             decision.regions.remove(region)
             decision.leave(region.pattern, region.results[0].name, region.source, error)
-    heads = [region.head for region in decision.regions if region.head is not None]
-    unmade = {copy for head in heads if head.lazy and head.tail is not None for copy in head.tail.copies}
+    unmade = decision.unmade
     decision.regions = [region for region in decision.regions if not unmade.issuperset(region.results)]
 
 

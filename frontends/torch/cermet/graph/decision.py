@@ -114,6 +114,12 @@ class Decision:
     computing: frozenset[str]  # names of nodes that compute for each element, or reduce
     failures: list[Exception]  # of ours, each over one match that is left alone
 
+    @property
+    def unmade(self) -> set[fx.Node]:
+        """What the graph returns of logits and will not make."""
+        heads = [region.head for region in self.regions if region.head is not None]
+        return {copy for head in heads if head.lazy and head.tail is not None for copy in head.tail.copies}
+
     def leave(self, pattern: str, at: str, source: str, error: Exception) -> None:
         """Notes a failure over one match."""
         self.failures.append(error)

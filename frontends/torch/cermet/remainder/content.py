@@ -93,7 +93,7 @@ class Remainder:
 def of(decision: Decision) -> Remainder:
     """Of a graph that is not rewritten yet. A write in place counts with its target, twice: a graph that is made
     functional copies that, unless its compiler sees that it need not."""
-    replaced = {node for region in decision.regions for node in region.replaced}
+    replaced = {node for region in decision.regions for node in region.replaced} | decision.unmade
     moved = [size_of(example(node)) for region in decision.regions for node in [*region.operands, *region.results]]
     writes, bodies = [], []
     for node in decision.module.graph.nodes:
