@@ -32,15 +32,17 @@ class Family:
     def norms_of(self, layers: int = LAYERS) -> int:
         return self.norms[0] * layers + self.norms[1]
 
-    def expected(self, layers: int = LAYERS, loss: bool = True, dynamic: bool = False) -> dict[str, int]:
+    def expected(
+        self, layers: int = LAYERS, loss: bool = True, dynamic: bool = False, made: bool = False
+    ) -> dict[str, int]:
         """What `sites` must give. The scores of a dynamic length have symbolic columns, which no kernel takes; logits
-        beside a loss are made when somebody reads them."""
+        beside a loss are made when somebody reads them, or with `made` anyway."""
         counts = {
             "norms": self.norms_of(layers),
             "qk_norms": self.qk_norms * layers,
             "rope": self.ropes * layers,
             "glu": self.glus * layers,
-            "softcap": self.softcaps[0] * layers * (not dynamic) + self.softcaps[1] * (not loss),
+            "softcap": self.softcaps[0] * layers * (not dynamic) + self.softcaps[1] * (made or not loss),
             "cross_entropy": int(loss),
         }
         return {name: times for name, times in counts.items() if times}
