@@ -20,9 +20,9 @@ ROWS = [[1, 300, 200, 139], [640], [5] * 128], [[128] * 5, [639, 1], [1] * 640] 
 
 
 def of_documents(places, length):
-    packed = mask_spellings.hf.find_packed_sequence_indices(places)
     hf = mask_spellings.hf
-    function = hf.packed_sequence_compatibility_function(hf.causal_mask_function, places, packed)
+    documents = hf.packed_sequence_mask_function(hf.find_packed_sequence_indices(places))
+    function = hf.and_masks(hf.causal_mask_function, documents)
     return hf.sdpa_mask(BATCH, length, length, mask_function=function, allow_is_causal_skip=False, device=places.device)
 
 

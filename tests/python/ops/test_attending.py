@@ -182,3 +182,11 @@ def test_flash_gives_the_numbers_of_the_mask(heads, shared, width, band, kinds, 
     wide = [each.detach().double().requires_grad_() for each in args]
     for one, other, true in zip(mine, eager, measured(by_mask(segments, band, 512), wide)):
         assert truth.relative(one, true) <= 2 * truth.relative(other, true) + truth.spacing(dtype)
+
+
+def test_what_is_told_lies_on_the_cpu_of_whatever_device(reference):  # noqa: F811
+    with torch._subclasses.FakeTensorMode():
+        query, key, value = (torch.empty(2, heads, 24, 8, device="cuda") for heads in (4, 2, 2))
+        ends, said = torch.empty(5, dtype=torch.int32, device="cuda"), torch.empty(3, dtype=torch.int64)
+        result = ATTEND(query, key, value, ends, ends, said, -1, 0, None, NAME)
+    assert result.device == query.device and result.shape == query.shape

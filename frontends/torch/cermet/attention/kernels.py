@@ -137,5 +137,5 @@ def masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: to
     """Attention under a mask by products and a softmax; zeros where a query has no key."""
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-    weights = torch.softmax(scores.masked_fill(~mask, -1e300), -1)
+    weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
     return weights.masked_fill(~mask, 0.0) @ value
