@@ -89,7 +89,10 @@ Json rowParts(ModuleOp graph, unsigned walked, unsigned keep) {
   if (!parts)
     return nullptr;
   Json answer;
-  for (auto [name, part] : {std::pair("before", &parts->before), {"rows", &parts->rows}, {"after", &parts->after}}) {
+  for (auto [name, part] : {std::pair("before", &parts->before),
+                            {"rows", &parts->rows},
+                            {"kept", &parts->kept},
+                            {"after", &parts->after}}) {
     if (!part->graph)
       continue;
     Json inputs = Json::array();

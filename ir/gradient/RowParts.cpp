@@ -4,6 +4,7 @@
 // every operation on the way from the inputs treats them as rows, each apart from the others.
 #include "ir/gradient/RowParts.h"
 #include "ir/dialect/Formula.h"
+#include "ir/gradient/KeptRows.h"
 #include "ir/text/Text.h"
 #include "ir/transforms/Decompose.h"
 #include "mlir/IR/IRMapping.h"
@@ -41,6 +42,29 @@ NameLoc nameLoc(MLIRContext* context, const Twine& name) {
   return NameLoc::get(StringAttr::get(context, name));
 }
 
+} // namespace
+
+std::optional<RowPart> finishPart(OwningOpRef<ModuleOp> graph, std::vector<RowPart::Origin> origins) {
+  func::FuncOp function = graphFunction(*graph);
+  Block& block = function.getBody().front();
+  function.setFunctionType(
+      FunctionType::get(graph->getContext(), block.getArgumentTypes(), block.getTerminator()->getOperandTypes()));
+  simplify(function);
+  llvm::BitVector unused(block.getNumArguments());
+  RowPart part;
+  for (auto [index, origin] : llvm::enumerate(origins))
+    if (block.getArgument(index).use_empty())
+      unused.set(index);
+    else
+      part.inputs.push_back(origin);
+  if (failed(function.eraseArguments(unused)) || failed(verify(*graph)) || failed(verifyGraph(*graph)))
+    return std::nullopt;
+  part.graph = std::move(graph);
+  return part;
+}
+
+namespace {
+
 // A part that is being written.
 class Writer {
 public:
@@ -63,24 +87,9 @@ public:
     return made->getResult(0);
   }
 
-  // The part, without arguments that nothing reads; null where it is no graph.
   std::optional<RowPart> finish(ArrayRef<Value> results) {
     func::ReturnOp::create(builder, builder.getUnknownLoc(), results);
-    Block& block = function.getBody().front();
-    function.setFunctionType(
-        FunctionType::get(context, block.getArgumentTypes(), block.getTerminator()->getOperandTypes()));
-    simplify(function);
-    llvm::BitVector unused(block.getNumArguments());
-    RowPart part;
-    for (auto [index, origin] : llvm::enumerate(origins))
-      if (block.getArgument(index).use_empty())
-        unused.set(index);
-      else
-        part.inputs.push_back(origin);
-    if (failed(function.eraseArguments(unused)) || failed(verify(*module)) || failed(verifyGraph(*module)))
-      return std::nullopt;
-    part.graph = std::move(module);
-    return part;
+    return finishPart(std::move(module), std::move(origins));
   }
 
   MLIRContext* context;
@@ -338,7 +347,8 @@ std::optional<RowParts> Splitter::run() {
       return std::nullopt;
     *written = std::move(*part);
   }
-  if (!(part = writeBefore({&parts.rows, &parts.after})))
+  parts.kept = keptRows(parts.rows, walked.getArgNumber());
+  if (!(part = writeBefore({&parts.rows, &parts.kept, &parts.after})))
     return std::nullopt;
   parts.before = std::move(*part);
   return parts;

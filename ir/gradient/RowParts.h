@@ -1,4 +1,4 @@
-// A function that walks the rows of one input, cut into three: what is known before any row is read, what any number of
+// A function that walks the rows of one input, cut into parts: what is known before any row is read, what any number of
 // rows gives, and what is made of all rows' results. So the rows may come in pieces, one behind the other, and the
 // pieces need not exist together: the logits of a loss (frontends/torch/cermet/loss/chunks.py).
 #pragma once
@@ -32,8 +32,13 @@ struct RowPart {
 struct RowParts {
   RowPart before; // "<name>_before", of whole inputs
   RowPart rows;   // "<name>_rows", of a piece
+  RowPart kept;   // "<name>_rows_kept", of a piece: which of its rows may give anything but zeros (KeptRows.h)
   RowPart after;  // "<name>_after", of whole inputs, and of the pieces' results one behind the other
 };
+
+// A part of such a graph and of where its arguments come from: without those that nothing reads. Nothing where it is no
+// graph.
+std::optional<RowPart> finishPart(mlir::OwningOpRef<mlir::ModuleOp> graph, std::vector<RowPart::Origin> origins);
 
 // `walked` is the number of an input [rows..., columns], of a function in small operations. Nothing where rows are not
 // independent of one another up to one number each, as where a row needs a sum over all of them.

@@ -8,8 +8,8 @@ The weight's gradient is summed in f32 inside of the products and rounded once, 
 it. Half of that sum lies in the memory of the gradient itself, the other half is given back at the end: so it costs
 four bytes a weight, and never six.
 
-Rows whose label is ignored are multiplied like others. How many there are only the device knows: to leave them out, the
-host would wait for it.
+Rows that give nothing (an ignored label, a mask of zero) are left out of the products where they are many. How many there
+are only the device knows: the host waits for it once, behind all that the forward has launched.
 
 - `cermet_v1::linear_rows_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., int key, int position, int chunk,
   bool of_hidden, bool of_weight)`: the loss of region `key`, whose operand `position` would be the logits, and the
@@ -35,6 +35,7 @@ from .derivation import MAX_INPUTS, MAX_OUTPUTS, Part, Parts, derive
 _TILE = 128  # rows that a product takes at once: pieces are whole numbers of them
 _BYTES = 16  # what a GPU's products take at once of a row (remainder/aten/alignment.py)
 _PADDED = {"cuda"}
+_FEW = 1 / 16  # of the rows: so few are not worth a copy of the others
 _COPIED = 16  # one in so many numbers is rounded through a copy (_round_in_place)
 
 # --- Whether, and how large ------------------------------------------------------------------------------------------
@@ -101,32 +102,39 @@ class _Run:
     def __init__(
         self, hidden: torch.Tensor, weight: torch.Tensor, operands: list[Any], key: int, position: int, chunk: int
     ) -> None:
-        self.hidden, self.key, self.position = hidden, key, position
+        self.hidden, self.key, self.position, self.chunk = hidden, key, position, chunk
         self.rows = hidden.reshape(-1, hidden.shape[-1])
         self.columns = weight.shape[0]
         self.weight = _aligned(weight)
         self.operands: list[torch.Tensor | None] = [*operands[:position], None, *operands[position:]]
-        self.pieces = _pieces(len(self.rows), chunk)
 
     def run(self, of_hidden: bool, of_weight: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         parts = _parts(self.key, self.position, of_hidden or of_weight)
         early = self._launched(parts.before, [], [])
-        to_hidden = self.rows.new_empty(self.rows.shape) if of_hidden else None
-        to_weight = _WeightGradient(self.weight, self.columns, len(self.pieces)) if of_weight else None
-        numbers = []
-        for piece in self.pieces:
+        pieces, all_rows = self._pieces(parts, early)
+        made = self.rows.new_empty if all_rows else self.rows.new_zeros
+        ports = regions.signature(parts.rows.key, self.hidden.device).outputs
+        ports = ports[:-1] if of_hidden or of_weight else ports
+        numbers = [made((len(self.rows), *port.dims[1:]), dtype=port.dtype) for port in ports]
+        to_hidden = made(self.rows.shape) if of_hidden else None
+        to_weight = _WeightGradient(self.weight, self.columns, len(pieces)) if of_weight else None
+        for piece in pieces:
             rows = self.rows[piece]
+            inputs = self._inputs(parts.rows, early, piece)
             if to_hidden is None and to_weight is None:
-                numbers.append(self._loss(parts.rows, rows, self._inputs(parts.rows, early, piece)))
-                continue
-            *values, gradient = self._gradient(parts.rows, rows, self._inputs(parts.rows, early, piece))
-            numbers.append(values)
-            if to_hidden is not None:
+                values = self._loss(parts.rows, rows, inputs)
+            else:
+                *values, gradient = self._gradient(parts.rows, rows, inputs)
+            for into, value in zip(numbers, values):
+                into[piece] = value
+            if to_hidden is not None and isinstance(piece, slice):
                 torch.mm(gradient, self.weight, out=to_hidden[piece])
+            elif to_hidden is not None:
+                to_hidden.index_copy_(0, piece, torch.mm(gradient, self.weight))
             if to_weight is not None:
                 to_weight.add(gradient, rows)
-            del gradient  # before the next piece's logits are made
-        (loss,) = self._launched(parts.after, early, self._joined(parts, numbers))
+            gradient = None  # before the next piece's logits are made
+        (loss,) = self._launched(parts.after, early, numbers)
         nothing = self.rows.new_empty(0)
         return (
             loss,
@@ -181,12 +189,15 @@ class _Run:
         inputs.insert(part.inputs.index(("input", self.position)), F.linear(rows, self.weight)[:, : self.columns])
         return regions.launch(part.key, inputs)
 
-    def _joined(self, parts: Parts, numbers: list[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
-        """The pieces' numbers one behind the other."""
-        if numbers:
-            return [torch.cat(pieces) for pieces in zip(*numbers)]
-        ports = regions.signature(parts.rows.key, self.hidden.device).outputs
-        return [self.rows.new_empty((0, *port.dims[1:]), dtype=port.dtype) for port in ports]
+    def _pieces(self, parts: Parts, early: Sequence[torch.Tensor]) -> tuple[list[slice] | list[torch.Tensor], bool]:
+        """The rows of each piece, and whether they are all: where many rows give nothing, the numbers of the others."""
+        count = len(self.rows)
+        if parts.kept is not None and count and not (self.rows.is_cuda and torch.cuda.is_current_stream_capturing()):
+            (kept,) = regions.launch(parts.kept.key, self._inputs(parts.kept, early, slice(None)))
+            places = kept.view(-1).nonzero().view(-1)  # the wait
+            if len(places) <= (1 - _FEW) * count:
+                return [places[piece] for piece in _pieces(len(places), self.chunk)], False
+        return _pieces(count, self.chunk), True
 
 
 def _aligned(weight: torch.Tensor) -> torch.Tensor:

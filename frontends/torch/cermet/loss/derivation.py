@@ -2,8 +2,9 @@
 pieces.
 
 The gradient's rows need nothing of one another but what no logits decide (how many labels count), and the loss needs
-one number or a few of each. So a region is cut in three (ir/gradient/RowParts.h): what is known before any row is
-read, what a piece of the rows gives, and what is made of all rows' numbers. No option of a loss has a name here.
+one number or a few of each. So a region is cut into parts (ir/gradient/RowParts.h): what is known before any row is
+read, what a piece of the rows gives, which rows give anything, and what is made of all rows' numbers. No option of a
+loss has a name here.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MAX_OUTPUTS = native.limit("loss_outputs")
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One of the three, and where its inputs come from: each is one of the region's, or a result of another part."""
+    """One of them, and where its inputs come from: each is one of the region's, or a result of another part."""
 
     key: int
     inputs: tuple[tuple[str, int], ...]
@@ -39,9 +40,10 @@ class Parts:
     before: Part | None
     rows: Part  # of a piece: numbers of each row for `after`, then the gradient of the logits if that is asked for
     after: Part
+    kept: Part | None = None  # of a piece: whether a row may give `rows` anything but zeros; None where each may
 
     def keys(self) -> tuple[int, ...]:
-        return tuple(part.key for part in (self.before, self.rows, self.after) if part is not None)
+        return tuple(part.key for part in (self.before, self.kept, self.rows, self.after) if part is not None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,12 +108,15 @@ def _parts(answer: Mapping[str, Any] | None, position: int) -> Parts | None:
     rows = made["rows"]
     if rows.inputs.count(("input", position)) != 1 or not 1 < len(rows.inputs) <= MAX_INPUTS + 1:
         return None
-    others = [part for name, part in made.items() if name != "rows"]
+    kept = made.get("kept")
+    if kept is not None and len(kept.inputs) > regions.MAX_INPUTS:
+        kept = None  # all are
+    others = [part for name, part in made.items() if name not in ("rows", "kept")]
     if rows.outputs > MAX_OUTPUTS or any(part.outputs > regions.MAX_OUTPUTS for part in others):
         return None
     if any(len(part.inputs) > regions.MAX_INPUTS for part in others):
         return None
-    return Parts(made.get("before"), rows, made["after"])
+    return Parts(made.get("before"), rows, made["after"], kept)
 
 
 def in_place(key: int, position: int, device: torch.device) -> bool:

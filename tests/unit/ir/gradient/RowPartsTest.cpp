@@ -169,6 +169,46 @@ TEST_F(RowPartsTest, ARowThatNeedsAllOthersIsNotCut) {
   EXPECT_FALSE(split(loss("1", "1", "", "")));
 }
 
+TEST_F(RowPartsTest, RowsThatGiveNothingAreTold) {
+  std::optional<RowParts> parts = split(loss("2x3", "6", "", ""));
+  ASSERT_TRUE(parts && parts->kept.graph);
+  ASSERT_EQ(parts->kept.inputs.size(), 1u);
+  EXPECT_EQ(parts->kept.inputs[0].index, 1);
+  std::vector<Array> kept = run(*parts->kept.graph, {Array{{kCount, 1}, {0, 1, 2, 1, 3, 1}}}, true);
+  EXPECT_EQ(kept[0].data, (std::vector<double>{1, 0, 1, 0, 1, 0}));
+}
+
+TEST_F(RowPartsTest, ARowWhoseResultIsNoZeroIsKept) {
+  // Where the mask of a row is zero its sum goes to the loss all the same.
+  const char* added = R"(func.func @f(%x: tensor<6x4xf32>, %m: tensor<6x1xf32>) -> tensor<1xf32> {
+    %0 = cermet.reduce_sum %x : tensor<6x4xf32> to tensor<6x1xf32>
+    %1 = cermet.mul %0, %m : tensor<6x1xf32>
+    %2 = cermet.add %0, %1 : tensor<6x1xf32>
+    %3 = cermet.sum_rows %2 : tensor<6x1xf32> to tensor<1xf32>
+    return %3 : tensor<1xf32> })";
+  std::optional<RowParts> parts = split(added);
+  ASSERT_TRUE(parts);
+  EXPECT_FALSE(parts->kept.graph);
+  // The walked rows decide nothing before they are read.
+  const char* chosen = R"(func.func @f(%x: tensor<6x4xf32>) -> tensor<1xf32> {
+    %0 = cermet.reduce_sum %x : tensor<6x4xf32> to tensor<6x1xf32>
+    %1 = cermet.relu %0 : tensor<6x1xf32>
+    %2 = cermet.sum_rows %1 : tensor<6x1xf32> to tensor<1xf32>
+    return %2 : tensor<1xf32> })";
+  parts = split(chosen);
+  ASSERT_TRUE(parts);
+  EXPECT_FALSE(parts->kept.graph);
+  const char* factor = R"(func.func @f(%x: tensor<6x4xf32>, %m: tensor<6x1xf32>) -> tensor<1xf32> {
+    %0 = cermet.reduce_sum %x : tensor<6x4xf32> to tensor<6x1xf32>
+    %1 = cermet.mul %0, %m : tensor<6x1xf32>
+    %2 = cermet.sum_rows %1 : tensor<6x1xf32> to tensor<1xf32>
+    return %2 : tensor<1xf32> })";
+  parts = split(factor);
+  ASSERT_TRUE(parts && parts->kept.graph);
+  std::vector<Array> kept = run(*parts->kept.graph, {Array{{kCount, 1}, {0, 0.5, -1, 0, 0, 2}}}, true);
+  EXPECT_EQ(kept[0].data, (std::vector<double>{0, 1, 1, 0, 0, 1}));
+}
+
 TEST_F(RowPartsTest, WhatCountsRowsIsKnownBeforeThem) {
   const char* numbered = R"(func.func @f(%x: tensor<6x4xf32>, %w: tensor<1xf32>) -> tensor<1xf32> {
     %0 = cermet.reduce_sum %x : tensor<6x4xf32> to tensor<6x1xf32>
