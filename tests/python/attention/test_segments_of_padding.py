@@ -12,6 +12,8 @@ import mask_spellings
 import tiny_models
 import truth
 from attending import Counted, found
+from cermet.attention import readings
+from cermet.attention.segments import Numbered, Segments
 from packing import LENGTH, as_the_mask, joined, operands
 from reference_kernel import reference  # noqa: F401
 
@@ -177,3 +179,20 @@ def test_an_encoder_with_padding_is_as_eager(side, reference):  # noqa: F811
         limit = 1e-6 if results[1][name].norm() > 1e-9 else float("inf")  # a key's bias has no gradient but rounding
         assert truth.relative(value, results[1][name]) < limit, name
     assert counted()["padding_masks"] == 2 and counted()["calls_segmented"] == 1, counted()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_no_segment_is_empty(causal):
+    """Each costs launches. A row without padding is one; keys or queries that nothing attends to are one more."""
+    shown = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1, 0]])
+    kind = Segments(shown=Numbered(None, ("row", "place")), causal=causal)  # type: ignore[arg-type]
+    calls = readings._of_padding(kind, shown, [], 3, 4)
+    expected = [[(4, 4), (4, 2), (0, 2), (0, 1), (4, 2), (0, 1)]]
+    if causal:
+        before = [(4, 4), (2, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2), (1, 0), (0, 1)]
+        expected = [before, [(4, 0), (0, 4), (2, 0), (2, 2), (0, 2), (3, 0), (0, 1), (1, 2), (0, 1)]]
+    for (ends_q, ends_k, told), segments in zip(calls, expected):
+        count = int(told[1])
+        lengths = zip(ends_q[: count + 1].diff().tolist(), ends_k[: count + 1].diff().tolist())
+        assert list(lengths) == segments
+        assert told[2:].tolist() == [max(each) for each in zip(*segments)]

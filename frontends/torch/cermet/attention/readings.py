@@ -192,24 +192,24 @@ def _of_padding(
     holds += [(behind - first == count).all(), (count > 0).all()]
     if segments.from_first:
         holds.append((first == 0).all())
-    ok, most = torch.stack(holds).all().long(), torch.full_like(count[0], _OF_PADDING * rows)
+    ok = torch.stack(holds).all().long()
     if not segments.causal:
-        return [_ends((none, whole, whole, whole, whole), (first, behind, whole, whole, whole), ok, most)]
+        return [_ends((none, whole, whole), (first, behind, whole), ok, ok)]
     some = (behind < length).any()
     return [
-        _ends((first, first, behind, whole, whole), (none, first, behind, behind, whole), ok, most),
-        _ends((behind, behind, whole, whole, whole), (none, first, behind, whole, whole), ok, most * some),
+        _ends((first, first, behind, whole, whole), (none, first, behind, behind, whole), ok, ok),
+        _ends((behind, behind, whole, whole), (none, first, behind, whole), ok, some),
     ]
 
 
-def _ends(queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], ok: torch.Tensor, most: torch.Tensor) -> Read:
-    """Of where a row's segments end in it; a row ends where its last segment does."""
+def _ends(queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], ok: torch.Tensor, some: torch.Tensor) -> Read:
+    """Of where a row's segments end in it; a row ends where its last segment does. Segments that are empty are left
+    out, since each costs launches, and all where there are not `some`."""
     begins = torch.arange(queries[0].shape[0], device=ok.device) * queries[-1]
-    ends_q, ends_k = (
-        torch.cat([begins.new_zeros(1), (begins[:, None] + torch.stack(list(ends), 1)).reshape(-1)])
-        for ends in (queries, keys)
-    )
-    told = torch.stack([ok, most, ends_q.diff().max(), ends_k.diff().max()])
-    return ends_q.int(), ends_k.int(), told
-
-
+    both = torch.stack([(begins[:, None] + torch.stack(list(ends), 1)).reshape(-1) for ends in (queries, keys)])
+    lengths = both.diff(prepend=both.new_zeros(2, 1))
+    place = (lengths != 0).any(0).cumsum(0)  # of a segment's end; an empty one ends where the one before it does
+    ends = both[:, -1:].repeat(1, both.shape[1] + 1)
+    ends[:, 0] = 0
+    ends = ends.scatter(1, place.expand(2, -1), both).int()
+    return ends[0], ends[1], torch.stack([ok, place[-1] * some, *lengths.amax(1)])
