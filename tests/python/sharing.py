@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import cermet
 import truth
 from cermet import pipeline
+from cermet.loss.lazy import Logits
 from steps import exact, step
 from tiny_models import tiny, words
 
@@ -49,6 +50,7 @@ class Found:
     plan: list[list[tuple[str, int, tuple[int, ...]]]]  # by graph: each region's pattern, key and what it runs
     counters: dict[str, int]
     breaks: dict[str, dict[str, int]]  # Dynamo's graph breaks by backend
+    unmade: bool = False  # whether the compiled model returned logits that nobody had made
 
 
 def _model(case: Case) -> torch.nn.Module:
@@ -181,6 +183,8 @@ def train(case: Case) -> Found:
         with _recorded_plan() as plan, torch._dynamo.config.patch(optimize_ddp=case.cut):
             model, call = _spread(case, compiled)
             ours = [_step(case, model, call, share[rank]) for share in shares]
+            again = {"input_ids": shares[0][rank], "labels": shares[0][rank]}
+            unmade = case.bucket is not None and isinstance(call(**again).logits, Logits)
         breaks = {"cermet": _breaks()}
         after = cermet.counters()
     finally:
@@ -202,4 +206,4 @@ def train(case: Case) -> Found:
                 for name, value in values.items():
                     errors.setdefault(name, []).append(truth.relative(value, true[name]))
     counters = {name: after[name] - before[name] for name in after}
-    return Found(*found, _digest(ours), plan, counters, breaks)
+    return Found(*found, _digest(ours), plan, counters, breaks, unmade)

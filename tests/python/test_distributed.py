@@ -74,6 +74,7 @@ def test_a_graph_that_is_split_by_buckets(pair, backend, logits):
     seeds = truth.EVERY_SEED if backend == "cermet" else 2
     found = pair.run(train, Case(bucket=SMALL_BUCKET, backend=backend, logits=logits, seeds=seeds))
     assert found[0].counters["graphs"] > 2, f"DDPOptimizer did not split: {found[0].counters}"
+    assert all(one.unmade for one in found)
     check(found, sum(map(len, found[0].plan)))
     patterns = collections.Counter(pattern for graph in found[0].plan for pattern, _, _ in graph)
     # A bucket that begins at the up projection leaves the activation in one graph and its product in the next.

@@ -64,9 +64,7 @@ class Settings:
     def of(cls, options: Options, **others: Any) -> Settings:
         """For a graph whose callable is the door's own, with a remainder by `options`."""
         eager = options.remainder == "eager"
-        # Several ranks: what splits graphs among them (DDP's buckets) takes no output that is none.
-        alone = not (torch.distributed.is_available() and torch.distributed.is_initialized())
-        returned = Returned.LAZY if options.lazy_logits and alone else Returned.EDGE
+        returned = Returned.LAZY if options.lazy_logits else Returned.EDGE
         chosen = {
             "failing": failing(options.strict),
             "functional": not eager,

@@ -99,8 +99,11 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
         if head.lazy:
             edges.append(dataclasses.replace(edge, lazy=example(given).dtype))
             unused += [given, *([tail.returned] if tail is not None else [])]
+            with graph.inserting_before(output):  # no None: what splits graphs (DDP's buckets) takes tensors alone
+                nothing = graph.call_method("new_empty", (hidden, (0,)))
+            nothing.meta = {**linear.meta, "example_value": example(hidden).detach().new_empty((0,))}
             for place in places:
-                items[place] = None
+                items[place] = nothing
             continue
         edges.append(edge)
         with graph.inserting_before(linear):
