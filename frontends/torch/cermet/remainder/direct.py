@@ -32,6 +32,7 @@ from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
 from .aten.gathers import choose
+from .aten.inlining import inline
 from .aten.mutation import write
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
@@ -109,6 +110,7 @@ def _compile(
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
+        inline(joint)
         chosen(joint.graph)
         return partition(joint, *arguments, **keywords)
 
@@ -121,6 +123,7 @@ def _compile(
             if kind == FORWARD:
                 _keep_saved()
             if kind == INFERENCE:
+                inline(graph)
                 chosen(graph.graph)
             simplify(graph.graph)
             join(graph.graph)

@@ -1,0 +1,91 @@
+"""Layers that are traced once run as those that are traced each: kernels go across their borders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import cermet
+import steps
+import truth
+from cermet.remainder import direct
+from tiny_models import tiny, words
+
+LAYERS = 4
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """The graphs that run."""
+    seen = []
+    line = direct.StraightLine
+
+    def made(graph, *arguments, **keywords):
+        seen.append(graph)
+        return line(graph, *arguments, **keywords)
+
+    monkeypatch.setattr(direct, "StraightLine", made)
+    return seen
+
+
+def marked(model: torch.nn.Module) -> torch.nn.Module:
+    """Its layers, to be traced once."""
+    region = torch.compiler.nested_compile_region(type(model.model.layers[0]).forward)
+    for layer in model.model.layers:
+        layer.forward = region.__get__(layer)
+    return model
+
+
+def launched(model: torch.nn.Module, text: torch.Tensor) -> tuple[dict[str, torch.Tensor], int]:
+    call = torch.compile(model, backend="cermet", options={"strict": True})
+    steps.step(call, model, text)
+    before = cermet.counters()["launches"]
+    return steps.step(call, model, text), cermet.counters()["launches"] - before
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Phi3"])
+def test_a_model_runs_no_more_kernels(family, lines):
+    text = words(2, 24)
+    plain, expected = launched(tiny(family, num_hidden_layers=LAYERS).train(), text)
+    torch.compiler.reset()
+    lines.clear()
+    model = tiny(family, num_hidden_layers=LAYERS).train()
+    ours, count = launched(marked(model), text)
+    assert count <= expected
+    assert not any("invoke_subgraph" in str(node.target) for graph in lines for node in graph.graph.nodes)
+    exact = steps.exact(tiny(family, num_hidden_layers=LAYERS).train(), text)
+    for name, true in exact.items():
+        assert truth.relative(ours[name], true) <= 2 * truth.relative(plain[name], true) + truth.spacing(torch.float32)
+
+
+def test_inference(lines):
+    model = marked(tiny("Llama", num_hidden_layers=LAYERS).eval())
+    text = words(2, 24)
+    call = torch.compile(model, backend="cermet", options={"strict": True})
+    with torch.no_grad():
+        torch.testing.assert_close(call(input_ids=text).logits, model(input_ids=text).logits, rtol=1e-4, atol=1e-5)
+    assert not any("invoke_subgraph" in str(node.target) for graph in lines for node in graph.graph.nodes)
+
+
+def test_regions_in_regions(lines):
+    inner = torch.compiler.nested_compile_region(lambda x, w: F.silu(F.linear(x, w)) * x)
+    outer = torch.compiler.nested_compile_region(lambda x, w, v: inner(inner(x, w), v).sin() + x)
+
+    def function(x, w, v):
+        return outer(outer(x, w, v), v, w).square().sum()
+
+    args = [torch.randn(3, 5, 8, requires_grad=True), *(torch.randn(8, 8, requires_grad=True) for _ in range(2))]
+    found = torch.autograd.grad(torch.compile(function, backend="cermet")(*args), args)
+    for one, other in zip(found, torch.autograd.grad(function(*args), args)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_drawn_in_a_region_is_drawn_each_time(lines):
+    """Equal calls become one, but not those that draw."""
+    region = torch.compiler.nested_compile_region(lambda x: F.dropout(x, 0.5))
+    x = torch.ones(64, 64, requires_grad=True)
+    result = torch.compile(lambda x: (region(x), region(x)), backend="cermet")(x)
+    assert not torch.equal(*result)
+    (gradient,) = torch.autograd.grad(result[0].sum() + 2 * result[1].sum(), x)
+    torch.testing.assert_close(gradient, result[0] + 2 * result[1])
