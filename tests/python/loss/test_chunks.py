@@ -137,8 +137,9 @@ def test_opcheck_of_the_op():
     (region,) = graphs.decided(module).regions
     for of_hidden in (False, True):
         for of_weight in (False, True):
-            arguments = (hidden, weight, labels, region.key, 0, 9, of_hidden, of_weight)
-            torch.library.opcheck(chunks.rows_op(1), arguments)
+            for bias in (None, weight.new_ones(VOCABULARY)):
+                wanted = (of_hidden, of_weight, bias is not None and of_weight)
+                torch.library.opcheck(chunks.rows_op(1), (hidden, weight, bias, labels, region.key, 0, 9, *wanted))
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ def another_reader_with_a_gradient(hidden, weight, labels):
     return loss_of(logits, labels) + logits.sort(-1).values[:, 0].mean()
 
 
-def a_bias(hidden, weight, labels):
-    return loss_of(F.linear(hidden, weight, weight[:, 0]), labels)
+def a_matmul(hidden, weight, labels):
+    return loss_of(hidden @ weight.t(), labels)
 
 
 def a_view_returned(hidden, weight, labels):
@@ -106,7 +106,7 @@ def a_written_hidden_state(hidden, weight, labels):
     [
         no_gradient,
         another_reader_with_a_gradient,
-        a_bias,
+        a_matmul,
         a_view_returned,
         a_computed_weight_returned,
         a_written_hidden_state,
@@ -269,19 +269,20 @@ def test_only_the_wanted_gradient_is_computed(wanted, loss_key):
     hidden, weight, labels = inputs()
     hidden.requires_grad_(wanted[0]), weight.requires_grad_(wanted[1])
     results = []
-    for run in (lambda: head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0), lambda: dead(hidden, weight, labels)):
+    arguments = (hidden, weight, None, labels, loss_key, 0, 0)
+    for run in (lambda: head.op(True, 1)(*arguments), lambda: dead(hidden, weight, labels)):
         loss = run()
         leaf = hidden if wanted[0] else weight
         results.append([loss.detach(), *torch.autograd.grad(loss, leaf)])
     close(*results)
-    loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0)
-    assert [value is not None for value in loss.grad_fn.saved_tensors] == [True, wanted[1], wanted[0]]
+    loss = head.op(True, 1)(hidden, weight, None, labels, loss_key, 0, 0)
+    assert [value is not None for value in loss.grad_fn.saved_tensors] == [True, wanted[1], wanted[0], False]
 
 
 def test_without_a_wanted_gradient_none_is_made(loss_key):
     hidden, weight, labels = [value.detach() for value in inputs()]
     with _Sizes(1) as seen:
-        loss = head.op(True, 1)(hidden, weight, labels, loss_key, 0, 0)
+        loss = head.op(True, 1)(hidden, weight, None, labels, loss_key, 0, 0)
     assert "cermet_v1.launch_2_1.default" in seen.calls and not loss.requires_grad
     close([loss], [dead(hidden, weight, labels)])
 
@@ -304,8 +305,8 @@ def test_double_backward_is_refused_by_name(remainder):
 def test_opcheck_of_head_ops(device, loss_key):
     hidden, weight, labels = inputs(device=device)
     logits = F.linear(hidden, weight).view(-1, VOCABULARY).detach()
-    torch.library.opcheck(head.op(True, 1), (hidden, weight, labels, loss_key, 0, 0))
-    torch.library.opcheck(head.op(False, 2), (hidden, weight, logits, labels, loss_key, 0))
+    torch.library.opcheck(head.op(True, 1), (hidden, weight, None, labels, loss_key, 0, 0))
+    torch.library.opcheck(head.op(False, 2), (hidden, weight, None, logits, labels, loss_key, 0))
     forward = derivation.derive(loss_key, 0).forward
     rows = hidden.detach().view(-1, HIDDEN)
     torch.library.opcheck(chunks.launch_op(1, 2), (rows, weight.detach(), labels, forward, 0))
@@ -370,7 +371,7 @@ def test_a_step_holds_one_tensor_of_the_logits_size(remainder):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
-@pytest.mark.parametrize("function", [dead, returned, read, a_bias], ids=["dead", "returned", "read", "plain"])
+@pytest.mark.parametrize("function", [dead, returned, read, a_matmul], ids=["dead", "returned", "read", "plain"])
 def test_a_step_waits_for_nothing(function):
     hidden, weight, labels = inputs(torch.bfloat16, "cuda")
     call = graphs.compiled(function, "aot")

@@ -48,7 +48,7 @@ def _operands(region: Region) -> list[fx.Node]:
     operands = list(region.operands)
     if region.head.made:
         del operands[region.head.position]
-    return [*linear_operands(region.head.linear), *operands]
+    return [*(node for node in linear_operands(region.head.linear) if node is not None), *operands]
 
 
 def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload, tuple[Any, ...]]:
@@ -59,8 +59,10 @@ def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload
     if region.head is None:
         op = regions.launch_op if after_autograd(module.graph) else regions.region_op
         return op(len(operands), len(region.results)), (*operands, region.key)
-    chunk = [region.head.chunk] if region.head.made else []
-    return head.op(region.head.made, len(operands) - 2), (*operands, region.key, region.head.position, *chunk)
+    linear, chunk = linear_operands(region.head.linear), [region.head.chunk] if region.head.made else []
+    operands = operands[sum(node is not None for node in linear) :]
+    arguments = (*linear, *operands, region.key, region.head.position, *chunk)
+    return head.op(region.head.made, len(operands)), arguments
 
 
 def _place(

@@ -11,8 +11,8 @@ four bytes a weight, and never six.
 Rows that give nothing (an ignored label, a mask of zero) are left out of the products where they are many. How many there
 are only the device knows: the host waits for it once, behind all that the forward has launched.
 
-- `cermet_v1::linear_rows_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., int key, int position, int chunk,
-  bool of_hidden, bool of_weight)`: the loss of region `key`, whose operand `position` would be the logits, and the
+- `cermet_v1::linear_rows_{n}(Tensor hidden, Tensor weight, Tensor? bias, Tensor a0, ..., int key, int position,
+  int chunk, bool of_hidden, bool of_weight, bool of_bias)`: the loss of region `key`, whose operand `position` would be the logits, and the
   gradients that are asked for, else empty tensors; in pieces of at most `chunk` rows, however many rows there are.
 """
 
@@ -62,6 +62,23 @@ def chunk_rows(hidden: torch.Tensor, weight: torch.Tensor, budget: int, of_hidde
     return chunk if pieces < rows * bytes_of_row + gradient else 0
 
 
+def with_bias(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What gives logits with a bias by a product without one: the bias is a column of the weight, for a hidden state
+    that goes on with ones, and is added in f32. As many columns as keep rows aligned."""
+    return (hidden, weight) if bias is None else (_going_on(hidden), _widened(weight, bias))
+
+
+def _going_on(hidden: torch.Tensor) -> torch.Tensor:
+    return F.pad(hidden, (0, _BYTES // hidden.element_size()), value=1.0)
+
+
+def _widened(weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    bias = F.pad(bias[:, None], (0, _BYTES // weight.element_size() - 1, 0, len(weight) - len(bias)))
+    return torch.cat([weight, bias], 1)
+
+
 def _pieces(rows: int, chunk: int) -> list[slice]:
     """Of nearly equal size."""
     if rows == 0:
@@ -74,7 +91,7 @@ def _pieces(rows: int, chunk: int) -> list[slice]:
 
 def taken(hidden: torch.Tensor, weight: torch.Tensor, *others: Any) -> int:
     """The bytes that `linear_rows` of these arguments takes while it runs, beside its results."""
-    *_, chunk, _, of_weight = others
+    *_, chunk, _, of_weight, _ = others
     rows, columns = math.prod(map(hint, hidden.shape[:-1])), int(weight.shape[0])
     pieces = _pieces(rows, chunk)
     logits = max((piece.stop - piece.start for piece in pieces), default=0) * columns * weight.element_size()
@@ -90,38 +107,49 @@ def _inner_rows(rows: int) -> int:
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
 
-def _run(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    hidden, weight, *operands, key, position, chunk, of_hidden, of_weight = arguments
+def _run(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    hidden, weight, bias, *operands, key, position, chunk, of_hidden, of_weight, of_bias = arguments
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        return _Run(hidden, weight, operands, key, position, chunk).run(of_hidden, of_weight)
+        return _Run(hidden, weight, bias, operands, key, position, chunk).run(of_hidden, of_weight, of_bias)
 
 
 class _Run:
     """One call."""
 
     def __init__(
-        self, hidden: torch.Tensor, weight: torch.Tensor, operands: list[Any], key: int, position: int, chunk: int
+        self,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        operands: list[Any],
+        key: int,
+        position: int,
+        chunk: int,
     ) -> None:
         self.hidden, self.key, self.position, self.chunk = hidden, key, position, chunk
         self.rows = hidden.reshape(-1, hidden.shape[-1])
         self.columns = weight.shape[0]
         self.weight = _aligned(weight)
+        self.bias = bias
+        self.product = self.weight if bias is None else _widened(self.weight, bias)  # makes the logits
         self.operands: list[torch.Tensor | None] = [*operands[:position], None, *operands[position:]]
 
-    def run(self, of_hidden: bool, of_weight: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        parts = _parts(self.key, self.position, of_hidden or of_weight)
+    def run(self, of_hidden: bool, of_weight: bool, of_bias: bool) -> tuple[torch.Tensor, ...]:
+        differentiated = of_hidden or of_weight or of_bias
+        parts = _parts(self.key, self.position, differentiated)
         early = self._launched(parts.before, [], [])
         pieces, all_rows = self._pieces(parts, early)
         made = self.rows.new_empty if all_rows else self.rows.new_zeros
         ports = regions.signature(parts.rows.key, self.hidden.device).outputs
-        ports = ports[:-1] if of_hidden or of_weight else ports
+        ports = ports[:-1] if differentiated else ports
         numbers = [made((len(self.rows), *port.dims[1:]), dtype=port.dtype) for port in ports]
         to_hidden = made(self.rows.shape) if of_hidden else None
         to_weight = _WeightGradient(self.weight, self.columns, len(pieces)) if of_weight else None
+        to_bias = self.rows.new_zeros(self.columns, dtype=torch.float32) if of_bias else None
         for piece in pieces:
             rows = self.rows[piece]
             inputs = self._inputs(parts.rows, early, piece)
-            if to_hidden is None and to_weight is None:
+            if not differentiated:
                 values = self._loss(parts.rows, rows, inputs)
             else:
                 *values, gradient = self._gradient(parts.rows, rows, inputs)
@@ -133,6 +161,8 @@ class _Run:
                 to_hidden.index_copy_(0, piece, torch.mm(gradient, self.weight))
             if to_weight is not None:
                 to_weight.add(gradient, rows)
+            if to_bias is not None:
+                to_bias += gradient[:, : self.columns].sum(0, dtype=torch.float32)
             gradient = None  # before the next piece's logits are made
         (loss,) = self._launched(parts.after, early, numbers)
         nothing = self.rows.new_empty(0)
@@ -140,6 +170,7 @@ class _Run:
             loss,
             nothing if to_hidden is None else to_hidden.view(self.hidden.shape),
             self.rows.new_empty(0) if to_weight is None else to_weight.result(),
+            self.rows.new_empty(0) if to_bias is None else to_bias.to(self.bias.dtype),
         )
 
     def _launched(
@@ -181,12 +212,14 @@ class _Run:
     def _gradient(self, part: Part, rows: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """Numbers of each row, and the logits' gradient, as wide as the weight has rows."""
         op = launch_op(len(inputs), part.outputs)
-        *values, gradient = op(rows, self.weight, *inputs, part.key, part.inputs.index(("input", self.position)))
+        rows = rows if self.bias is None else _going_on(rows)
+        *values, gradient = op(rows, self.product, *inputs, part.key, part.inputs.index(("input", self.position)))
         width = len(self.weight)
         return [*values, gradient if width == self.columns else gradient.as_strided((len(rows), width), (width, 1))]
 
     def _loss(self, part: Part, rows: torch.Tensor, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-        inputs.insert(part.inputs.index(("input", self.position)), F.linear(rows, self.weight)[:, : self.columns])
+        logits = F.linear(rows if self.bias is None else _going_on(rows), self.product)
+        inputs.insert(part.inputs.index(("input", self.position)), logits[:, : self.columns])
         return regions.launch(part.key, inputs)
 
     def _pieces(self, parts: Parts, early: Sequence[torch.Tensor]) -> tuple[list[slice] | list[torch.Tensor], bool]:
@@ -284,8 +317,8 @@ def _round_in_place(wide: torch.Tensor, narrow: torch.Tensor) -> None:
         done = until
 
 
-def _fake(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    hidden, weight, *operands, key, position, _, of_hidden, of_weight = arguments
+def _fake(*arguments: Any) -> tuple[torch.Tensor, ...]:
+    hidden, weight, bias, *operands, key, position, _, of_hidden, of_weight, of_bias = arguments
     check(key, hidden, weight)
     what = regions.signature(key, hidden.device)
     rank = len(what.inputs[position].dims)
@@ -295,6 +328,7 @@ def _fake(*arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         regions.fake_launch(*operands, key),
         hidden.new_empty(hidden.shape if of_hidden else [0]),
         weight.new_empty(weight.shape if of_weight else [0]),
+        weight.new_empty(bias.shape if of_bias else [0]),
     )
 
 
@@ -332,8 +366,9 @@ def _define() -> torch.library.Library:
             ops.define(f"{name}({tensors}, int key, int position) -> {regions.schema_of(outputs)}", tags=tags)
             ops.impl(name, _fake_launch, "Meta")
         name = f"linear_rows_{inputs}"
-        rest = "int key, int position, int chunk, bool of_hidden, bool of_weight"
-        ops.define(f"{name}({tensors}, {rest}) -> {regions.schema_of(3)}", tags=tags)
+        tensors = tensors.replace("Tensor weight", "Tensor weight, Tensor? bias")
+        rest = "int key, int position, int chunk, bool of_hidden, bool of_weight, bool of_bias"
+        ops.define(f"{name}({tensors}, {rest}) -> {regions.schema_of(4)}", tags=tags)
         ops.impl(name, _fake, "Meta")
         for device in ("CPU", "CUDA"):
             ops.impl(name, _run, device)

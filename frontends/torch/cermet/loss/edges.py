@@ -31,40 +31,45 @@ class Edge:
     outputs: tuple[int, ...]  # the places of the logits
     hidden: int  # a place among the outputs, those included that were added; below zero: of an input, ~place
     weight: int  # the place of an input
+    bias: int | None  # as well
     tail: Callable[[torch.Tensor], torch.Tensor] | None  # what makes the outputs of the linear layer's result
     lazy: torch.dtype | None = None  # of outputs that the graph leaves empty
 
 
 class _Linear(torch.autograd.Function):
-    """The gradient of `tail(hidden @ weight.T)` for a result that was computed elsewhere; the result itself comes back.
+    """The gradient of `tail(linear(hidden, weight, bias))` for a result that was made elsewhere, and comes back.
 
     The product is not kept for the tail's gradient: whoever asks for that computes it again."""
 
     @staticmethod
-    def forward(ctx: Any, tail: Any, logits: torch.Tensor, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(hidden, weight)
+    def forward(ctx: Any, tail: Any, logits: torch.Tensor, *operands: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(*operands)
         ctx.tail = tail
         ctx.mark_dirty(logits)  # so that it is no view of anything: its reader may write it
         return logits
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        hidden, weight = ctx.saved_tensors
-        of_hidden = of_weight = None
+        hidden, weight, bias = ctx.saved_tensors
+        of_hidden = of_weight = of_bias = None
         if ctx.tail is not None:
-            cotangent = _before(ctx.tail, hidden, weight, cotangent)
+            cotangent = _before(ctx.tail, hidden, weight, bias, cotangent)
         if ctx.needs_input_grad[2]:
             of_hidden = torch.matmul(cotangent, weight)
         if ctx.needs_input_grad[3]:
             rows = cotangent.reshape(-1, cotangent.shape[-1])
             of_weight = torch.mm(rows.t(), hidden.reshape(-1, hidden.shape[-1]))
-        return None, None, of_hidden, of_weight
+        if ctx.needs_input_grad[4]:
+            of_bias = cotangent.reshape(-1, cotangent.shape[-1]).sum(0)
+        return None, None, of_hidden, of_weight, of_bias
 
 
-def _before(tail: Any, hidden: torch.Tensor, weight: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+def _before(
+    tail: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, cotangent: torch.Tensor
+) -> torch.Tensor:
     """The cotangent of the linear layer's result."""
     with torch.no_grad():
-        logits = F.linear(hidden, weight)
+        logits = F.linear(hidden, weight, bias)
     with torch.enable_grad():
         return torch.autograd.grad(tail(logits.requires_grad_()), logits, cotangent)[0]
 
@@ -86,7 +91,7 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
     unused: list[fx.Node] = []
     for head in heads:
         linear, tail = head.linear, head.tail
-        hidden, weight = linear_operands(linear)
+        hidden, weight, bias = linear_operands(linear)
         given = linear if tail is None else current(tail.copies[-1])
         places = tuple(place for place, item in enumerate(items) if item is given)
         if hidden in inputs:
@@ -95,7 +100,8 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
             if hidden not in items:
                 items.append(hidden)
             source = items.index(hidden)
-        edge = Edge(places, source, inputs.index(weight), tail.body if tail is not None else None)
+        parameters = inputs.index(weight), inputs.index(bias) if bias is not None else None
+        edge = Edge(places, source, *parameters, tail.body if tail is not None else None)
         if head.lazy:
             edges.append(dataclasses.replace(edge, lazy=example(given).dtype))
             unused += [given, *([tail.returned] if tail is not None else [])]
@@ -107,7 +113,7 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
             continue
         edges.append(edge)
         with graph.inserting_before(linear):
-            for operand in (hidden, weight):
+            for operand in (hidden, weight, *([bias] if bias is not None else [])):
                 detached = graph.call_method("detach", (operand,))
                 detached.meta = {**linear.meta, "example_value": example(operand).detach()}
                 linear.replace_input_with(operand, detached)
@@ -142,12 +148,12 @@ def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callab
         results = list(run(*arguments))
         for edge in edges:
             hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
-            weight = arguments[edge.weight]
+            weight, bias = arguments[edge.weight], arguments[edge.bias] if edge.bias is not None else None
             if edge.lazy is not None:
-                logits = lazy.product(edge.tail, hidden, weight, edge.lazy)
+                logits = lazy.product(edge.tail, hidden, weight, bias, edge.lazy)
             else:  # A recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
                 logits = results[edge.outputs[0]].detach()
-            attached = _Linear.apply(edge.tail, logits, hidden, weight)
+            attached = _Linear.apply(edge.tail, logits, hidden, weight, bias)
             for place in edge.outputs:
                 results[place] = attached
         return tuple(results[:count])

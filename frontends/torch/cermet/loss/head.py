@@ -9,8 +9,8 @@ pieces, and the forward makes and keeps the gradients of the hidden state and of
 In bf16 a cotangent of 1 or another power of two rounds where eager rounds. Any other rounds once more, after the
 gradient of the logits rather than before it: 1.3 x eager's error.
 
-- `cermet_v1::head_{n}(Tensor hidden, Tensor weight, Tensor a0, ..., int key, int position)`: operand `position` of the
-  region are the logits; their gradient goes to hidden and weight.
+- `cermet_v1::head_{n}(Tensor hidden, Tensor weight, Tensor? bias, Tensor a0, ..., int key, int position)`: operand
+  `position` of the region are the logits; their gradient goes to hidden, weight and bias.
 - `cermet_v1::linear_head_{n}(..., int chunk)`: the logits are not among the operands but made by the op. Nobody else
   has them, so the gradient takes their memory. It becomes `linear_launch_{n}_2`, a product and a launch (C++,
   frontends/torch/ops), or with a `chunk` above 0 `linear_rows_{n}` for pieces of at most so many rows.
@@ -39,29 +39,39 @@ def _gradients(
     hidden: torch.Tensor | None,
     weight: torch.Tensor | None,
     shape: Sequence[Any],
+    bias: torch.Tensor | None,
     cotangent: torch.Tensor,
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Of hidden (of size `shape`) where there is the weight, and of the weight where there is hidden."""
+) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+    """Of hidden (of size `shape`) where there is the weight, of the weight where there is hidden, and of the bias where
+    there is one."""
     rows = gradient.reshape(-1, gradient.shape[-1])
     key = scale_key(gradient.dtype, int(shape[-1]), cotangent.dtype)
-    of_hidden = of_weight = None
+    of_hidden = of_weight = of_bias = None
     if weight is not None:
         of_hidden = regions.launch(key, [torch.mm(rows, weight), cotangent])[0].view(shape)
     if hidden is not None:
         (scaled,) = regions.launch(key, [hidden.reshape(-1, shape[-1]), cotangent])
         of_weight = torch.mm(rows.t(), scaled)
-    return of_hidden, of_weight
+    if bias is not None:
+        of_bias = (rows.sum(0, dtype=torch.float32) * cotangent).to(bias.dtype)
+    return of_hidden, of_weight, of_bias
 
 
 def _scaled(
-    of_hidden: torch.Tensor | None, of_weight: torch.Tensor | None, cotangent: torch.Tensor, *_: torch.Tensor | None
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    of_hidden: torch.Tensor | None,
+    of_weight: torch.Tensor | None,
+    of_bias: torch.Tensor | None,
+    cotangent: torch.Tensor,
+    *_: torch.Tensor | None,
+) -> tuple[torch.Tensor | None, ...]:
     """Gradients for a cotangent of 1, for another. The rest is what they are gradients of (regions.backward)."""
-    both = (of_hidden, of_weight)
-    return tuple(None if gradient is None else _times(gradient, cotangent) for gradient in both)
+    all_three = (of_hidden, of_weight, of_bias)
+    return tuple(None if gradient is None else _times(gradient, cotangent) for gradient in all_three)
 
 
 def _times(gradient: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+    if gradient.dim() == 1:
+        return gradient * cotangent
     columns = int(gradient.shape[-1])
     key = scale_key(gradient.dtype, columns, cotangent.dtype)
     return regions.launch(key, [gradient.reshape(-1, columns), cotangent])[0].view(gradient.shape)
@@ -79,22 +89,25 @@ class _Head(torch.autograd.Function):
         made: bool,
         hidden: torch.Tensor,
         weight: torch.Tensor,
+        bias: torch.Tensor | None,
         *operands: torch.Tensor,
     ) -> torch.Tensor:
         if made:
             op = chunks.launch_op(len(operands), 2)
-            loss, gradient = op(_rows(key, position, hidden), weight, *operands, forward, position)
+            product = chunks.with_bias(_rows(key, position, hidden), weight, bias)
+            loss, gradient = op(*product, *operands, forward, position)
         else:
             loss, gradient = regions.launch(forward, operands)
-        needed = ctx.needs_input_grad[4:6]
-        ctx.save_for_backward(gradient, hidden if needed[1] else None, weight if needed[0] else None)
+        needed = ctx.needs_input_grad[4:7]
+        kept = (hidden if needed[1] else None, weight if needed[0] else None, bias if needed[2] else None)
+        ctx.save_for_backward(gradient, *kept)
         ctx.key, ctx.shape, ctx.rest = key, hidden.shape, len(operands)
         return loss
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        gradient, hidden, weight = ctx.saved_tensors
-        gradients = regions.backward(ctx.key, _gradients, gradient, hidden, weight, ctx.shape, cotangent)
+        gradient, hidden, weight, bias = ctx.saved_tensors
+        gradients = regions.backward(ctx.key, _gradients, gradient, hidden, weight, ctx.shape, bias, cotangent)
         return None, None, None, None, *gradients, *[None] * ctx.rest
 
 
@@ -109,20 +122,21 @@ class _InPieces(torch.autograd.Function):
         chunk: int,
         hidden: torch.Tensor,
         weight: torch.Tensor,
+        bias: torch.Tensor | None,
         *operands: torch.Tensor,
     ) -> torch.Tensor:
-        needed = ctx.needs_input_grad[3:5]
+        needed = ctx.needs_input_grad[3:6]
         op = chunks.rows_op(len(operands))
-        loss, *gradients = op(hidden, weight, *operands, key, position, chunk, *needed)
-        values = (*gradients, hidden, weight)
+        loss, *gradients = op(hidden, weight, bias, *operands, key, position, chunk, *needed)
+        values = (*gradients, hidden, weight, bias)
         ctx.save_for_backward(*(value if need else None for value, need in zip(values, 2 * needed)))
         ctx.key, ctx.rest = key, len(operands)
         return loss
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        *gradients, hidden, weight = ctx.saved_tensors
-        gradients = regions.backward(ctx.key, _scaled, *gradients, cotangent, hidden, weight)
+        *gradients, hidden, weight, bias = ctx.saved_tensors
+        gradients = regions.backward(ctx.key, _scaled, *gradients, cotangent, hidden, weight, bias)
         return None, None, None, *gradients, *[None] * ctx.rest
 
 
@@ -133,23 +147,28 @@ def _rows(key: int, position: int, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def _linear_head(*arguments: Any) -> torch.Tensor:
-    hidden, weight, *operands, key, position, chunk = arguments
+    hidden, weight, bias, *operands, key, position, chunk = arguments
     if chunk == 0:
         return _head(True, *arguments[:-1])
-    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        return _InPieces.apply(key, position, chunk, hidden, weight, *operands)
-    return chunks.rows_op(len(operands))(hidden, weight, *operands, key, position, chunk, False, False)[0]
+    if _recorded(hidden, weight, bias):
+        return _InPieces.apply(key, position, chunk, hidden, weight, bias, *operands)
+    op = chunks.rows_op(len(operands))
+    return op(hidden, weight, bias, *operands, key, position, chunk, False, False, False)[0]
+
+
+def _recorded(*tensors: torch.Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def _head(made: bool, *arguments: Any) -> torch.Tensor:
-    hidden, weight, *operands, key, position = arguments
+    hidden, weight, bias, *operands, key, position = arguments
     forward = derive(key, position).forward
     if forward is None:
         raise Error(f"{regions.signature(key).name}: there is no gradient of a forward pass for input {position}")
-    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        return _Head.apply(key, forward, position, made, hidden, weight, *operands)
+    if _recorded(hidden, weight, bias):
+        return _Head.apply(key, forward, position, made, hidden, weight, bias, *operands)
     if made:
-        operands.insert(position, F.linear(_rows(key, position, hidden), weight))
+        operands.insert(position, F.linear(_rows(key, position, hidden), weight, bias))
     return regions.launch(key, operands)[0]
 
 
@@ -157,7 +176,7 @@ def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
     for inputs in range(1, MAX_INPUTS + 1):
-        tensors = ", ".join(["Tensor hidden", "Tensor weight", *(f"Tensor a{i}" for i in range(inputs))])
+        tensors = ", ".join(["Tensor hidden, Tensor weight, Tensor? bias", *(f"Tensor a{i}" for i in range(inputs))])
         ops.define(f"head_{inputs}({tensors}, int key, int position) -> Tensor", tags=tags)
         ops.impl(f"head_{inputs}", functools.partial(_head, False), "CompositeImplicitAutograd")
         ops.define(f"linear_head_{inputs}({tensors}, int key, int position, int chunk) -> Tensor", tags=tags)

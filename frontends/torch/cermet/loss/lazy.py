@@ -49,15 +49,16 @@ class _Value:
 
 
 class _Product:
-    """`tail(hidden @ weight.T)` as it was when this was created."""
+    """`tail(linear(hidden, weight, bias))` as it was when this was created."""
 
-    def __init__(self, tail: Callable[[torch.Tensor], torch.Tensor] | None, *operands: torch.Tensor) -> None:
+    def __init__(self, tail: Callable[[torch.Tensor], torch.Tensor] | None, *operands: torch.Tensor | None) -> None:
         self._tail = tail
-        self._operands = [operand.detach() for operand in operands]  # which count their source's changes
+        given = [operand for operand in operands if operand is not None]
+        self._operands = [operand.detach() for operand in given]  # which count their source's changes
         self._versions = [operand._version for operand in self._operands]
 
     def __call__(self) -> torch.Tensor:
-        for name, operand, version in zip(("hidden state", "weight"), self._operands, self._versions):
+        for name, operand, version in zip(("hidden state", "weight", "bias"), self._operands, self._versions):
             if operand._version != version:
                 raise Error(
                     f"these logits are made when they are read, and the {name} that they are made of has been written "
@@ -68,9 +69,8 @@ class _Product:
                     f"these logits are made when they are read, and the memory of the {name} that they are made of has "
                     f"been given back; expected it there: read them inside of the model's forward pass, {_KEEP}"
                 )
-        hidden, weight = self._operands
-        with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-            logits = F.linear(hidden, weight)
+        with torch.no_grad(), torch.autocast(self._operands[0].device.type, enabled=False):
+            logits = F.linear(*self._operands)
             return logits if self._tail is None else self._tail(logits)
 
 
@@ -209,11 +209,15 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def product(
-    tail: Callable[[torch.Tensor], torch.Tensor] | None, hidden: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype
+    tail: Callable[[torch.Tensor], torch.Tensor] | None,
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    dtype: torch.dtype,
 ) -> torch.Tensor:
-    """`tail(hidden @ weight.T)` [..., rows of the weight] of `dtype`, made when it is read. While a CUDA graph is
-    captured it is made at once: a replay changes the hidden state and tells nobody."""
-    make = _Product(tail, hidden, weight)
+    """`tail(linear(hidden, weight, bias))` [..., rows of the weight] of `dtype`, made when it is read. While a CUDA
+    graph is captured it is made at once: a replay changes the hidden state and tells nobody."""
+    make = _Product(tail, hidden, weight, bias)
     if hidden.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return make()
     shape = (*hidden.shape[:-1], weight.shape[0])

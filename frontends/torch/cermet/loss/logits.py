@@ -1,6 +1,6 @@
 """Where a loss's logits come from and who else reads them: whether a loss region becomes a head (head.py).
 
-It does where the logits are a linear layer's, without a bias, and the loss is the only one to differentiate them. Two
+It does where the logits are a linear layer's, and the loss is the only one to differentiate them. Two
 more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
 logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
 AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -43,14 +43,22 @@ _VIEWS |= {"aten.reshape.default", "aten.unsqueeze.default", "torch.reshape", "t
 _DTYPES = (torch.float32, torch.bfloat16)  # in which a gradient for a cotangent of 1 keeps its digits
 
 
-def linear_operands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """(hidden, weight) of a linear layer without a bias."""
+class Linear(NamedTuple):
+    """What a linear layer reads."""
+
+    hidden: fx.Node
+    weight: fx.Node
+    bias: fx.Node | None
+
+
+def linear_operands(node: fx.Node) -> Linear | None:
+    """Those of a linear layer; None where a node is none."""
     if node.op != "call_function" or node.target not in (F.linear, torch.ops.aten.linear.default):
         return None
     given = dict(zip(("input", "weight", "bias"), node.args)) | dict(node.kwargs)
-    hidden, weight = given.get("input"), given.get("weight")
-    plain = isinstance(hidden, fx.Node) and isinstance(weight, fx.Node) and given.get("bias") is None
-    return (hidden, weight) if plain else None
+    hidden, weight, bias = (given.get(name) for name in ("input", "weight", "bias"))
+    plain = isinstance(hidden, fx.Node) and isinstance(weight, fx.Node) and isinstance(bias, (fx.Node, type(None)))
+    return Linear(hidden, weight, bias) if plain else None
 
 
 def find(
@@ -69,8 +77,10 @@ def find(
     chain = _chain(region.operands[position])
     if chain is None or region.operands.count(region.operands[position]) != 1:
         return None
-    linear, (hidden, weight) = chain[-1], linear_operands(chain[-1])
-    if not _plain(imported, region, [*chain, hidden, weight]):
+    linear, operands = chain[-1], linear_operands(chain[-1])
+    hidden, weight, bias = operands
+    parameters = [weight] if bias is None else [weight, bias]
+    if not _plain(imported, region, linear, [*chain, hidden, *parameters]):
         return None
     tail = tails.get(linear)
     apart = {*chain, *(tail.copies if tail is not None else ())}
@@ -81,10 +91,11 @@ def find(
     if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
         return None
     edge = (bool(returns) or tail is not None) and returned in (Returned.EDGE, Returned.LAZY)
-    if edge and weight.op != "placeholder":
+    if edge and any(node.op != "placeholder" for node in parameters):
         return None
     logits = region.operands[position]
-    unmade = edge and returned is Returned.LAZY and region.wanted is not None and not is_traceable(example(weight))
+    unmade = edge and returned is Returned.LAZY and region.wanted is not None
+    unmade = unmade and not any(is_traceable(example(node)) for node in parameters)
     alone = unmade or not (readers or tail is not None)
     alone = alone and readers == returns and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
     if region.wanted is None and not alone:
@@ -97,7 +108,7 @@ def find(
         return None
     scale = scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
     if chunk:
-        kept = tuple(node for node in (hidden, weight) if example(node).requires_grad)
+        kept = tuple(node for node in (hidden, *parameters) if example(node).requires_grad)
         return Head(linear, position, True, edge, tail, (derived.gradient.keys(), (scale,)), chunk, kept)
     made = alone and in_place(derived.forward, position, region.device)
     return Head(linear, position, made, edge, tail, ((derived.forward,), (scale,)))
@@ -152,7 +163,7 @@ def _sizes(node: fx.Node) -> list[str]:
     return [written(size) for size in example(node).shape]
 
 
-def _plain(imported: Imported, region: Region, nodes: list[fx.Node]) -> bool:
+def _plain(imported: Imported, region: Region, linear: fx.Node, nodes: list[fx.Node]) -> bool:
     """Values of one supported type on one device, never written, under the state of the region."""
     for node in nodes:
         value = example(node)
@@ -163,8 +174,9 @@ def _plain(imported: Imported, region: Region, nodes: list[fx.Node]) -> bool:
             return False
         if value.dtype != example(nodes[0]).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
             return False
-    linear, weight = nodes[-3], example(nodes[-1])
+    weight, bias = (example(node) if node is not None else None for node in linear_operands(linear)[1:])
     numbers = weight.dim() == 2 and all(isinstance(size, int) for size in weight.shape)
+    numbers = numbers and (bias is None or tuple(bias.shape) == tuple(weight.shape[:1]))
     return numbers and imported.states[linear] == region.state
 
 
