@@ -18,7 +18,7 @@ packages=(
   ca-certificates cmake ninja-build g++ ccache python3 python3-dev python3-venv
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools lld-22 liblld-22-dev
   libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libmd-dev libgtest-dev libgmock-dev
-  libzstd-dev zlib1g-dev xz-utils
+  libzstd-dev zlib1g-dev xz-utils pkg-config
   chromium
 )
 

@@ -53,7 +53,7 @@ std::string CompilerLibrary::path(const Config& config) {
     code = std::filesystem::canonical("/proc/self/exe", failure);
   const std::string folder = code.parent_path().string();
   const std::string beside = fmt::format("{}/{}", folder, kLibraryName);
-  const std::string installed = fmt::format("{}/../lib/{}", folder, kLibraryName);
+  const std::string installed = fmt::format("{}/" CERMET_LIBRARY_FOLDER "/{}", folder, kLibraryName);
   return access(beside.c_str(), F_OK) != 0 && access(installed.c_str(), F_OK) == 0 ? installed : beside;
 }
 
