@@ -19,6 +19,7 @@ packages=(
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools lld-22 liblld-22-dev
   libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libmd-dev libgtest-dev libgmock-dev
   libzstd-dev zlib1g-dev xz-utils pkg-config
+  libopenblas-dev libsentencepiece-dev sentencepiece
   chromium
 )
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, the GPU tests, the
-# benchmarks, the tool, the fuzz, the C examples and the benchmarks in C++, the commit, and every wheel in .gpu/wheels (peers to compare with,
+# benchmarks, the tool, the fuzz, the examples and the benchmarks in C++, the commit, and every wheel in .gpu/wheels (peers to compare with,
 # e.g. Liger-Kernel). There: bash tests/gpu/check.sh
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 
 limit_mb=60
-targets=(cermet_bench_launch cermet_bench_warm_start cermet_bench_op_plain cermet_add_rms_norm cermet_run_graph cermet_tool fuzz)
-binaries=(cermet_bench_launch cermet_bench_warm_start cermet_add_rms_norm cermet_run_graph cermet fuzz)
+targets=(cermet_bench_launch cermet_bench_warm_start cermet_bench_op_plain cermet_add_rms_norm cermet_run_graph cermet_decoder_cuda
+  cermet_tool fuzz)
+binaries=(cermet_bench_launch cermet_bench_warm_start cermet_add_rms_norm cermet_run_graph cermet_decoder_cuda cermet fuzz)
 setup_packages
 setup_environment
 setup_build "${targets[@]}"
