@@ -1,6 +1,7 @@
 // The C interface: checks of pointers, handles, and the last failure's text. What it does is the runtime's.
 #include "frontends/c/cermet.h"
 #include "BuildId.h"
+#include "frontends/c/Handle.h"
 #include "frontends/c/Sized.h"
 #include "runtime/context/Context.h"
 #include "runtime/context/Facts.h"
@@ -10,20 +11,15 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-struct cermet_context {
-  std::shared_ptr<cermet::Context> context;
-};
-struct cermet_plan {
-  std::shared_ptr<const cermet::Plan> plan;
-};
-struct cermet_executable {
-  std::shared_ptr<cermet::Executable> executable;
-};
+struct cermet_context : cermet::Handle<cermet::Context> {};
+struct cermet_plan : cermet::Handle<const cermet::Plan> {};
+struct cermet_executable : cermet::Handle<cermet::Executable> {};
 
 namespace {
 
 using cermet::Config;
 using cermet::error;
+using cermet::Handles;
 using cermet::readSized;
 using cermet::Result;
 using cermet::Status;
@@ -73,10 +69,29 @@ Status nullArgument(const char* function, const char* argument) {
   if (!(argument)) [[unlikely]]                                                                                        \
   return nullArgument(function, #argument)
 
+// An array of `count`, which may be missing where that is 0.
+#define CERMET_REQUIRE_ARRAY(function, argument, count)                                                                \
+  if (!(argument) && (count) != 0) [[unlikely]]                                                                        \
+  return error(CERMET_INVALID_ARGUMENT, "{}: {} is NULL, expected an array of {}", function, #argument, count)
+
+Status noHandle(const char* function, const char* argument, const void* given) {
+  if (!given)
+    return nullArgument(function, argument);
+  return error(CERMET_INVALID_ARGUMENT, "{}: {} was destroyed, or is none that this library made", function, argument);
+}
+
+#define CERMET_REQUIRE_HANDLE(function, argument)                                                                      \
+  if (!(argument) || !(argument)->alive()) [[unlikely]]                                                                \
+  return noHandle(function, #argument, argument)
+
 // The same for what a context does off the launch path.
 #define CERMET_REQUIRE_CONTEXT(function)                                                                               \
-  CERMET_REQUIRE_IN(function, context);                                                                                \
-  CERMET_RETURN_IF_ERROR(context->context->checkWhole())
+  CERMET_REQUIRE_HANDLE(function, context);                                                                            \
+  CERMET_RETURN_IF_ERROR((*context)->checkWhole())
+
+template <typename Kind> bool isAlive(const Kind* handle) {
+  return handle && handle->alive();
+}
 
 Status giveString(const std::string& text, char** out) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
@@ -92,19 +107,18 @@ void override(std::string& setting, const char* value) {
     setting = value;
 }
 
-Status describeValue(const char* function, const cermet_plan& plan, int32_t index, int first, int count,
+Status describeValue(const char* function, const cermet::Plan& plan, int32_t index, int first, int count,
                      const char* kind, cermet_value_info* info) {
   if (index < 0 || index >= count)
-    return error(CERMET_INVALID_ARGUMENT, "{}: {} {} does not exist, the plan has {}", plan.plan->name, kind, index,
-                 count);
-  const cermet::PlanValue& value = plan.plan->values[first + index];
+    return error(CERMET_INVALID_ARGUMENT, "{}: {} {} does not exist, the plan has {}", plan.name, kind, index, count);
+  const cermet::PlanValue& value = plan.values[first + index];
   cermet_value_info described{};
   described.name = value.name.c_str();
   described.dtype = value.dtype;
   described.rank = value.rank;
   for (int dim = 0; dim < value.rank; ++dim) {
     described.sizes[dim] = value.dims[dim].size;
-    described.symbols[dim] = value.dims[dim].symbolic() ? plan.plan->symbols[value.dims[dim].symbol].c_str() : nullptr;
+    described.symbols[dim] = value.dims[dim].symbolic() ? plan.symbols[value.dims[dim].symbol].c_str() : nullptr;
   }
   return writeSized(function, "cermet_value_info", described, info);
 }
@@ -147,6 +161,8 @@ int32_t cermet_error_index(int64_t* row, int64_t* number, int64_t* bound) {
   if (lastFailure != CERMET_OUT_OF_RANGE || !row || !number || !bound)
     return -1;
   const cermet::HostFault& fault = cermet::Executable::lastFault();
+  if (fault.row < 0)
+    return -1;
   *row = fault.row;
   *number = fault.number;
   *bound = fault.bound;
@@ -176,18 +192,18 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
     override(config.packs, chosen.packs);
     if (chosen.cache)
       CERMET_RETURN_IF_ERROR(cermet::parseCache(chosen.cache, config, "cermet_context_create: options->cache"));
-    auto created = CERMET_TRY(cermet::Context::create(std::move(config))); // a failure leaves before anything is new
-    *context = new cermet_context{std::move(created)};
+    auto created = CERMET_TRY(cermet::Context::create(std::move(config)));
+    *context = Handles<cermet_context>::make(std::move(created));
     return {};
   });
 }
 
 void cermet_context_destroy(cermet_context* context) {
-  delete context;
+  Handles<cermet_context>::destroy(context);
 }
 
 const char* cermet_context_cache_directory(const cermet_context* context) {
-  return context ? context->context->config().cacheDirectory.c_str() : "";
+  return isAlive(context) ? (*context)->config().cacheDirectory.c_str() : "";
 }
 
 cermet_status cermet_context_write_pack(cermet_context* context, const char* path, char** json) {
@@ -195,7 +211,7 @@ cermet_status cermet_context_write_pack(cermet_context* context, const char* pat
     CERMET_REQUIRE_CONTEXT("cermet_context_write_pack");
     CERMET_REQUIRE_IN("cermet_context_write_pack", path);
     CERMET_REQUIRE_IN("cermet_context_write_pack", json);
-    const auto written = CERMET_TRY(context->context->writePack(path));
+    const auto written = CERMET_TRY((*context)->writePack(path));
     return giveString(fmt::format(R"({{"entries": {}, "bytes": {}, "digest": "{}"}})", written.entries, written.bytes,
                                   written.digest),
                       json);
@@ -204,9 +220,9 @@ cermet_status cermet_context_write_pack(cermet_context* context, const char* pat
 
 cermet_status cermet_context_counters(const cermet_context* context, cermet_counters* counters) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_context_counters", context);
+    CERMET_REQUIRE_HANDLE("cermet_context_counters", context);
     CERMET_REQUIRE_IN("cermet_context_counters", counters);
-    return writeSized("cermet_context_counters: counters", "cermet_counters", context->context->counters().snapshot(),
+    return writeSized("cermet_context_counters: counters", "cermet_counters", (*context)->counters().snapshot(),
                       counters);
   });
 }
@@ -218,40 +234,39 @@ cermet_status cermet_compile(cermet_context* context, const char* text, size_t l
     CERMET_REQUIRE_IN("cermet_compile", text);
     CERMET_REQUIRE_IN("cermet_compile", target);
     CERMET_REQUIRE_IN("cermet_compile", plan);
-    auto compiled = CERMET_TRY(context->context->compile({text, length}, target));
-    *plan = new cermet_plan{std::move(compiled)};
+    auto compiled = CERMET_TRY((*context)->compile({text, length}, target));
+    *plan = Handles<cermet_plan>::make(std::move(compiled));
     return {};
   });
 }
 
 void cermet_plan_destroy(cermet_plan* plan) {
-  delete plan;
+  Handles<cermet_plan>::destroy(plan);
 }
 
 const char* cermet_plan_json(const cermet_plan* plan) {
-  return plan ? plan->plan->json.c_str() : "";
+  return isAlive(plan) ? (*plan)->json.c_str() : "";
 }
 int32_t cermet_plan_input_count(const cermet_plan* plan) {
-  return plan ? plan->plan->inputs : 0;
+  return isAlive(plan) ? (*plan)->inputs : 0;
 }
 int32_t cermet_plan_output_count(const cermet_plan* plan) {
-  return plan ? plan->plan->outputs : 0;
+  return isAlive(plan) ? (*plan)->outputs : 0;
 }
 
 cermet_status cermet_plan_input(const cermet_plan* plan, int32_t index, cermet_value_info* info) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_plan_input", plan);
+    CERMET_REQUIRE_HANDLE("cermet_plan_input", plan);
     CERMET_REQUIRE_IN("cermet_plan_input", info);
-    return describeValue("cermet_plan_input: info", *plan, index, 0, plan->plan->inputs, "input", info);
+    return describeValue("cermet_plan_input: info", **plan, index, 0, (*plan)->inputs, "input", info);
   });
 }
 
 cermet_status cermet_plan_output(const cermet_plan* plan, int32_t index, cermet_value_info* info) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_plan_output", plan);
+    CERMET_REQUIRE_HANDLE("cermet_plan_output", plan);
     CERMET_REQUIRE_IN("cermet_plan_output", info);
-    return describeValue("cermet_plan_output: info", *plan, index, plan->plan->inputs, plan->plan->outputs, "output",
-                         info);
+    return describeValue("cermet_plan_output: info", **plan, index, (*plan)->inputs, (*plan)->outputs, "output", info);
   });
 }
 
@@ -260,7 +275,7 @@ cermet_status cermet_match(cermet_context* context, const char* text, size_t len
     CERMET_REQUIRE_CONTEXT("cermet_match");
     CERMET_REQUIRE_IN("cermet_match", text);
     CERMET_REQUIRE_IN("cermet_match", json);
-    const Result<std::string> answer = context->context->match({text, length});
+    const Result<std::string> answer = (*context)->match({text, length});
     return answer.ok() ? giveString(*answer, json) : answer.status();
   });
 }
@@ -271,11 +286,11 @@ cermet_status cermet_differentiate(cermet_context* context, const char* text, si
     CERMET_REQUIRE_CONTEXT("cermet_differentiate");
     CERMET_REQUIRE_IN("cermet_differentiate", text);
     CERMET_REQUIRE_IN("cermet_differentiate", json);
-    CERMET_REQUIRE_IN("cermet_differentiate", wanted || count == 0);
+    CERMET_REQUIRE_ARRAY("cermet_differentiate", wanted, count);
     if (count < 0 || static_cast<size_t>(count) > length) // an input takes more than a byte of text
       return error(CERMET_INVALID_ARGUMENT, "cermet_differentiate: count is {}, expected one for each input", count);
     const Result<std::string> answer =
-        context->context->differentiate({text, length}, std::vector<uint8_t>(wanted, wanted + count));
+        (*context)->differentiate({text, length}, std::vector<uint8_t>(wanted, wanted + count));
     return answer.ok() ? giveString(*answer, json) : answer.status();
   });
 }
@@ -288,7 +303,7 @@ cermet_status cermet_kernel_source(cermet_context* context, const char* spec, si
     if (length > CERMET_MAX_TEXT)
       return error(CERMET_INVALID_ARGUMENT, "cermet_kernel_source: the spec has {} bytes, expected at most {}", length,
                    CERMET_MAX_TEXT);
-    const Result<std::string> answer = context->context->compiler().kernelSource({spec, length});
+    const Result<std::string> answer = (*context)->compiler().kernelSource({spec, length});
     return answer.ok() ? giveString(*answer, source) : answer.status();
   });
 }
@@ -323,41 +338,42 @@ cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, i
                              cermet_executable** executable) {
   return guarded([&]() -> Status {
     CERMET_REQUIRE_CONTEXT("cermet_prepare");
-    CERMET_REQUIRE_IN("cermet_prepare", plan);
+    CERMET_REQUIRE_HANDLE("cermet_prepare", plan);
     CERMET_REQUIRE_IN("cermet_prepare", executable);
-    auto prepared = CERMET_TRY(cermet::Executable::prepare(context->context, plan->plan, device));
-    *executable = new cermet_executable{std::move(prepared)};
+    auto prepared = CERMET_TRY(cermet::Executable::prepare(context->shared(), plan->shared(), device));
+    *executable = Handles<cermet_executable>::make(std::move(prepared));
     return {};
   });
 }
 
 void cermet_executable_destroy(cermet_executable* executable) {
-  delete executable;
+  Handles<cermet_executable>::destroy(executable);
 }
 
 cermet_status cermet_workspace_size(const cermet_executable* executable, const cermet_tensor* tensors, int32_t count,
                                     size_t* size) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_workspace_size", executable);
-    CERMET_REQUIRE_IN("cermet_workspace_size", tensors || count == 0);
+    CERMET_REQUIRE_HANDLE("cermet_workspace_size", executable);
+    CERMET_REQUIRE_ARRAY("cermet_workspace_size", tensors, count);
     CERMET_REQUIRE_IN("cermet_workspace_size", size);
-    return executable->executable->workspaceSize(tensors, count, size);
+    return (*executable)->workspaceSize(tensors, count, size);
   });
 }
 
 cermet_status cermet_launch(const cermet_executable* executable, void* stream, const cermet_tensor* tensors,
                             int32_t count, void* workspace, size_t workspace_size) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_launch", executable);
-    CERMET_REQUIRE_IN("cermet_launch", tensors || count == 0);
-    return executable->executable->launch(stream, tensors, count, workspace, workspace_size);
+    CERMET_REQUIRE_HANDLE("cermet_launch", executable);
+    CERMET_REQUIRE_ARRAY("cermet_launch", tensors, count);
+    const auto kept = (*executable)->callsBack() ? executable->shared() : nullptr; // if the callback destroys it
+    return (*executable)->launch(stream, tensors, count, workspace, workspace_size);
   });
 }
 
 cermet_status cermet_executable_set_external(cermet_executable* executable, cermet_external callback, void* user) {
   return guarded([&]() -> Status {
-    CERMET_REQUIRE_IN("cermet_executable_set_external", executable);
-    executable->executable->setExternal(callback, user);
+    CERMET_REQUIRE_HANDLE("cermet_executable_set_external", executable);
+    (*executable)->setExternal(callback, user);
     return {};
   });
 }
@@ -366,6 +382,6 @@ cermet_status cermet_targets(cermet_context* context, char** json) {
   return guarded([&]() -> Status {
     CERMET_REQUIRE_CONTEXT("cermet_targets");
     CERMET_REQUIRE_IN("cermet_targets", json);
-    return giveString(context->context->targetsJson(), json);
+    return giveString((*context)->targetsJson(), json);
   });
 }

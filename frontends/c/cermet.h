@@ -10,8 +10,10 @@
  * Conventions. Every function that can fail returns a status; CERMET_OK is 0. On failure the outputs are untouched and
  * cermet_error_message() holds one or more lines for the calling thread: what was given, what was expected, what to do.
  * Nothing throws or aborts across this boundary; what a callback throws becomes a status. Handles are opaque; a handle
- * is destroyed by its own function, NULL is allowed there. Text is UTF-8 and need not end in a zero where a length is
- * passed; the names that a graph's text gives are UTF-8 without a zero, whatever its escapes say.
+ * is destroyed by its own function, NULL is allowed there. One that was destroyed is INVALID_ARGUMENT where it is used,
+ * and nothing happens where it is destroyed again, until its place is another handle's, 1,024 of its kind later. A
+ * callback may destroy what called it. Text is UTF-8 and need not end in a zero where a length is passed; the names that
+ * a graph's text gives are UTF-8 without a zero, whatever its escapes say.
  *
  * Versions. A struct with a `size` may gain fields at its end; set size to sizeof(the struct) before every call, for an
  * answer too: `cermet_counters counters = {.size = sizeof(counters)};`. A library that knows more than the program's

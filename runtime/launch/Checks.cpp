@@ -40,6 +40,11 @@ Status Executable::describeFault(const PlanStep& step, const HostFault& fault) c
                step.name, fault.isColumn ? "column" : "row", fault.number, fault.bound - 1);
 }
 
+Status Executable::describeCallback(const PlanStep& step, cermet_status status) const {
+  lastFaultOfThread = {}; // no kernel's
+  return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
+}
+
 // Type and shape; binds the symbols that inputs bring.
 Status Executable::checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const {
   const PlanValue& expected = plan_->values[value];

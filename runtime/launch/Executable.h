@@ -24,10 +24,12 @@ public:
   // `tensors` as cermet.h says; the count of workspaceSize may leave the outputs out.
   Status workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const;
   Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
-  // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for.
+  // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for; row -1 where a callback said so.
   static const HostFault& lastFault();
   // To be set before the first launch.
   void setExternal(cermet_external callback, void* user);
+  // Whether a launch calls back, and so may be told there to destroy what it runs from.
+  bool callsBack() const { return firstExternal_ != nullptr; }
 
 private:
   struct Kernel { // of one step; unused where the step is external
@@ -82,6 +84,7 @@ private:
   std::string place(int value) const;
   Status describeSize(int value, int dim, int64_t given, const Frame& frame) const;
   Status describeFault(const PlanStep& step, const HostFault& fault) const;
+  Status describeCallback(const PlanStep& step, cermet_status status) const;
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<const Plan> plan_;

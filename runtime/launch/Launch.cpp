@@ -364,9 +364,7 @@ Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& 
   } catch (...) {
     return threw("something that is no std::exception");
   }
-  if (status != CERMET_OK)
-    return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
-  return {};
+  return status == CERMET_OK ? Status() : describeCallback(step, status);
 }
 
 } // namespace cermet
