@@ -14,6 +14,7 @@ struct ContextTest : testing::Test {
     setenv("CERMET_COMPILER_LIBRARY", library, 1);
     setenv("CERMET_CUDA_LIBRARY", "libno-such-driver.so", 1);
     setenv("CERMET_THREADS", "2", 1);
+    setenv("CERMET_CACHE_DIR", "", 1); // where a test's options say nothing of it
   }
   void SetUp() override {
     cermet_context_options options{};
