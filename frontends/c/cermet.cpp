@@ -192,6 +192,9 @@ cermet_status cermet_context_create(const cermet_context_options* options, cerme
     override(config.packs, chosen.packs);
     if (chosen.cache)
       CERMET_RETURN_IF_ERROR(cermet::parseCache(chosen.cache, config, "cermet_context_create: options->cache"));
+    if (chosen.log)
+      CERMET_RETURN_IF_ERROR(cermet::parseLog(chosen.log, config, "cermet_context_create: options->log"));
+    config.events = {chosen.on_event, chosen.event_user};
     auto created = CERMET_TRY(cermet::Context::create(std::move(config)));
     *context = Handles<cermet_context>::make(std::move(created));
     return {};

@@ -78,6 +78,28 @@ CERMET_API const char* cermet_version(void);
 
 typedef struct cermet_context cermet_context;
 
+/* What a context does off the launch path, as it happens. An answer that is in memory already is no event. */
+typedef enum cermet_event_kind {
+  CERMET_EVENT_MADE = 1,   /* the compiler made an answer, in `microseconds` */
+  CERMET_EVENT_FOUND = 2,  /* a pack or the directory had it */
+  CERMET_EVENT_WARNING = 3 /* something works less well than it could; every time, not once as on stderr */
+} cermet_event_kind;
+
+/* Strings live during the call. */
+typedef struct cermet_event {
+  size_t size;           /* the library's sizeof(cermet_event): it has the fields that lie within */
+  uint64_t kind;         /* a cermet_event_kind */
+  const char* what;      /* "plan", "match", "gradient" or "kernel"; of a warning its cause, always the same words */
+  const char* text;      /* the function or the kernel and its target; of a warning a sentence */
+  const char* source;    /* "compiler", "pack" or "directory"; of a warning NULL */
+  uint64_t microseconds; /* of MADE, else 0 */
+  uint64_t bytes;        /* of the answer; of a warning 0 */
+} cermet_event;
+
+/* Called by the thread that does it, by several at once. Of this context it may ask the counters and nothing else. What
+ * it throws is dropped. */
+typedef void (*cermet_event_callback)(void* user, const cermet_event* event);
+
 /* Zero-initialise, set size, then what you need. NULL strings mean "as the environment or the default says"
  * (docs/environment.md). Strings are copied. */
 typedef struct cermet_context_options {
@@ -87,6 +109,9 @@ typedef struct cermet_context_options {
   const char* dump_directory;    /* NULL: CERMET_DUMP or none */
   const char* packs;             /* files, ':' between them, asked in order; "": none; NULL: CERMET_PACKS or none */
   const char* cache;             /* "on", or "only": what no pack or directory holds is an error; NULL: CERMET_CACHE */
+  const char* log;               /* "off", "warn" or "info": what goes to stderr; NULL: CERMET_LOG */
+  cermet_event_callback on_event; /* NULL: none; it is called until the context and its executables are gone */
+  void* event_user;               /* the callback's `user` */
 } cermet_context_options;
 
 CERMET_API cermet_status cermet_context_create(const cermet_context_options* options, cermet_context** context);

@@ -86,8 +86,14 @@ std::vector<Entry> Store::all() {
   return entries;
 }
 
+void Store::noteFound(const Entry& entry, const char* source) const {
+  if (log_.isListenedTo())
+    log_.tell(CERMET_EVENT_FOUND, name(entry.kind), title(entry), source, 0, entry.payload.size());
+}
+
 Store::Found Store::fromDirectory(Entry entry, const Sources& sources) {
   Counters::raise(sources.directory);
+  noteFound(entry, "directory");
   return {std::make_shared<const std::string>(std::move(entry.payload)), entry.nvrtcVersion, Found::Origin::Directory,
           std::move(entry.file)};
 }
@@ -101,6 +107,7 @@ std::optional<Store::Found> Store::stored(EntryKind kind, const std::string& key
   };
   if (std::optional<Entry> entry = settings_.packs.read(kind, key, settings_.nvrtcVersion, damaged)) {
     Counters::raise(sources.packs);
+    noteFound(*entry, "pack");
     Counters::raise(counters_.cacheBytesRead, entry->key.size() + entry->payload.size());
     return Found{std::make_shared<const std::string>(std::move(entry->payload)), entry->nvrtcVersion,
                  Found::Origin::Pack};

@@ -71,7 +71,8 @@ private:
   Result<Found> remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
                        const Found& refused, const Status& why);
   std::optional<Found> stored(EntryKind kind, const std::string& key, const Sources& sources);
-  static Found fromDirectory(Entry entry, const Sources& sources);
+  void noteFound(const Entry& entry, const char* source) const;
+  Found fromDirectory(Entry entry, const Sources& sources);
   Status notStored(EntryKind kind, const std::string& key) const;
   Found keep(Entry entry, const Sources& sources); // what was made
 

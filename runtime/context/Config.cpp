@@ -58,14 +58,6 @@ Status parseCheck(const Field& field, std::string_view value, Config& config) {
 
 constexpr std::string_view kLogLevels[] = {"off", "warn", "info"};
 
-Status parseLog(const Field& field, std::string_view value, Config& config) {
-  const auto* level = std::find(std::begin(kLogLevels), std::end(kLogLevels), value);
-  if (level == std::end(kLogLevels))
-    return invalid(field, value);
-  config.log = static_cast<LogLevel>(level - kLogLevels);
-  return {};
-}
-
 Json tellLog(const Config& config) {
   return kLogLevels[static_cast<int>(config.log)];
 }
@@ -88,7 +80,9 @@ const Field kFields[] = {
     {{"CERMET_CACHE", "on or only", "on",
       "only: nothing is compiled or written; what no pack and no directory holds is an error that says what would "
       "make it."},
-     [](const Field&, std::string_view value, Config& config) { return parseCache(value, config); },
+     [](const Field& field, std::string_view value, Config& config) {
+       return parseCache(value, config, field.variable);
+     },
      tellCache},
     {{"CERMET_NVRTC", "a path", "found by name",
       "The `libnvrtc.so.*` that compiles CUDA C++. It is opened on the first kernel that no cache holds."},
@@ -123,7 +117,7 @@ const Field kFields[] = {
     {{"CERMET_LOG", "off, warn or info", "warn",
       "What is written to stderr: nothing, each kind of warning once, or also every compile, and in Python every pass "
       "over a graph with its milliseconds. There it sets the level of the logger `cermet`."},
-     parseLog,
+     [](const Field& field, std::string_view value, Config& config) { return parseLog(value, config, field.variable); },
      tellLog},
 };
 
@@ -146,6 +140,14 @@ Status parseCache(std::string_view value, Config& config, const char* given) {
   if (value != "on" && value != "only")
     return error(CERMET_INVALID_ARGUMENT, "{} is '{}', expected on or only", given, value);
   config.cacheOnly = value == "only";
+  return {};
+}
+
+Status parseLog(std::string_view value, Config& config, const char* given) {
+  const auto* level = std::find(std::begin(kLogLevels), std::end(kLogLevels), value);
+  if (level == std::end(kLogLevels))
+    return error(CERMET_INVALID_ARGUMENT, "{} is '{}', expected off, warn or info", given, value);
+  config.log = static_cast<LogLevel>(level - kLogLevels);
   return {};
 }
 

@@ -23,6 +23,7 @@ struct Config {
   int compileThreads = 0;        // CERMET_COMPILE_THREADS: kernels that one prepare compiles at once
   bool check = false;            // CERMET_CHECK: also make the launch checks that cost a driver query per tensor
   LogLevel log = LogLevel::Warn; // CERMET_LOG
+  EventSink events;              // no setting: whom the context tells what it does
   std::string cacheProblem;      // no setting: why `cacheDirectory` is "" where nobody switched it off, and what to set
 
   // `variable` returns the value of an environment variable or null. A value that cannot be understood is an error.
@@ -34,7 +35,10 @@ struct Config {
 };
 
 // "on" or "only", CERMET_CACHE's values; an error says `given` is neither.
-Status parseCache(std::string_view value, Config& config, const char* given = "CERMET_CACHE");
+Status parseCache(std::string_view value, Config& config, const char* given);
+
+// "off", "warn" or "info", CERMET_LOG's values.
+Status parseLog(std::string_view value, Config& config, const char* given);
 
 struct Setting {
   const char* variable;

@@ -29,7 +29,7 @@ Result<std::shared_ptr<Context>> Context::create(Config config) {
 }
 
 Context::Context(Config config, Packs packs)
-    : config_(withAbsoluteCache(std::move(config))), log_(config_.log),
+    : config_(withAbsoluteCache(std::move(config))), log_(config_.log, config_.events),
       store_(config_.cacheDirectory, log_, counters_,
              {.reads = config_.dumpDirectory.empty(),
               .bound = config_.cacheBytes,
@@ -108,6 +108,7 @@ Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view que
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
     Counters::raise(counters_.planCompileMicroseconds, static_cast<uint64_t>(took.count()));
     log_.info(fmt::format("made a {} for {}", name(kind), question));
+    noteMade(entry, took.count());
     return {};
   });
 }
@@ -173,6 +174,12 @@ void Context::noteDumpFailure(const std::string& what) {
   std::lock_guard lock(mutex_);
   if (dumpProblem_.empty())
     dumpProblem_ = what;
+}
+
+void Context::noteMade(const Entry& entry, int64_t microseconds) const {
+  if (log_.isListenedTo())
+    log_.tell(CERMET_EVENT_MADE, name(entry.kind), title(entry), "compiler", static_cast<uint64_t>(microseconds),
+              entry.payload.size());
 }
 
 std::string Context::dumpProblem() {

@@ -78,6 +78,7 @@ private:
   void renewInChild() override;
 
   void noteDumpFailure(const std::string& what);
+  void noteMade(const Entry& entry, int64_t microseconds) const;
   Result<Store::Payload> graphAnswer(EntryKind kind, std::string_view question, std::string_view text,
                                      const std::function<Result<std::string>()>& ask);
   Result<KernelImage> kernelImage(const std::string& spec);

@@ -29,6 +29,7 @@ Status Context::buildKernel(const std::string& spec, Entry& entry, int64_t& micr
   entry.nvrtcVersion = image.nvrtcVersion;
   if (log_.informs())
     log_.info(fmt::format("compiled a kernel in {} ms:\n{}", took.count() / 1000, spec));
+  noteMade(entry, took.count());
   return {};
 }
 
