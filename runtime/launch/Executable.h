@@ -24,7 +24,7 @@ public:
   // `tensors` as cermet.h says; the count of workspaceSize may leave the outputs out.
   Status workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const;
   Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
-  // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for; row -1 where a callback said so.
+  // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for; row -1: a callback said so.
   static const HostFault& lastFault();
   // To be set before the first launch.
   void setExternal(cermet_external callback, void* user);
