@@ -337,6 +337,14 @@ void cermet_string_free(char* text) {
   std::free(text);
 }
 
+cermet_status cermet_compile_kernels(cermet_context* context, const cermet_plan* plan) {
+  return guarded([&]() -> Status {
+    CERMET_REQUIRE_CONTEXT("cermet_compile_kernels");
+    CERMET_REQUIRE_IN("cermet_compile_kernels", plan);
+    return context->context->kernelImages(plan->plan->specs()).status();
+  });
+}
+
 cermet_status cermet_prepare(cermet_context* context, const cermet_plan* plan, int32_t device,
                              cermet_executable** executable) {
   return guarded([&]() -> Status {

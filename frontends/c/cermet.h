@@ -213,6 +213,10 @@ CERMET_API void cermet_string_free(char* text);
 
 /*===--- Plan to launch -----------------------------------------------------------------------------------------------*/
 
+/* Gets every kernel of the plan (memory, packs, directory, else compile, several at once) and loads none, so that neither
+ * a device nor its driver is needed: what a pack (cermet_context_write_pack) for another machine is made of. */
+CERMET_API cermet_status cermet_compile_kernels(cermet_context* context, const cermet_plan* plan);
+
 typedef struct cermet_executable cermet_executable;
 
 /* Gets every kernel of the plan (memory, directory, else compile, several at once) and loads it. `device` is a CUDA

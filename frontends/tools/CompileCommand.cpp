@@ -50,9 +50,8 @@ using Plans = std::vector<std::shared_ptr<const Plan>>;
 static Result<std::vector<Context::KernelImage>> compileKernels(Context& context, const Plans& plans) {
   std::vector<std::string> specs;
   for (const auto& plan : plans)
-    for (const PlanStep& step : plan->steps)
-      if (step.kind == StepKind::Kernel)
-        specs.push_back(step.spec);
+    for (std::string& spec : plan->specs())
+      specs.push_back(std::move(spec));
   return context.kernelImages(specs);
 }
 

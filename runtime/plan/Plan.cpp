@@ -355,4 +355,12 @@ Result<Plan> parsePlan(std::string text) {
   return plan;
 }
 
+std::vector<std::string> Plan::specs() const {
+  std::vector<std::string> specs;
+  for (const PlanStep& step : steps)
+    if (step.kind == StepKind::Kernel)
+      specs.push_back(step.spec);
+  return specs;
+}
+
 } // namespace cermet

@@ -101,6 +101,7 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::string json;
 
+  std::vector<std::string> specs() const; // of its kernels, in the order of its steps
   int firstView() const { return static_cast<int>(values.size() - views.size()); }
   const PlanView* view(int value) const { return value < firstView() ? nullptr : &views[value - firstView()]; }
   int root(int value) const { return value < firstView() ? value : view(value)->root; }

@@ -23,6 +23,7 @@ from .options import parse
 from .records import Record, Settings
 from .remainder import choice
 from .report import output
+from .targets import devices
 
 _log = logging.getLogger("cermet")
 
@@ -51,6 +52,7 @@ def compile(
     given, where = parse(mode, options), environment.report()
     # What is to be told of a graph is of kernels that are there.
     settings = Settings.of(given, describe=output.describe if where else None, overlapped=not where)
+    plain = copy_of(gm) if devices.captured() else None
     record = pipeline.run(gm, settings, until="unmask")
     if not record.variants:
         run = _compiled(record, example_inputs)
@@ -60,7 +62,7 @@ def compile(
         found = record.explanation()
         found.remainders.append(record.ran_by)
         output.report(found, where)
-    return run
+    return run if plain is None else plain.forward  # what is captured does not run here
 
 
 def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -116,8 +118,11 @@ def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record,
         variants.Later(variant.module, example_inputs, functools.partial(make, other)) for other, variant in others
     ]
     told = record
+    if devices.captured():  # calls of every kind will come, elsewhere
+        for later in made:
+            later.now()
     for (other, variant), later in zip(others, made):
-        if variant.condition(example_inputs) is not None and later.now() is not None:
+        if not devices.captured() and variant.condition(example_inputs) is not None and later.now() is not None:
             told = other
             break
     if told is record:

@@ -87,6 +87,7 @@ def libcermet() -> ctypes.CDLL:
         "cermet_text_key": (ctypes.c_int64, [text, size]),
         "cermet_string_free": (None, [handle]),
         "cermet_prepare": (ctypes.c_int, [handle, handle, ctypes.c_int32, out]),
+        "cermet_compile_kernels": (ctypes.c_int, [handle, handle]),
         "cermet_targets": (ctypes.c_int, [handle, out]),
         "cermet_facts": (text, []),
         "cermet_settings": (ctypes.c_int, [out]),

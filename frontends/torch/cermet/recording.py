@@ -20,6 +20,7 @@ class Recording:
     bytes: int = 0
     digest: str = ""
     """SHA-256 of the file; CERMET_PACKS=path#digest demands it."""
+    fallbacks: int = 0  # of a capture: graphs and matches that a failure of ours left as they were
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 import torch
 from cermet import environment, native
-from cermet.ops import regions, targets
+from cermet.ops import regions
+from cermet.targets import devices
 from cermet.text import ELEMENT_TYPES
 
 
@@ -15,8 +16,8 @@ def test_element_types_are_libcermets():
 
 def test_targets_are_libcermets():
     for target in native.facts()["cuda_targets"]:
-        assert targets.cuda_target(*divmod(target["capability"], 10)) == target["name"]
-    assert targets.cuda_target(8, 7) == "sm_86"
+        assert devices.cuda_target(*divmod(target["capability"], 10)) == target["name"]
+    assert devices.cuda_target(8, 7) == "sm_86"
 
 
 def test_settings_are_those_of_the_environment_now(monkeypatch):

@@ -10,7 +10,8 @@ import torch
 import cermet
 import graphs
 from cermet.loss import chunks
-from cermet.ops import library, regions, targets
+from cermet.ops import library, regions
+from cermet.targets import devices
 from cermet.importing.importer import import_graph
 
 
@@ -397,11 +398,11 @@ def test_fakes_refuse_what_launches_refuse(norm_key):
     [((8, 0), 80), ((8, 7), 86), ((8, 9), 89), ((9, 0), 90), ((10, 0), 100), ((10, 3), 100), ((12, 1), 120)],
 )
 def test_targets_of_compute_capabilities(capability, target):
-    assert targets.cuda_target(*capability) == f"sm_{target}"
+    assert devices.cuda_target(*capability) == f"sm_{target}"
 
 
 def test_unsupported_devices_are_named():
     with pytest.raises(cermet.Error, match="compute capability 7.5 is not supported"):
-        targets.cuda_target(7, 5)
+        devices.cuda_target(7, 5)
     with pytest.raises(cermet.Error, match="device meta is not supported"):
-        targets.target_of(torch.device("meta"))
+        devices.target_of(torch.device("meta"))

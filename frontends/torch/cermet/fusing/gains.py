@@ -12,7 +12,7 @@ import dataclasses
 from ..graph.decision import Decision, NearMiss, Region
 from ..graph.nodes import example
 from ..graph.traffic import hint, size_of
-from ..ops.targets import target_of
+from ..targets.devices import target_of
 from . import timing
 
 _MARGIN = 1.02  # ours may be this much slower: two runs of one kernel differ by as much

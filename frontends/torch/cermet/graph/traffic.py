@@ -22,6 +22,12 @@ def hint(size: Any) -> int:
     return int(value) if value is not None else 1
 
 
+def counted(size: int) -> int:
+    """What a symbolic size counts as where something is decided by it: the power of two that is not above it. So a
+    graph's first call decides nothing that the next would decide otherwise, and few calls stand for all."""
+    return 1 << (size.bit_length() - 1) if size > 0 else size
+
+
 def describe(tensor: torch.Tensor) -> str:
     """`bf16[8, 2048, 4096]`; a symbolic size by its name."""
     name = str(tensor.dtype).removeprefix("torch.")

@@ -19,7 +19,8 @@ import torch
 
 from .. import locks, native
 from ..errors import Error
-from ..ops import library, regions, targets
+from ..ops import library, regions
+from ..targets import devices
 from ..text import ELEMENT_TYPES, Builder, TensorType
 
 MAX_INPUTS = native.limit("loss_inputs")  # of the region
@@ -121,7 +122,7 @@ def _parts(answer: Mapping[str, Any] | None, position: int) -> Parts | None:
 
 def in_place(key: int, position: int, device: torch.device) -> bool:
     """Whether a region's last output may take the memory of input `position` (docs/plan-format.md, "Outputs")."""
-    values = regions.plan(key, targets.target_of(device))["values"]
+    values = regions.plan(key, devices.target_of(device))["values"]
     return position in [value for value in values if value["kind"] == "output"][-1].get("in_place", ())
 
 

@@ -71,6 +71,10 @@ class Context:
         native.check(self._library.cermet_compile(self.handle, data, len(data), target.encode(), ctypes.byref(plan)))
         return plan, json.loads(self._library.cermet_plan_json(plan))
 
+    def compile_kernels(self, plan: ctypes.c_void_p) -> None:
+        """Takes a plan's kernels from a store or compiles them; none is loaded."""
+        native.check(self._library.cermet_compile_kernels(self.handle, plan))
+
     def prepare(self, plan: ctypes.c_void_p, device: int) -> ctypes.c_void_p:
         """An executable of a plan: its kernels taken from a cache or compiled, and loaded."""
         executable = ctypes.c_void_p()

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import torch
 
 from .. import environment, locks
-from . import regions, targets
+from ..targets import devices
+from . import regions
 
 _SILENT_SECONDS = 2.0
 
@@ -21,7 +22,7 @@ class Preparation:
     """Regions that other threads compile, load and publish."""
 
     def __init__(self, keys: Iterable[tuple[int, torch.device]]) -> None:
-        places = dict.fromkeys((key, targets.indexed(device)) for key, device in keys)  # threads have their own
+        places = dict.fromkeys((key, devices.indexed(device)) for key, device in keys)  # threads have their own
         pending = [place for place in places if not regions.prepared(*place)]
         self._done: list[concurrent.futures.Future[None]] = []
         if not pending:
@@ -46,7 +47,7 @@ def prepare(keys: Iterable[tuple[int, torch.device]]) -> None:
 
 
 def _kernels(key: int, device: torch.device) -> int:
-    plan = regions.plan(key, targets.target_of(device))
+    plan = regions.plan(key, devices.target_of(device))
     kernels = sum(step["kind"] == "kernel" for step in plan["steps"])
     _progress.expect(kernels)
     return kernels

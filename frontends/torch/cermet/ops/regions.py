@@ -15,7 +15,6 @@ result.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -27,61 +26,14 @@ from ..counting import count
 from ..errors import Error
 from ..graph import layouts
 from ..graph.layouts import Order
+from ..targets import devices
+from ..targets.devices import device_index, target_of
 from . import library, op_library
-from .targets import device_index, target_of
+from .signatures import Gradient, Port, Signature
 
 NAMESPACE = "cermet_v1"
 MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
-
-
-@dataclasses.dataclass(frozen=True)
-class Port:
-    """An input or output of a region; a dimension is a number or a symbol's name."""
-
-    name: str
-    dtype: torch.dtype
-    dims: tuple[int | str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    name: str
-    inputs: tuple[Port, ...]
-    outputs: tuple[Port, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Gradient:
-    """docs/plan-format.md, "a gradient", with both texts registered."""
-
-    forward: int  # keys
-    backward: int
-    outputs: int
-    saved: int
-    backward_inputs: tuple[tuple[str, int], ...]
-    backward_outputs: tuple[tuple[int, ...], ...]
-
-    def kept(self, inputs: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the backward reads of the forward's inputs and of its values, outputs and saved ones."""
-        sources = {"input": inputs, "output": values[: self.outputs], "saved": values[self.outputs :]}
-        return [sources[origin][index] for origin, index in self.backward_inputs if origin in sources]
-
-    def constant(self) -> list[int]:
-        """The outputs that no gradient depends on: the backward asks for no cotangent of theirs."""
-        asked = {index for origin, index in self.backward_inputs if origin == "cotangent"}
-        return [index for index in range(self.outputs) if index not in asked]
-
-    def arguments(
-        self, kept: Iterable[torch.Tensor], cotangent: Callable[[int], torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """The backward's inputs; `cotangent`: of an output by its number."""
-        rest = iter(kept)
-        return [cotangent(index) if origin == "cotangent" else next(rest) for origin, index in self.backward_inputs]
-
-    def of_inputs(self, results: Sequence[torch.Tensor], inputs: int) -> list[torch.Tensor | None]:
-        """The gradient of each of so many inputs, from the backward's results."""
-        places = {place: result for one, result in zip(self.backward_outputs, results) for place in one}
-        return [places.get(place) for place in range(inputs)]
+_UNSIZED = "{}: an output has a dimension that no input has"
 
 
 class _Registry:
@@ -96,6 +48,7 @@ class _Registry:
         self.gradients: dict[tuple[int, tuple[bool, ...], tuple[Order, ...]], Gradient] = {}
         self.loaded: dict[tuple[str, int], ctypes.c_void_p] = {}  # by text and device
         self.executables: dict[tuple[int, int], ctypes.c_void_p] = {}
+        self.stored: set[tuple[int, str]] = set()  # keys and targets whose kernels are there for a pack
 
     def text(self, key: int) -> str:
         with self.lock:
@@ -112,6 +65,12 @@ class _Registry:
 
 
 _registry = _Registry()
+
+
+def forget() -> None:
+    """Begins as a new process would: nothing is registered, and all is asked for again. What was prepared still runs."""
+    global _registry
+    _registry = _Registry()
 
 
 def text(key: int) -> str:
@@ -196,7 +155,10 @@ def plan(key: int, target: str) -> dict[str, Any]:
 
 
 def prepare(key: int, device: torch.device) -> None:
-    """Compiles what is missing, loads it and makes it what `key` runs on `device`. Raises cermet.Error."""
+    """Compiles what is missing, loads it and makes it what `key` runs on `device`; for a target that is captured it is
+    compiled only. Raises cermet.Error."""
+    if devices.captured():
+        return _store(key, device)
     index = device_index(device)
     text = _registry.text(key)
     with _registry.lock:
@@ -204,21 +166,36 @@ def prepare(key: int, device: torch.device) -> None:
             return
         executable = _registry.loaded.get((text, index))
     plan, json = _plan(key, target_of(device))
-    missing = _not_lowered(json)
-    if missing:
+    if missing := _not_lowered(json):
         raise Error(f"{json['name']}: {missing}")
     if executable is None:
         executable = library.context().prepare(plan, max(index, 0))
     orders = _registry.orders_of(key, len(signature(key).outputs))
     if not op_library.publish(key, index, json["name"], executable, plan, orders):
-        raise Error(f"{json['name']}: an output has a dimension that no input has")
+        raise Error(_UNSIZED.format(json["name"]))
     with _registry.lock:
         _registry.loaded[text, index] = executable
         _registry.executables[key, index] = executable
 
 
+def _store(key: int, device: torch.device) -> None:
+    target = target_of(device)
+    plan, json = _plan(key, target)
+    if missing := _not_lowered(json):
+        raise Error(f"{json['name']}: {missing}")
+    what = signature(key)
+    known = {dim for port in what.inputs for dim in port.dims}
+    if any(isinstance(dim, str) and dim not in known for port in what.outputs for dim in port.dims):
+        raise Error(_UNSIZED.format(json["name"]))
+    library.context().compile_kernels(plan)
+    with _registry.lock:
+        _registry.stored.add((key, target))
+
+
 def prepared(key: int, device: torch.device) -> bool:
     with _registry.lock:
+        if devices.captured():
+            return (key, target_of(device)) in _registry.stored
         return (key, device_index(device)) in _registry.executables
 
 

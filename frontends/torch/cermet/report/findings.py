@@ -15,9 +15,10 @@ from ..attention import masks
 from ..graph.decision import Decision, NearMiss, Region
 from ..graph.nodes import example
 from ..graph.traffic import describe, hint, moved_by, size_of
-from ..ops import regions, targets
+from ..ops import regions
 from ..remainder import content
 from ..remainder.content import Part
+from ..targets import devices
 from . import runs
 from .runs import Run
 
@@ -121,7 +122,7 @@ class Findings:
 
 
 def _place(region: Region) -> Place:
-    target = targets.target_of(region.device)
+    target = devices.target_of(region.device)
     forward, backward = region.launches()
     in_pieces = region.head is not None and region.head.chunk > 0
     saved = sum(size_of(example(node)) for node in region.head.kept) if in_pieces else _saved_bytes(forward[0], region)

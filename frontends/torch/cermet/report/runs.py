@@ -25,7 +25,8 @@ from ..graph.decision import Region
 from ..graph.effects import WRITE, effect_of
 from ..graph.nodes import example, source_line, target_name, tensor_nodes
 from ..graph.traffic import describe, moved_by, size_of
-from ..ops import regions, targets
+from ..ops import regions
+from ..targets import devices
 
 PRODUCT, ATTENTION, MEMORY = "product", "attention", "memory"
 _PRODUCTS = re.compile(r"(^|[._])(mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|linear|matmul|conv\w*)(_|$)")
@@ -179,7 +180,7 @@ def _launch(node: fx.Node, sources: tuple[str, ...], measure: Measure | None) ->
     """A launch, and the product that is made in one call with it."""
     key, made = _key(node), _flat(example(node))
     given = [example(operand) for operand in tensor_nodes(node.args)]
-    target, product = targets.target_of(made[0].device), []
+    target, product = devices.target_of(made[0].device), []
     if key is not node.args[-1]:  # a head's: hidden, weight, the region's other operands, its key, the logits' place
         hidden, weight, *given = given
         logits = made[1]  # whose gradient is of their form

@@ -1,17 +1,45 @@
-"""Torch devices as compile targets (docs/plan-format.md) and as the op library's numbers."""
+"""Torch devices as compile targets (docs/plan-format.md) and as the op library's numbers.
+
+What is asked of a device while a graph is compiled is asked here. While a target is captured, its data answer: devices
+of its kind are it, and nothing is loaded or runs.
+"""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 import torch
 
 from .. import native
 from ..errors import Error
+from .target import HOST, Target
+
+_captured: Target | None = None
+
+
+def captured() -> Target | None:
+    """The target that this process captures; of the whole process, since other threads compile too."""
+    return _captured
+
+
+@contextlib.contextmanager
+def capturing(target: Target) -> Iterator[None]:
+    """Answers for `target` meanwhile."""
+    global _captured
+    before, _captured = _captured, target
+    try:
+        yield
+    finally:
+        _captured = before
 
 
 def target_of(device: torch.device) -> str:
     """The compile target of a torch device. Raises cermet.Error for a kind of device without one."""
+    if _captured is not None and device.type == _captured.device:
+        return _captured.name
     if device.type == "cpu":
-        return "host"
+        return HOST
     if device.type == "cuda":
         return cuda_target(*torch.cuda.get_device_capability(device))
     raise Error(f"device {device} is not supported, expected cpu or cuda")
@@ -29,7 +57,9 @@ def cuda_target(major: int, minor: int) -> str:
 
 def indexed(device: torch.device) -> torch.device:
     """The device itself where `device` is the calling thread's current one."""
-    return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
+    if device != torch.device("cuda"):
+        return device
+    return torch.device("cuda", 0 if _captured is not None else torch.cuda.current_device())
 
 
 def device_index(device: torch.device) -> int:

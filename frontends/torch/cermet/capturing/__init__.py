@@ -1,0 +1,1 @@
+"""Packs from a model that has no numbers, for devices that are not here."""
