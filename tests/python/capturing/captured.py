@@ -83,3 +83,17 @@ def steps(
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout.split("ANSWER")[1])
+
+
+def entries(pack: Path) -> list[tuple[str, str]]:
+    """Kind and key of each entry of a pack, without the build id (docs/cache-format.md)."""
+    data = pack.read_bytes()
+    count = int.from_bytes(data[12:16], "little")
+    found = []
+    for record in (data[24 + 40 * index : 64 + 40 * index] for index in range(count)):
+        begin = int.from_bytes(record[24:32], "little")
+        header, key = (int.from_bytes(data[begin + at : begin + at + size], "little") for at, size in ((12, 4), (16, 8)))
+        kind = json.loads(data[begin + 32 : begin + 32 + header])["kind"]
+        text = data[begin + 32 + header : begin + 32 + header + key].decode()
+        found.append((kind, text.partition("\n")[2]))
+    return found

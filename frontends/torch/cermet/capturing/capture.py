@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,10 +19,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from .. import recording
 from ..counting import snapshot
 from ..errors import Error
-from ..ops import regions
+from ..ops import op_library, regions
 from ..options import parse
 from ..recording import Recording
 from ..targets import devices
+from ..targets.stand_in import standing_in
 from ..targets.target import Target
 from . import models
 from .shapes import Call, Input, calls
@@ -58,7 +59,7 @@ def capture(
     with recording.record(path) as recorded:
         for target in wanted.targets:
             regions.forget()
-            with _standing_in(target), devices.capturing(target):
+            with standing_in(target, op_library.stand_in_for_cuda), devices.capturing(target):
                 mode = FakeTensorMode()
                 model = models.made(make, mode, torch.device(target.device))
                 for call, step in traces:
@@ -115,8 +116,3 @@ def _inputs(model: Any, device: torch.device, call: Call, step: str) -> dict[str
             if size.symbolic:
                 torch._dynamo.mark_dynamic(made[name], place)
     return made
-
-
-@contextlib.contextmanager
-def _standing_in(target: Target) -> Iterator[None]:
-    yield

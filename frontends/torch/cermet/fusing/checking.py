@@ -270,7 +270,7 @@ def _checked_region(inputs: list[torch.Tensor], others: list[torch.Tensor], size
     others = [tensor.detach() for tensor in others]
     key = _site(number).key
     if torch.is_grad_enabled() and any(wanted):
-        derived = regions.gradient(key, tuple(wanted), regions.input_orders(inputs, wanted))
+        derived = regions.gradient(key, tuple(wanted), regions.input_orders(inputs, wanted), inputs[0].device)
         values = _Checked.apply(derived, others, sizes, number, wanted, *inputs)
     else:
         results = len(regions.signature(key, inputs[0].device).outputs)

@@ -11,7 +11,7 @@ import dataclasses
 
 from ..graph.decision import Decision, NearMiss, Region
 from ..graph.nodes import example
-from ..graph.traffic import hint, size_of
+from ..graph.traffic import judged, size_of
 from ..targets.devices import target_of
 from . import timing
 
@@ -59,7 +59,7 @@ def _known(region: Region) -> str:
     """What the table has against a region, or ""."""
     tensors = [example(node) for node in [*dict.fromkeys(region.operands), *region.results]]
     widest = max((example(node) for node in region.results), key=size_of)
-    columns = hint(widest.shape[-1]) if widest.dim() else 1
+    columns = judged(widest.shape[-1]) if widest.dim() else 1
     target = target_of(region.device)
     for entry in _TABLES.get(target, ()):
         low, high = entry.columns

@@ -153,7 +153,7 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
         like = regions.input_orders(tensors, wanted)
-        derived = regions.gradient(key, wanted, like)
+        derived = regions.gradient(key, wanted, like, device)
         runs = (derived.forward, derived.backward)
         for run in runs:
             what = regions.signature(run, device)

@@ -1,12 +1,13 @@
 """Bytes that a traced graph moves. A view, or a cast to the type that is already there, moves none; a repeated
-dimension is read once; a symbolic size counts with the size that it was traced with."""
+dimension is read once; a symbolic size is the one that it was traced with, or near it where something is decided."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import sympy
 import torch
 import torch.fx as fx
 
@@ -23,9 +24,21 @@ def hint(size: Any) -> int:
 
 
 def counted(size: int) -> int:
-    """What a symbolic size counts as where something is decided by it: the power of two that is not above it. So a
-    graph's first call decides nothing that the next would decide otherwise, and few calls stand for all."""
+    """What a symbol counts as where something is decided by it: the power of two that is not above its hint. So graphs
+    of many lengths are one text, which a pack may hold (capturing/shapes.py)."""
     return 1 << (size.bit_length() - 1) if size > 0 else size
+
+
+def judged(size: Any) -> int:
+    """A size by which something is decided: a number is itself, a symbol counts."""
+    if isinstance(size, int):
+        return size
+    expression, environment = size.node.expr, size.node.shape_env
+    known = getattr(environment, "backed_var_to_val", None)  # before torch 2.11 by another name
+    known = environment.var_to_val if known is None else known
+    values = {symbol: counted(int(known[symbol])) for symbol in expression.free_symbols if symbol in known}
+    value = expression.xreplace({symbol: sympy.Integer(number) for symbol, number in values.items()})
+    return int(value) if value.is_Integer else hint(size)
 
 
 def describe(tensor: torch.Tensor) -> str:
@@ -39,10 +52,10 @@ def describe(tensor: torch.Tensor) -> str:
     return f"{name}[{', '.join(sizes)}]"
 
 
-def size_of(tensor: torch.Tensor) -> int:
-    """Bytes of what a tensor refers to, each once."""
+def size_of(tensor: torch.Tensor, number: Callable[[Any], int] = hint) -> int:
+    """Bytes of what a tensor refers to, each once; `number`: of a size."""
     sizes = (
-        hint(size)
+        number(size)
         for size, stride in zip(tensor.shape, tensor.stride())
         if not (isinstance(stride, int) and stride == 0)
     )

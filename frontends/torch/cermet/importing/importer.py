@@ -23,6 +23,7 @@ from .. import native
 from ..graph.effects import PURE, WRITE, effect_of, transform_edge
 from ..graph.memory import HIDDEN, memories
 from ..graph.nodes import after_autograd, attribute, example, target_name, tensor_nodes
+from ..graph.traffic import judged
 from ..text import ELEMENT_TYPES, Builder, Dim, TensorType, Value
 from .translations.call import Call, Refused
 from .translations.operators import spelling, translation, translation_of_several
@@ -152,8 +153,8 @@ class _Importer:
         self.values[node] = value
         tensor = example(node) if tensor is None else tensor
         if self.judged and isinstance(tensor, torch.Tensor):
-            hints = {dimension(size): size.node.hint for size in tensor.shape if not isinstance(size, int)}
-            self.builder.sizes |= {symbol: hint for symbol, hint in hints.items() if hint}
+            sizes = {dimension(size): judged(size) for size in tensor.shape if not isinstance(size, int)}
+            self.builder.sizes |= {symbol: size for symbol, size in sizes.items() if size}
         same = self.returned.get(node)
         if same in self.memory:
             self.merged |= dict.fromkeys(memories(tensor) - {HIDDEN}, self.memory[same])

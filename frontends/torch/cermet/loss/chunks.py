@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import Error
-from ..graph.traffic import hint
+from ..graph.traffic import hint, judged
 from ..ops import regions
 from ..ops.regions import NAMESPACE
 from .derivation import MAX_INPUTS, MAX_OUTPUTS, Part, Parts, derive
@@ -47,7 +47,7 @@ def chunk_rows(hidden: torch.Tensor, weight: torch.Tensor, budget: int, of_hidde
 
     The whole holds the logits' gradient until the backward has made the weight's of it; pieces hold one of them beside
     the sum in f32, and then the weight's gradient twice, since the backward scales it."""
-    rows = math.prod(map(hint, hidden.shape[:-1]))
+    rows = math.prod(map(judged, hidden.shape[:-1]))
     bytes_of_row = int(weight.shape[0]) * weight.element_size()
     chunk = max(1, budget // bytes_of_row)
     if chunk > 2 * _TILE:

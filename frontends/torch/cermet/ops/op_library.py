@@ -35,6 +35,8 @@ def _ops() -> ctypes.CDLL:
         handle,
         ctypes.POINTER(ctypes.c_int8),
     ]
+    ops.cermet_torch_stand_in_for_cuda.restype = ctypes.c_char_p
+    ops.cermet_torch_stand_in_for_cuda.argtypes = []
     ops.cermet_torch_set_prepare.restype = None
     ops.cermet_torch_set_prepare.argtypes = [_PREPARE]
     return ops
@@ -60,6 +62,11 @@ def load(prepare: Callable[[int, int], None]) -> None:
 
 
 _callbacks: list[object] = []
+
+
+def stand_in_for_cuda() -> str:
+    """Tells libtorch that there is a GPU (StandIn.h); "", or why it cannot be told."""
+    return (_ops().cermet_torch_stand_in_for_cuda() or b"").decode()
 
 
 def publish(

@@ -29,7 +29,7 @@ from ..graph.layouts import Order
 from ..targets import devices
 from ..targets.devices import device_index, target_of
 from . import library, op_library
-from .signatures import Gradient, Port, Signature
+from .signatures import Gradient, Port, Signature, dtypes
 
 NAMESPACE = "cermet_v1"
 MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
@@ -68,9 +68,10 @@ _registry = _Registry()
 
 
 def forget() -> None:
-    """Begins as a new process would: nothing is registered, and all is asked for again. What was prepared still runs."""
-    global _registry
-    _registry = _Registry()
+    """Drops what is known of texts, so that all is asked for again, as for another target."""
+    with _registry.lock:
+        for known in (_registry.plans, _registry.signatures, _registry.gradients):
+            known.clear()
 
 
 def text(key: int) -> str:
@@ -131,7 +132,7 @@ def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature
     ports: dict[str, list[Port]] = {"input": [], "output": []}
     for value in plan["values"]:
         if value["kind"] in ports:
-            ports[value["kind"]].append(Port(value["name"], _dtypes()[value["dtype"]], tuple(value["dims"])))
+            ports[value["kind"]].append(Port(value["name"], dtypes()[value["dtype"]], tuple(value["dims"])))
     made = Signature(plan["name"], tuple(ports["input"]), tuple(ports["output"]))
     with _registry.lock:
         return _registry.signatures.setdefault(key, made)
@@ -199,16 +200,11 @@ def prepared(key: int, device: torch.device) -> bool:
         return (key, device_index(device)) in _registry.executables
 
 
-@functools.cache
-def _dtypes() -> dict[str, torch.dtype]:
-    """By a plan's names (docs/plan-format.md)."""
-    return {item["name"]: getattr(torch, item["array_name"]) for item in native.facts()["element_types"]}
-
-
-
-def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> Gradient:
+def gradient(
+    key: int, wanted: tuple[bool, ...], like: Sequence[Order] = (), device: torch.device = torch.device("cpu")
+) -> Gradient:
     """The derived gradient of a region for the inputs that `wanted` marks. `like` are the orders of its inputs, which
-    their gradients then have too; without any these are row-major."""
+    their gradients then have too, as far as the kernels for `device` write them; without any these are row-major."""
     like = tuple(like) if any(like) else ()
     with _registry.lock:
         if (key, wanted, like) in _registry.gradients:
@@ -218,7 +214,7 @@ def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> 
     of = [tuple(inputs) for inputs in answer["backward_outputs"]]
     made = Gradient(
         register(answer["forward"], orders),
-        _register_written(answer["backward"], [like[inputs[0]] if like else None for inputs in of]),
+        _register_written(answer["backward"], [like[inputs[0]] if like else None for inputs in of], device),
         answer["outputs"],
         answer["saved"],
         tuple((item["from"], item["index"]) for item in answer["backward_inputs"]),
@@ -228,11 +224,11 @@ def gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ()) -> 
         return _registry.gradients.setdefault((key, wanted, like), made)
 
 
-def _register_written(text: str, orders: Sequence[Order]) -> int:
+def _register_written(text: str, orders: Sequence[Order], device: torch.device) -> int:
     """Registers a text with those of the orders that its kernels can write."""
     if not any(orders):
         return register(text)
-    fitting = layouts.writable(_some_plan(register(text), torch.device("cpu")), orders)
+    fitting = layouts.writable(_some_plan(register(text), device), orders)
     return register(text, [order if fits else None for order, fits in zip(orders, fitting)])
 
 
@@ -293,7 +289,7 @@ class _Region(torch.autograd.Function):
     def forward(
         ctx: Any, key: int, wanted: tuple[bool, ...], like: tuple[Order, ...], *tensors: torch.Tensor
     ) -> Any:
-        derived = gradient(key, wanted, like)
+        derived = gradient(key, wanted, like, tensors[0].device)
         values = launch(derived.forward, tensors)
         outputs = values[: derived.outputs]
         ctx.save_for_backward(*derived.kept(tensors, values))

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
+
+from .. import native
+
+
+@functools.cache
+def dtypes() -> dict[str, torch.dtype]:
+    """By a plan's names (docs/plan-format.md)."""
+    return {item["name"]: getattr(torch, item["array_name"]) for item in native.facts()["element_types"]}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -43,7 +43,7 @@ def is_view(node: fx.Node) -> bool:
 
 def kept(node: fx.Node) -> int:
     """Bytes to keep a tensor."""
-    return traffic.size_of(example(node))
+    return traffic.size_of(example(node), traffic.judged)
 
 
 def computed_again(node: fx.Node) -> int | None:
@@ -87,7 +87,7 @@ def is_product(node: fx.Node) -> bool:
 def written(node: fx.Node) -> int:
     """Bytes of what a call gives."""
     value = example(node)
-    return sum(traffic.size_of(each) for each in (value if isinstance(value, (tuple, list)) else (value,)))
+    return sum(traffic.size_of(each, traffic.judged) for each in (value if isinstance(value, (tuple, list)) else (value,)))
 
 
 def is_long_product(node: fx.Node) -> bool:
@@ -98,7 +98,7 @@ def is_long_product(node: fx.Node) -> bool:
     value = example(node)
     if operations is None or not isinstance(value, torch.Tensor):
         return True
-    return operations > _FEW * math.prod(map(traffic.hint, value.shape))
+    return operations > _FEW * math.prod(map(traffic.judged, value.shape))
 
 
 def _name(node: fx.Node) -> str:
@@ -147,7 +147,7 @@ def _operations(node: fx.Node) -> int | None:
 
 
 def _hinted(value: object) -> object:
-    """A tensor of no memory that has a tensor's shape, with sizes as they were when traced."""
+    """A tensor of no memory that has a tensor's shape, with sizes as they are judged."""
     if isinstance(value, torch.Tensor):
-        return torch.empty([traffic.hint(size) for size in value.shape], dtype=value.dtype, device="meta")
-    return traffic.hint(value) if isinstance(value, torch.SymInt) else value
+        return torch.empty([traffic.judged(size) for size in value.shape], dtype=value.dtype, device="meta")
+    return traffic.judged(value) if isinstance(value, torch.SymInt) else value

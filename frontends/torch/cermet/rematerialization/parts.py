@@ -11,6 +11,7 @@ import dataclasses
 import operator
 from collections.abc import Iterator
 
+import torch
 import torch.fx as fx
 
 from ..errors import Error
@@ -55,7 +56,7 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
     except Error:  # of named operations, as a launch is that nobody differentiates
         return set()
     values = example(node)
-    place = _seam(function, [traffic.size_of(example(each)) for each in operands], list(map(traffic.size_of, values)))
+    place = _seam(function, [_bytes(example(each)) for each in operands], list(map(_bytes, values)))
     if place is None:
         return set()
     given = function.results[place][0]
@@ -81,6 +82,10 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
         graph.erase_node(item)
     graph.erase_node(node)
     return {part for part, _ in made}
+
+
+def _bytes(value: torch.Tensor) -> int:
+    return traffic.size_of(value, traffic.judged)
 
 
 def _seam(function: Function, read: list[int], written: list[int]) -> int | None:

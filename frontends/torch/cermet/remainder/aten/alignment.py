@@ -14,6 +14,7 @@ import torch
 import torch.fx as fx
 
 from ...graph.layouts import written
+from ...graph.traffic import judged
 
 _aten = torch.ops.aten
 _PRODUCT, _SUM = _aten.mm.default, _aten.addmm.default
@@ -45,10 +46,10 @@ def _align(graph: fx.Graph, node: fx.Node, copies: dict[tuple[fx.Node, int, int]
     pads = ((left, rows, inner), (right, inner, columns))
     if not (rows or inner or columns):
         return False
-    sizes = [int(_hint(size)) for size in (a.shape[0], a.shape[1], b.shape[1])]
+    sizes = [int(judged(size)) for size in (a.shape[0], a.shape[1], b.shape[1])]
     copied = sum(2 * item.meta["val"].numel() for item, *pad in pads if any(pad) and (item, *pad) not in copies)
     copied += 2 * sizes[0] * sizes[2] * bool(columns)
-    if sizes[0] * sizes[1] * sizes[2] < _LEAST * _hint(copied):
+    if sizes[0] * sizes[1] * sizes[2] < _LEAST * judged(copied):
         return False
     with graph.inserting_before(node):
         operands = [_padded(graph, item, *pad, copies) for item, *pad in pads]
@@ -72,10 +73,6 @@ def _align(graph: fx.Graph, node: fx.Node, copies: dict[tuple[fx.Node, int, int]
 def _lack(size: Any) -> int:
     """Numbers of sixteen bits to the next whole piece; of a size that is not known, none."""
     return -size % (_BYTES // 2) if isinstance(size, int) and size else 0
-
-
-def _hint(size: Any) -> int:
-    return size.node.hint or 0 if isinstance(size, torch.SymInt) else size
 
 
 def _padded(

@@ -1,0 +1,75 @@
+"""torch as it is where a GPU is, for fake tensors of a GPU that is not here.
+
+What a program asks torch.cuda about the device is answered from the target. Autograd asks libtorch, which is told once
+and stays told (frontends/torch/ops/StandIn.h): a process that has stood in runs nothing on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses import fake_tensor
+
+from ..errors import Error
+from . import attention
+from .target import Target
+
+
+@contextlib.contextmanager
+def standing_in(target: Target, tell: Callable[[], str]) -> Iterator[None]:
+    """Makes torch take fake CUDA tensors meanwhile. `tell` tells libtorch, and says why it could not be told, or "".
+    Raises cermet.Error where it could not."""
+    if target.capability is None:
+        yield
+        return
+    if told := tell():
+        raise Error(
+            f"torch {torch.__version__} takes no fake tensors of a GPU that is not here: {told}; capture for "
+            f"{target.name} with another version of torch, or on a machine with a GPU by cermet.record()"
+        )
+    with contextlib.ExitStack() as undo:
+        for place, values in _answers(target).items():
+            for name, value in values.items():
+                undo.enter_context(_set(place, name, value))
+        undo.enter_context(attention.taking(target))
+        yield
+
+
+def _answers(target: Target) -> dict[Any, dict[str, Any]]:
+    major, minor = target.capability
+    properties = types.SimpleNamespace(name=target.name, major=major, minor=minor)
+    return {
+        torch.cuda: {
+            "is_available": lambda: True,
+            "is_initialized": lambda: True,
+            "device_count": lambda: 1,
+            "current_device": lambda: 0,
+            "get_device_capability": lambda device=None: target.capability,
+            "get_device_name": lambda device=None: target.name,
+            "get_device_properties": lambda device=None: properties,
+            "is_bf16_supported": lambda including_emulation=True: True,
+            "is_current_stream_capturing": lambda: False,
+            "synchronize": lambda device=None: None,
+            "set_device": lambda device: None,
+            "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8, device="cpu"),
+            "set_rng_state": lambda state, device="cuda": None,
+            "_lazy_init": lambda: None,
+        },
+        # What is fake needs no device.
+        fake_tensor: {"init_gpu_context": lambda device: None},
+        fake_tensor.FakeTensorMode: {"avoid_device_init": property(lambda mode: True)},
+    }
+
+
+@contextlib.contextmanager
+def _set(place: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(place, name)
+    setattr(place, name, value)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
