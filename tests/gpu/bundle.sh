@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, the GPU tests, the
+# Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, packs that were captured here, the GPU tests, the
 # benchmarks, the tool, the fuzz, the examples and the benchmarks in C++, the commit, and every wheel in .gpu/wheels (peers to compare with,
 # e.g. Liger-Kernel). There: bash tests/gpu/check.sh
 set -euo pipefail
@@ -27,6 +27,19 @@ for binary in "${binaries[@]}"; do
   strip -o "$staging/bin/$binary" "build/bin/$binary"
 done
 strip -o "$staging/bin/libcermet_bench_op_plain.so" build/lib/libcermet_bench_op_plain.so
+step "packs captured without a GPU" packs.log bash -c '
+  set -euo pipefail
+  "$1" -m pip install -q --disable-pip-version-check --no-deps --no-compile --target "$2/site" "$2"/wheels/cermet-*.whl
+  export PYTHONPATH=$2/site CERMET_CACHE_DIR=$2/cache
+  mkdir "$2/packs"
+  for model in llama qwen3; do
+    for calls in one=input_ids=2x16 many=input_ids=2x1..64; do
+      "$1" -m cermet capture "tests/python/capturing/captured_models.py:$model" --shapes "${calls#*=}" \
+        --target sm_80,sm_86,sm_89,sm_90,sm_100,sm_120 -o "$2/packs/$model-${calls%%=*}.cpack"
+    done
+  done
+  "$1" -c "import json, torch; print(json.dumps({\"torch\": torch.__version__.split(\"+\")[0]}))" >"$2/packs/made.json"
+  rm -rf "$2/site" "$2/cache"' - "$python" "$staging"
 cp -r tests/gpu "$staging/tests/gpu"
 cp -r tests/graphs "$staging/tests/graphs"
 [ ! -d tests/python ] || cp -r tests/python "$staging/tests/python"

@@ -10,36 +10,23 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]  # where tiny_models is
-SCRIPT = """
-import sys
-sys.path.insert(0, {here!r})
-import torch
-from tiny_models import tiny
-
-def llama():
-    return tiny("Llama", torch.bfloat16)
-
-def qwen3():
-    return tiny("Qwen3", torch.bfloat16)
-
-def number():
-    return 3
-
-def broken():
-    raise ValueError("no configuration")
-"""
+MODELS = Path(__file__).resolve().with_name("captured_models.py")
 STEPS = """
-import json, sys
+import contextlib, json, os, sys
 sys.path.insert(0, {here!r})
 import torch
 import cermet
 from tiny_models import tiny, words
-calls, marked = json.loads(sys.argv[2]), json.loads(sys.argv[3])
-model = tiny(sys.argv[1], torch.bfloat16)
+family, device, calls, marked = (json.loads(argument) for argument in sys.argv[1:])
+model = tiny(family, torch.bfloat16, device)
+before = open("/proc/self/maps").read()  # torch for CUDA opens NVRTC itself
 call = torch.compile(model, backend="cermet")
 found = []
+recording = contextlib.ExitStack()
+if "RECORD" in os.environ:
+    recording.enter_context(cermet.record(os.environ["RECORD"]))
 for rows, length in calls:
-    text, labels = words(rows, length), words(rows, length, seed=1)
+    text, labels = words(rows, length, device), words(rows, length, device, seed=1)
     for tensor in (text, labels):
         for dimension in marked:
             torch._dynamo.mark_dynamic(tensor, dimension)
@@ -51,34 +38,44 @@ for rows, length in calls:
     model.eval()
     with torch.no_grad():
         found += [call(input_ids=text, labels=labels).loss.item(), call(input_ids=text).logits.double().norm().item()]
+recording.close()
 maps = open("/proc/self/maps").read()
-print("ANSWER" + json.dumps(dict(numbers=found, counters=cermet.counters(), compiler="libcermet_compiler" in maps)))
+opened = [name for name in ("libnvrtc", "libcermet_compiler") if name in maps and name not in before]
+print("ANSWER" + json.dumps(dict(numbers=found, counters=cermet.counters(), opened=opened)))
 """
-ONLY = {"CERMET_CACHE": "only", "CERMET_CACHE_DIR": "", "CERMET_COMPILER_LIBRARY": "/nowhere.so"}
+ONLY = {
+    "CERMET_CACHE": "only",
+    "CERMET_CACHE_DIR": "",
+    "CERMET_COMPILER_LIBRARY": "/nowhere.so",
+    "CERMET_NVRTC": "/nowhere.so",
+}
 
 
-def capture(
-    folder: Path, model: str, *arguments: str, script: str = SCRIPT, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """`python -m cermet capture my_script:MODEL ...` in `folder`."""
+def capture(folder: Path, model: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`python -m cermet capture captured_models.py:MODEL ...` in `folder`."""
     folder.mkdir(exist_ok=True)
-    (folder / "my_script.py").write_text(script.format(here=str(HERE)))
     environment = os.environ | {"CERMET_CACHE_DIR": str(folder / "cache")} | variables
-    command = [sys.executable, "-m", "cermet", "capture", model, *arguments]
+    command = [sys.executable, "-m", "cermet", "capture", f"{MODELS}:{model}", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=560)
 
 
 def steps(
-    folder: Path, family: str, calls: list[tuple[int, int]], marked: tuple[int, ...] = (), **variables: str
+    folder: Path,
+    family: str,
+    calls: list[tuple[int, int]],
+    marked: tuple[int, ...] = (),
+    device: str = "cpu",
+    **variables: str,
 ) -> dict[str, Any]:
-    """What a process answers that trains, evaluates and infers with batches of these rows and lengths."""
+    """What a process answers that trains, evaluates and infers with batches of these rows and lengths, with dimensions
+    `marked` as dynamic. RECORD: it writes what it asked for as this pack."""
     code = STEPS.format(here=str(HERE))
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "own"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor-{len(list(folder.iterdir()))}"),
     }
     ran = subprocess.run(
-        [sys.executable, "-c", code, family, json.dumps(calls), json.dumps(marked)],
+        [sys.executable, "-c", code, *map(json.dumps, (family, device, calls, marked))],
         capture_output=True, text=True, env=environment | variables, timeout=560,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-4000:]

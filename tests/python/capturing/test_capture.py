@@ -5,20 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from captured import ONLY, capture, entries, steps
+import torch
+from cermet.capturing import command, models, shapes
+from captured import MODELS, ONLY, capture, entries, steps
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-MODELS = {"llama": "Llama", "qwen3": "Qwen3"}
+FAMILIES = {"llama": "Llama", "qwen3": "Qwen3"}
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", FAMILIES)
 def test_a_captured_pack_trains_evaluates_and_infers_where_nothing_may_be_compiled(model, tmp_path):
-    ran = capture(tmp_path, f"my_script:{model}", "--shapes", "input_ids=2x16", "--target", "host", "-o", "m.cpack")
+    ran = capture(tmp_path, model, "--shapes", "input_ids=2x16", "--target", "host", "-o", "m.cpack")
     assert ran.returncode == 0, ran.stderr[-4000:]
     pack = tmp_path / "m.cpack"
     assert f"{pack.stat().st_size} bytes" in ran.stdout, ran.stdout
-    packed = steps(tmp_path, MODELS[model], [(2, 16)], CERMET_PACKS=str(pack), **ONLY)
-    made = steps(tmp_path, MODELS[model], [(2, 16)])
-    assert made["compiler"] and not packed["compiler"]  # the detector works
+    packed = steps(tmp_path, FAMILIES[model], [(2, 16)], CERMET_PACKS=str(pack), **ONLY)
+    made = steps(tmp_path, FAMILIES[model], [(2, 16)])
+    assert made["opened"] == ["libcermet_compiler"] and packed["opened"] == []  # the detector works
     counters = packed["counters"]
     assert counters["cache_misses"] == counters["fallbacks"] == counters["late_gradients"] == 0, counters
     assert counters["launches"] == made["counters"]["launches"] > 0
@@ -31,7 +34,7 @@ def test_a_captured_pack_trains_evaluates_and_infers_where_nothing_may_be_compil
 def lengths(tmp_path_factory) -> Path:
     """A pack of a model for every length."""
     folder = tmp_path_factory.mktemp("lengths")
-    ran = capture(folder, "my_script:llama", "--shapes", "input_ids=2x1..16", "--target", "host", "-o", "m.cpack")
+    ran = capture(folder, "llama", "--shapes", "input_ids=2x1..16", "--target", "host", "-o", "m.cpack")
     assert ran.returncode == 0, ran.stderr[-4000:]
     return folder / "m.cpack"
 
@@ -49,7 +52,7 @@ def test_a_length_of_one_is_in_the_pack_too(lengths, tmp_path):
 
 
 def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(tmp_path):
-    arguments = "my_script:qwen3", "--shapes", "input_ids=2x16", "-o", "m.cpack", "--target"
+    arguments = "qwen3", "--shapes", "input_ids=2x16", "-o", "m.cpack", "--target"
     packs = []
     for place, targets in (("here", "sm_90,sm_100"), ("elsewhere", "sm_90,sm_100"), ("one", "sm_90"), ("other", "sm_100")):
         ran = capture(tmp_path / place, *arguments, targets)
@@ -65,3 +68,65 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     matches = "".join(key for kind, key in found if kind == "match")
     assert "_scaled_dot_product_cudnn_attention_backward" in matches  # which torch takes on both
     assert "for_cpu" not in matches
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        ("llama", "--shapes input_ids=2x16 --target sm_91", "unknown target 'sm_91', expected one of: sm_80 sm_86"),
+        ("llama", "--shapes input_ids=2x16 --target host --for play", "--for is 'play', expected some of train,evaluate,infer"),
+        ("llama", "--shapes input_ids=2x16 --target sm_90 --attention best", "unknown kernel for attention 'best', expected"),
+        ("llama", "--shapes input_ids --target host", "'input_ids' is no input; expected NAME=SIZExSIZE..."),
+        ("llama", "--shapes input_ids=2x0 --target host", "has the size '0', expected a number from 1 on, or a range"),
+        ("llama", "--shapes input_ids=2x9..4 --target host", "has the size '9..4', expected a number from 1 on, or a range"),
+        ("llama", "--shapes input_ids=2x4:whole --target host", "has the type 'whole', expected one of torch's"),
+        ("llama", "--shapes input_ids=2,input_ids=3 --target host", "which name input_ids twice, expected each input once"),
+        ("llama", "--shapes labels=input_ids --target host", "where labels is input_ids, expected the name of an input before"),
+        ("breaks", "--shapes x=2x4,pixels=3 --target host", "shapes name 'pixels', which the model does not take"),
+        ("nobody", "--shapes input_ids=2x16 --target host", "has no 'nobody', expected a function that returns the model"),
+        ("number", "--shapes input_ids=2x16 --target host", "number is int, expected a function that returns the model"),
+        ("no_module", "--shapes input_ids=2x16 --target host", "the function returned int, expected a torch.nn.Module"),
+        ("reads_elements", "--shapes input_ids=2x16 --target host", "the model cannot be made: RuntimeError: "),
+        ("breaks", "--shapes x=2x4 --target host", "host, train, x=2x4: the model cannot be called without numbers: "),
+        ("llama", "--shapes input_ids=2x16 --target host --options 1", "--options is '1', expected an object like"),
+        ("llama", "--shapes input_ids=2x16 --target host --options {", "--options is '{', which is no JSON"),
+        ("llama", '--shapes input_ids=2x16 --target host --options {"autotune":true}', "option autotune is True, expected False"),
+        ("llama", "--shapes input_ids=2x16 --target host --autocast half8", "--autocast is 'half8', expected bfloat16"),
+    ],
+)
+def test_what_cannot_be_captured_is_said(model, arguments, message, tmp_path, capsys):
+    given = ["capture", f"{MODELS}:{model}", *arguments.split(), "-o", str(tmp_path / "m.cpack")]
+    assert command.main(given) == 1
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("captured_models", "the model is 'captured_models', expected MODULE:FUNCTION or FILE.py:FUNCTION"),
+        ("no_such_module:f", "there is no module 'no_such_module', expected one that Python finds here"),
+        ("none.py:f", "'none.py' is no file, expected a Python script"),
+    ],
+)
+def test_a_model_that_is_not_there_is_said(name, message, tmp_path, capsys):
+    given = ["capture", name, "--shapes", "x=2", "--target", "host", "-o", str(tmp_path / "m.cpack")]
+    assert command.main(given) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_what_puts_a_model_on_a_gpu_is_no_obstacle():
+    with FakeTensorMode() as mode:
+        pass
+    model = models.made(models.maker(f"{MODELS}:on_a_gpu"), mode, torch.device("cpu"))
+    assert all(isinstance(each, torch.nn.Parameter) for each in model.parameters()) and model.dtype == torch.bfloat16
+    assert all(each.device.type == "cpu" for each in (*model.parameters(), *model.buffers()))
+    assert model.lm_head.weight.shape == (128, 64)
+
+
+def test_a_range_is_a_call_for_each_power_of_two_and_one_for_a_length_of_one():
+    made = [str(call) for call in shapes.calls(shapes.parse("input_ids=2x1..9, mask=2x1..9:bool"))]
+    assert made == [f"input_ids=2x{size}, mask=2x{size}" for size in ("1", "2..", "4..", "8..")]
+    assert [str(call) for call in shapes.calls(shapes.parse("x=3..3x5..6"))] == ["x=3x5.."]
+    both = [str(call) for call in shapes.calls(shapes.parse("x=2..3x4..9"))]
+    assert both == ["x=2..x4..", "x=2..x8.."]

@@ -2,7 +2,7 @@
 
 A kernel is there for a form (device, type, heads, band, ...) where it gives the masked attention's numbers, forward and
 backward, for a few small segments of that form: some of one place, some without queries and some without keys. That is
-asked once in a process.
+asked once in a process. A target that is captured cannot be asked; its data say (targets/attention.py).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from .. import locks
 from ..graph.decision import Declined
 from ..ops import attending
 from ..ops.attending import ATTEND, CAUSAL, Band
+from ..targets import devices
+from ..targets.attention import segments_obstacle
 
 # Queries and keys of the segments of a probe: of documents, and with some that are one-sided.
 _DOCUMENTS = ((1, 1), (70, 70), (2, 2), (129, 129))
@@ -49,12 +51,20 @@ _lock = locks.lock()
 def kernel_of(form: Form) -> str:
     """The name of a kernel for a form. Raises Declined, with what became of each."""
     with _lock:
-        reasons = _probed(form, tuple(attending.KERNELS))
+        reasons = _said(form) if devices.captured() else _probed(form, tuple(attending.KERNELS))
     name = next((name for name, reason in reasons if not reason), None)
     if name is None:
         tried = "; ".join(f"{name}: {reason}" for name, reason in reasons)
         raise Declined(f"no kernel takes segments of {form} ({tried})")
     return name
+
+
+def _said(form: Form) -> tuple[tuple[str, str], ...]:
+    """What asking each kernel would give on the target that is captured."""
+    obstacle = segments_obstacle(devices.captured(), form.dtype, form.width)
+    if not obstacle and form.value_width != form.width:
+        obstacle = f"values have a width of {form.value_width}"
+    return tuple((name, obstacle) for name in attending.KERNELS)
 
 
 @functools.cache

@@ -105,7 +105,7 @@ def _inputs(model: Any, device: torch.device, call: Call, step: str) -> dict[str
         names[LABELS] = names[LIKE]
     for name, sizes in names.items():
         given = call.inputs.get(name)
-        if not models.takes(model, name) and not models.takes(model, "kwargs"):
+        if not models.takes(model, name) and not models.takes_any(model):
             raise Error(f"shapes name {name!r}, which the model does not take")
         if given is not None and given.same:
             made[name] = made[given.same]

@@ -86,12 +86,10 @@ class _Nowhere(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in _MOVES:
-            moved, *args = args
-            numbers = moved if moved.is_meta else torch.empty_like(moved, device="meta")
-            kept = [each for each in args if not _is_device(each)]
-            kept = [each.dtype if isinstance(each, torch.Tensor) else each for each in kept]
-            kwargs = {name: value for name, value in kwargs.items() if name != "device"}
-            return numbers.to(*kept, **kwargs) if func is torch.Tensor.to and (kept or kwargs) else numbers
+            tensor, *others = args
+            dtypes = (each.dtype if isinstance(each, torch.Tensor) else each for each in (*others, *kwargs.values()))
+            dtype = next((each for each in dtypes if isinstance(each, torch.dtype)), tensor.dtype)
+            return tensor.to("meta", dtype)
         if kwargs.get("device") is not None and torch.device(kwargs["device"]).type == "cuda":
             kwargs["device"] = "meta"
         return func(*args, **kwargs)
@@ -100,13 +98,15 @@ class _Nowhere(TorchFunctionMode):
 _MOVES = (torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.cpu)
 
 
-def _is_device(value: Any) -> bool:
-    return isinstance(value, (str, torch.device)) or isinstance(value, int) and not isinstance(value, bool)
-
-
 def takes(model: torch.nn.Module, name: str) -> bool:
     """Whether a model's forward has an input of a name."""
     return name in inspect.signature(model.forward).parameters
+
+
+def takes_any(model: torch.nn.Module) -> bool:
+    """Whether a model's forward takes inputs that it does not name."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:

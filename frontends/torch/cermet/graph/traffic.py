@@ -37,8 +37,11 @@ def judged(size: Any) -> int:
     known = getattr(environment, "backed_var_to_val", None)  # before torch 2.11 by another name
     known = environment.var_to_val if known is None else known
     values = {symbol: counted(int(known[symbol])) for symbol in expression.free_symbols if symbol in known}
-    value = expression.xreplace({symbol: sympy.Integer(number) for symbol, number in values.items()})
-    return int(value) if value.is_Integer else hint(size)
+    try:
+        value = expression.xreplace({symbol: sympy.Integer(number) for symbol, number in values.items()})
+    except ArithmeticError:  # a size that holds for the hint and not for what the symbol counts as
+        return counted(hint(size))
+    return int(value) if value.is_Integer and value > 0 else counted(hint(size))
 
 
 def describe(tensor: torch.Tensor) -> str:

@@ -240,7 +240,7 @@ def _define() -> torch.library.Library:
     for key in ("CPU", "CUDA"):
         ops.impl("attention_lengths", _attention, key)
         ops.impl("attention_lengths_backward", _attention_backward, key)
-    # No "Meta" kernels as in regions.py: what fake tensors run must take `told` from the CPU beside operands on a GPU.
+    # Not as implementations for "Meta", whose operands must be of one device: the host is told of segments on a GPU.
     torch.library.register_fake(f"{NAMESPACE}::attention_lengths", _fake, lib=ops)
     torch.library.register_fake(f"{NAMESPACE}::attention_lengths_backward", _fake_backward, lib=ops)
     return ops

@@ -20,6 +20,7 @@ from .target import Target
 _aten = torch.ops.aten
 _HALVES = (torch.float16, torch.bfloat16)
 _SERVER = ((9, 0), (10, 0))  # where cuDNN's heads may be wider
+_NARROW = ((8, 6), (8, 9), (12, 0))  # whose shared memory is too little for some gradients
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,8 +75,7 @@ def _flash_takes(call: _Call) -> bool:
     width, value_width = call.widths
     if call.mask is not None or call.query.dtype not in _HALVES or width != value_width or width > 256:
         return False
-    narrow = call.target.capability in ((8, 6), (8, 9), (12, 0))  # whose shared memory is
-    if narrow and call.differentiated and (192 < width <= 224 or width > 224 and call.dropout > 0):
+    if call.target.capability in _NARROW and call.differentiated and (192 < width <= 224 or width > 224 and call.dropout > 0):
         return False
     return call.fused(groups=True) and call.square
 
@@ -85,6 +85,17 @@ def _efficient_takes(call: _Call) -> bool:
         return False
     alignment = 16 // call.query.dtype.itemsize
     return all(width % alignment == 0 for width in call.widths) and call.fused(groups=False)
+
+
+def segments_obstacle(target: Target, dtype: torch.dtype, width: int) -> str:
+    """Why flash attention over segments is none for heads of a width on a target; "" where it is one."""
+    if target.capability is None:
+        return "it runs on cuda"
+    if dtype not in _HALVES:
+        return f"it takes {' and '.join(str(each).removeprefix('torch.') for each in _HALVES)}"
+    if width > 256 or target.capability in _NARROW and 192 < width <= 224:
+        return f"it has no gradient for heads of {width} on {target.name}"
+    return ""
 
 
 # --- How each is called ----------------------------------------------------------------------------------------------

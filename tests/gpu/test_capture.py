@@ -1,0 +1,65 @@
+"""Packs that a machine without a GPU captured (bundle.sh), on the GPU that they are for: a process with neither compiler
+nor NVRTC trains, evaluates and infers from one, and what a run asks for is what was captured."""
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "python" / "capturing"))
+captured = pytest.importorskip("captured", reason="tests/python/capturing is not here")
+pytest.importorskip("transformers")
+pytest.importorskip("cermet")
+
+PACKS = ROOT / "packs"
+FAMILIES = {"llama": "Llama", "qwen3": "Qwen3"}
+CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # rows and lengths, and what is marked
+
+
+@pytest.fixture(scope="module", autouse=True)
+def of_this_torch():
+    if not PACKS.exists():
+        pytest.skip("no packs were carried here; bash tests/gpu/bundle.sh makes and packs them")
+    made = json.loads((PACKS / "made.json").read_text())
+    if made["torch"] != torch.__version__.split("+")[0]:
+        pytest.skip(f"the packs were captured with torch {made['torch']}, this is {torch.__version__}: its graphs may differ")
+
+
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("model", FAMILIES)
+def test_a_pack_from_a_machine_without_a_gpu_trains_where_nothing_may_be_compiled(model, calls, tmp_path):
+    pack = str(PACKS / f"{model}-{calls}.cpack")
+    packed = captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", CERMET_PACKS=pack, **captured.ONLY)
+    counters = packed["counters"]
+    assert counters["cache_misses"] == counters["fallbacks"] == counters["late_gradients"] == 0, counters
+    assert counters["kernels_from_packs"] > 0 and counters["launches"] > 0, counters
+    assert packed["opened"] == [], f"it opened {packed['opened']}"
+    made = captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda")
+    assert made["counters"]["kernels_compiled"] > 0 and "libcermet_compiler" in made["opened"]  # the detectors work
+    assert packed["numbers"] == made["numbers"]
+
+
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("model", FAMILIES)
+def test_what_a_run_asks_for_is_what_was_captured(model, calls, tmp_path):
+    """The texts themselves, so that a difference is seen rather than missed."""
+    own = tmp_path / "own.cpack"
+    captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", RECORD=str(own))
+    there, asked = captured.entries(PACKS / f"{model}-{calls}.cpack"), captured.entries(own)
+    missing = [entry for entry in asked if entry not in set(there)]
+    assert not missing, f"{len(missing)} of {len(asked)} are not in the pack; the first:\n" + nearest(missing[0], there)
+
+
+def nearest(entry: tuple[str, str], others: list[tuple[str, str]]) -> str:
+    """The first lines that differ from the entry of its kind that begins most like it."""
+    kind, text = entry
+    other = max((key for each, key in others if each == kind), key=lambda key: len(os.path.commonprefix([key, text])))
+    ours, theirs = text.split("\n"), other.split("\n")
+    place = next((at for at, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
+    return "\n".join([kind, *(f"asked    {line}" for line in ours[place : place + 3]),
+                      *(f"captured {line}" for line in theirs[place : place + 3])])

@@ -1,0 +1,49 @@
+"""Models that are captured, by tests here and by tests/gpu/bundle.sh for those on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import torch
+from tiny_models import tiny
+
+
+def llama() -> torch.nn.Module:
+    return tiny("Llama", torch.bfloat16)
+
+
+def qwen3() -> torch.nn.Module:
+    return tiny("Qwen3", torch.bfloat16)
+
+
+def on_a_gpu() -> torch.nn.Module:
+    return llama().cuda().to("cuda:0")
+
+
+number = 3
+
+
+def no_module() -> int:
+    return number
+
+
+def reads_elements() -> torch.nn.Module:
+    return torch.nn.Linear(int(torch.ones(2).sum().item()), 3)
+
+
+class Breaks(torch.nn.Module):
+    """Needs a number that a tensor has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * 2 if x.sum().item() > 0 else x
+
+
+def breaks() -> torch.nn.Module:
+    return Breaks()
