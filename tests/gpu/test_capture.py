@@ -2,7 +2,6 @@
 nor NVRTC trains, evaluates and infers from one, and what a run asks for is what was captured."""
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -15,8 +14,10 @@ sys.path.insert(0, str(ROOT / "tests" / "python" / "capturing"))
 captured = pytest.importorskip("captured", reason="tests/python/capturing is not here")
 pytest.importorskip("transformers")
 pytest.importorskip("cermet")
+from cermet.targets import devices
 
 PACKS = ROOT / "packs"
+TARGETS = ("sm_80", "sm_90", "sm_100")  # as bundle.sh has them
 FAMILIES = {"llama": "Llama", "qwen3": "Qwen3"}
 CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # rows and lengths, and what is marked
 
@@ -25,9 +26,12 @@ CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # 
 def of_this_torch():
     if not PACKS.exists():
         pytest.skip("no packs were carried here; bash tests/gpu/bundle.sh makes and packs them")
-    made = json.loads((PACKS / "made.json").read_text())
-    if made["torch"] != torch.__version__.split("+")[0]:
-        pytest.skip(f"the packs were captured with torch {made['torch']}, this is {torch.__version__}: its graphs may differ")
+    made = (PACKS / "torch").read_text().strip()
+    if made != torch.__version__.split("+")[0]:
+        pytest.skip(f"the packs were captured with torch {made}, this is {torch.__version__}: its graphs may differ")
+    target = devices.target_of(torch.device("cuda"))
+    if target not in TARGETS:
+        pytest.skip(f"the packs were captured for {' '.join(TARGETS)}, this is {target}")
 
 
 @pytest.mark.parametrize("calls", CALLS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import warnings
 from collections.abc import Iterator
 
 from .errors import Error
@@ -55,5 +56,7 @@ def _asking_everything() -> Iterator[None]:
     from torch._inductor import config as inductor
 
     with autograd.patch(enable_autograd_cache=False), inductor.patch(force_disable_caches=True):
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "dynamo_pgo force disabled")  # as was asked
+            yield
 

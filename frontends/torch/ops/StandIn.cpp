@@ -1,7 +1,8 @@
-// torch traces fake CUDA tensors anywhere, but its autograd asks two objects of libtorch's about CUDA: the device guard,
-// which a build without CUDA lacks and libc10 has an idle one for, and the hooks, which say whether there is a device.
-// Neither is in the stable ABI. Both are reached by the names of libtorch's own functions and by what these do then, not
-// by layouts of classes: an object's virtual functions are a table, and which entry is asked is found by trying each.
+// torch traces fake CUDA tensors anywhere, but its autograd asks two objects of libtorch's about CUDA: the device
+// guard, which a build without CUDA lacks and libc10 has an idle one for, and the hooks, which say whether there is a
+// device. Neither is in the stable ABI. Both are reached by the names of libtorch's own functions and by what these do
+// then, not by layouts of classes: an object's virtual functions are a table, and which entry is asked is found by
+// trying each.
 #include "frontends/torch/ops/StandIn.h"
 #include <array>
 #include <cstdint>

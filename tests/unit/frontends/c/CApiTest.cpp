@@ -76,6 +76,8 @@ TEST_F(CApi, NullPointersAreRefusedByName) {
   EXPECT_NULL_REFUSED(cermet_kernel_source(nullptr, "", 0, &json), "context");
   EXPECT_NULL_REFUSED(cermet_kernel_source(context, nullptr, 0, &json), "spec");
   EXPECT_NULL_REFUSED(cermet_kernel_source(context, "", 0, nullptr), "source");
+  EXPECT_NULL_REFUSED(cermet_compile_kernels(nullptr, plan), "context");
+  EXPECT_NULL_REFUSED(cermet_compile_kernels(context, nullptr), "plan");
   EXPECT_NULL_REFUSED(cermet_prepare(nullptr, plan, 0, &executable), "context");
   EXPECT_NULL_REFUSED(cermet_prepare(context, nullptr, 0, &executable), "plan");
   EXPECT_NULL_REFUSED(cermet_prepare(context, plan, 0, nullptr), "executable");
@@ -312,6 +314,20 @@ TEST_F(CApi, APackServesAContextThatMayMakeNothing) {
   cermet_executable_destroy(executable);
   cermet_plan_destroy(plan);
   cermet_context_destroy(own);
+}
+
+// Compiled without being loaded is as good for a pack, and of a plan that is prepared later nothing is left to compile.
+TEST_F(CApi, KernelsAreCompiledWithoutBeingLoaded) {
+  cermet_plan* plan = compile(scalePlan());
+  ASSERT_EQ(cermet_compile_kernels(context, plan), CERMET_OK) << cermet_error_message();
+  ASSERT_EQ(cermet_compile_kernels(context, plan), CERMET_OK) << cermet_error_message();
+  cermet_executable* executable = nullptr;
+  ASSERT_EQ(cermet_prepare(context, plan, 0, &executable), CERMET_OK) << cermet_error_message();
+  cermet_counters counters = emptyCounters();
+  ASSERT_EQ(cermet_context_counters(context, &counters), CERMET_OK);
+  EXPECT_EQ(counters.kernels_compiled, 1u);
+  cermet_executable_destroy(executable);
+  cermet_plan_destroy(plan);
 }
 
 TEST_F(CApi, NamesAndKeys) {
