@@ -138,7 +138,7 @@ Status Store::notStored(EntryKind kind, const std::string& key) const {
   return error(CERMET_NOT_STORED,
                "the {} of '{}' ({}) is not stored, and CERMET_CACHE=only lets nothing be made; asked were: {}. Where "
                "it may be made, `{}` makes it, and so does `with cermet.record(\"more.cpack\"):` around what asks in "
-               "Python",
+               "Python; without the device, `python -m cermet capture`",
                name(kind), title(entry), entryFileName(key), asked, commandFor(entry));
 }
 

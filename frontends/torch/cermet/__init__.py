@@ -6,6 +6,7 @@
     cermet.memory(model, **batch)              what a step would hold at its most, and of what
     cermet.counters()                          compiles, cache hits, launches, fallbacks
     cermet.record("model.cpack")               everything that a process asks for, as a pack for others
+    python -m cermet capture                   the same from a model without numbers, for a GPU that need not be here
 
 Importing this package is cheap: torch and the shared libraries are loaded when something is used.
 """

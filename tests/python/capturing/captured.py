@@ -20,7 +20,7 @@ from tiny_models import tiny, words
 family, device, calls, marked = (json.loads(argument) for argument in sys.argv[1:])
 model = tiny(family, torch.bfloat16, device)
 before = open("/proc/self/maps").read()  # torch for CUDA opens NVRTC itself
-call = torch.compile(model, backend="cermet")
+call = torch.compile(model, backend="cermet", options=json.loads(os.environ.get("OPTIONS", "{{}}")))
 found = []
 recording = contextlib.ExitStack()
 if "RECORD" in os.environ:
@@ -68,7 +68,7 @@ def steps(
     **variables: str,
 ) -> dict[str, Any]:
     """What a process answers that trains, evaluates and infers with batches of these rows and lengths, with dimensions
-    `marked` as dynamic. RECORD: it writes what it asked for as this pack."""
+    `marked` as dynamic. RECORD: it writes what it asked for as this pack. OPTIONS: of the backend."""
     code = STEPS.format(here=str(HERE))
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "own"),

@@ -51,6 +51,14 @@ def test_a_length_of_one_is_in_the_pack_too(lengths, tmp_path):
     assert packed["counters"]["cache_misses"] == packed["counters"]["fallbacks"] == 0, packed["counters"]
 
 
+def test_a_loss_in_pieces_finds_all_of_them_in_the_pack(tmp_path):
+    options = '{"logits_bytes": 4096}'
+    arguments = "--shapes", "input_ids=2x64", "--target", "host", "--options", options, "-o", "m.cpack"
+    assert capture(tmp_path, "llama", *arguments).returncode == 0
+    packed = steps(tmp_path, "Llama", [(2, 64)], CERMET_PACKS=str(tmp_path / "m.cpack"), OPTIONS=options, **ONLY)
+    assert packed["counters"]["cache_misses"] == packed["counters"]["fallbacks"] == 0, packed["counters"]
+
+
 def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(tmp_path):
     arguments = "qwen3", "--shapes", "input_ids=2x16", "-o", "m.cpack", "--target"
     packs = []

@@ -18,6 +18,7 @@ from ..counting import count
 from ..errors import Error
 from ..ops.build import build
 from ..options import Options
+from ..targets import devices
 from .content import Remainder
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run(
             f"option memory is {options.memory / 1e9:.3f} GB, but the remainder is {remainder!r}, which plans no memory; "
             "expected 'aot', or one of 'fast', 'auto', 'least'"
         )
-    if remainder == "eager":
+    if remainder == "eager" or remainder == "inductor" and devices.captured():  # whose part no pack has
         return module.forward, []
     before, notes = _bypasses(), []
     if remainder == "inductor":
