@@ -2,6 +2,9 @@
 # Packs what a GPU machine without LLVM, network or git needs into .gpu/cermet-gpu.tar.xz: the wheel, packs that were captured here, the GPU tests, the
 # benchmarks, the tool, the fuzz, the examples and the benchmarks in C++, the commit, and every wheel in .gpu/wheels (peers to compare with,
 # e.g. Liger-Kernel). There: bash tests/gpu/check.sh
+#
+# Environment: CAPTURE_PYTHON (a Python with the torch and the transformers of the GPU machine, of any build, which captures the
+# packs; default .venv's).
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 
@@ -38,8 +41,8 @@ step "packs captured without a GPU" packs.log bash -c '
         --target sm_80,sm_90,sm_100 -o "$2/packs/$model-${calls%%=*}.cpack"
     done
   done
-  "$1" -c "import torch; print(torch.__version__.split(\"+\")[0])" >"$2/packs/torch"
-  rm -rf "$2/site" "$2/cache"' - "$python" "$staging"
+  "$1" -c "import torch, transformers; print(torch.__version__.split(\"+\")[0], transformers.__version__)" >"$2/packs/of"
+  rm -rf "$2/site" "$2/cache"' - "${CAPTURE_PYTHON:-$python}" "$staging"
 cp -r tests/gpu "$staging/tests/gpu"
 cp -r tests/graphs "$staging/tests/graphs"
 [ ! -d tests/python ] || cp -r tests/python "$staging/tests/python"

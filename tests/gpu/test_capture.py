@@ -12,7 +12,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python" / "capturing"))
 captured = pytest.importorskip("captured", reason="tests/python/capturing is not here")
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 pytest.importorskip("cermet")
 from cermet.targets import devices
 
@@ -26,9 +26,10 @@ CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # 
 def of_this_torch():
     if not PACKS.exists():
         pytest.skip("no packs were carried here; bash tests/gpu/bundle.sh makes and packs them")
-    made = (PACKS / "torch").read_text().strip()
-    if made != torch.__version__.split("+")[0]:
-        pytest.skip(f"the packs were captured with torch {made}, this is {torch.__version__}: its graphs may differ")
+    made, here = (PACKS / "of").read_text().split(), [torch.__version__.split("+")[0], transformers.__version__]
+    if made != here:
+        pytest.skip(f"the packs are of torch and transformers {' and '.join(made)}, these are {' and '.join(here)}, whose graphs "
+                    "may differ; CAPTURE_PYTHON of bundle.sh names a Python with these")
     target = devices.target_of(torch.device("cuda"))
     if target not in TARGETS:
         pytest.skip(f"the packs were captured for {' '.join(TARGETS)}, this is {target}")
