@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdio>
 #include <gtest/gtest.h>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -44,6 +45,32 @@ TEST(Library, NeedsOnlyTheSystem) {
     EXPECT_TRUE(allowed.contains(library)) << library;
   EXPECT_GT(count, 0);
   EXPECT_NE(outputOf("readelf -d " LIBCERMET " | grep SONAME").find("[libcermet.so.0]"), std::string::npos);
+}
+
+// manylinux_2_34 is glibc 2.34 and what GCC 11 brings.
+TEST(Library, AsksNothingOfNewerSystemsThanManylinux234) {
+  if (!std::string(SANITIZED).empty())
+    GTEST_SKIP() << "a sanitizer's runtime is needed besides";
+  const std::map<std::string, std::array<int, 3>> newest{
+      {"GLIBC", {2, 34, 0}}, {"GLIBCXX", {3, 4, 29}}, {"CXXABI", {1, 3, 13}}, {"GCC", {12, 0, 0}}, {"ZLIB", {1, 2, 9}}};
+  for (const std::string library : {LIBCERMET, COMPILER}) {
+    if (library.empty()) // built without it
+      continue;
+    std::istringstream symbols(outputOf("nm -D --undefined-only --format=just-symbols " + library));
+    int count = 0;
+    for (std::string symbol; symbols >> symbol;) {
+      char name[16] = "";
+      std::array<int, 3> version{};
+      const size_t at = symbol.find('@');
+      if (at == std::string::npos ||
+          sscanf(symbol.c_str() + at, "@%15[A-Z]_%d.%d.%d", name, &version[0], &version[1], &version[2]) < 3)
+        continue;
+      ++count;
+      ASSERT_TRUE(newest.contains(name)) << symbol;
+      EXPECT_LE(version, newest.at(name)) << library << " needs " << symbol;
+    }
+    EXPECT_GT(count, 50) << library;
+  }
 }
 
 } // namespace
