@@ -42,6 +42,6 @@ list(FILTER llvm_archives EXCLUDE REGEX
 set(lld_archives ${LLVM_LIBRARY_DIR}/liblldELF.a ${LLVM_LIBRARY_DIR}/liblldCommon.a)
 add_library(cermet_mlir_static INTERFACE)
 target_link_libraries(cermet_mlir_static INTERFACE
-  -Wl,--start-group ${lld_archives} ${mlir_archives} ${llvm_archives} -Wl,--end-group z zstd dl pthread m)
+  -Wl,--start-group ${lld_archives} ${mlir_archives} ${llvm_archives} -Wl,--end-group -l:libz.a -l:libzstd.a dl pthread m)
 target_link_options(cermet_mlir_static INTERFACE -fuse-ld=lld -B${LLVM_TOOLS_BINARY_DIR}
   -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--icf=all)
