@@ -1,5 +1,5 @@
-"""Packs that a machine without a GPU captured (bundle.sh), on the GPU that they are for: a process with neither compiler
-nor NVRTC trains, evaluates and infers from one, and what a run asks for is what was captured."""
+"""Packs that a machine without a GPU captured (bundle.sh), on the GPU that they are for: with neither compiler nor NVRTC
+a process trains, evaluates and infers from one, and what a run asks for is what was captured."""
 from __future__ import annotations
 
 import os
@@ -28,8 +28,8 @@ def of_this_torch():
         pytest.skip("no packs were carried here; bash tests/gpu/bundle.sh makes and packs them")
     made, here = (PACKS / "of").read_text().split(), [torch.__version__.split("+")[0], transformers.__version__]
     if made != here:
-        pytest.skip(f"the packs are of torch and transformers {' and '.join(made)}, these are {' and '.join(here)}, whose graphs "
-                    "may differ; CAPTURE_PYTHON of bundle.sh names a Python with these")
+        pytest.skip(f"the packs are of torch and transformers {' and '.join(made)}, here are {' and '.join(here)}, whose "
+                    "graphs may differ; CAPTURE_PYTHON of bundle.sh names a Python with these")
     target = devices.target_of(torch.device("cuda"))
     if target not in TARGETS:
         pytest.skip(f"the packs were captured for {' '.join(TARGETS)}, this is {target}")

@@ -89,7 +89,8 @@ def entries(pack: Path) -> list[tuple[str, str]]:
     found = []
     for record in (data[24 + 40 * index : 64 + 40 * index] for index in range(count)):
         begin = int.from_bytes(record[24:32], "little")
-        header, key = (int.from_bytes(data[begin + at : begin + at + size], "little") for at, size in ((12, 4), (16, 8)))
+        entry = data[begin : begin + 32]
+        header, key = int.from_bytes(entry[12:16], "little"), int.from_bytes(entry[16:24], "little")
         kind = json.loads(data[begin + 32 : begin + 32 + header])["kind"]
         text = data[begin + 32 + header : begin + 32 + header + key].decode()
         found.append((kind, text.partition("\n")[2]))

@@ -1,4 +1,4 @@
-"""Packs from a model without numbers: a process that may compile nothing trains and infers from one as with a compiler."""
+"""Packs from a model without numbers: a process that may compile nothing trains and infers from one all the same."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def test_a_loss_in_pieces_finds_all_of_them_in_the_pack(tmp_path):
 def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(tmp_path):
     arguments = "qwen3", "--shapes", "input_ids=2x16", "-o", "m.cpack", "--target"
     packs = []
-    for place, targets in (("here", "sm_90,sm_100"), ("elsewhere", "sm_90,sm_100"), ("one", "sm_90"), ("other", "sm_100")):
+    both = "sm_90,sm_100"
+    for place, targets in (("here", both), ("elsewhere", both), ("one", "sm_90"), ("other", "sm_100")):
         ran = capture(tmp_path / place, *arguments, targets)
         assert ran.returncode == 0, ran.stderr[-4000:]
         packs.append(tmp_path / place / "m.cpack")
@@ -70,7 +71,8 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     assert both.read_bytes() == again.read_bytes()
     found = entries(both)
     for kind in ("plan", "kernel"):
-        targets = [key.split("\n")[0 if kind == "plan" else 1].removeprefix("target ") for each, key in found if each == kind]
+        line = 0 if kind == "plan" else 1
+        targets = [key.split("\n")[line].removeprefix("target ") for each, key in found if each == kind]
         assert set(targets) == {"sm_90", "sm_100"} and targets.count("sm_90") == targets.count("sm_100") > 9, targets
     assert set(found) == {*entries(one), *entries(other)}
     matches = "".join(key for kind, key in found if kind == "match")

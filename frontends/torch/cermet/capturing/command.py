@@ -36,8 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     line.clear()
     print(f"{given.output}: {recorded.entries} entries, {recorded.bytes} bytes, sha256 {recorded.digest}")
     if recorded.fallbacks:
-        print(f"{recorded.fallbacks} graphs or matches were left as they were because of a failure of Cermet's, as they "
-              "will be there; CERMET_STRICT=1 raises it", file=sys.stderr)  # fmt: skip
+        said = f"{recorded.fallbacks} graphs or matches were left as they were because of a failure of Cermet's"
+        print(f"{said}, as they will be there; CERMET_STRICT=1 raises it", file=sys.stderr)
     return 0
 
 
@@ -50,8 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "capture",
         help="everything that a process will ask for, from a model without numbers",
-        description="Traces a model on fake tensors of the targets' devices and writes what a process with such a device "
-        "will ask of Cermet as a pack. No GPU is needed.",
+        description="Traces a model on fake tensors of the targets' devices and writes what a process with such a "
+        "device will ask of Cermet as a pack. No GPU is needed.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,14 +62,17 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         metavar="NAME=SHAPE,...",
         help="the inputs of a call: input_ids=2x512, or 2x1..4096 for a size that varies (torch._dynamo.mark_dynamic), "
-        ":DTYPE behind a shape where it is no usual one, labels=input_ids for the same tensor; repeat it for each kind of "
-        "call",
+        ":DTYPE behind a shape where it is no usual one, labels=input_ids for the same tensor; repeat it for each kind "
+        "of call",
     )
-    command.add_argument("--target", action="append", required=True, metavar="TARGET,...", help="sm_80 ... sm_120, host")
+    command.add_argument(
+        "--target", action="append", required=True, metavar="TARGET,...", help="sm_80 ... sm_120, host"
+    )
     command.add_argument("-o", "--output", required=True, metavar="PACK", help="the file, in place of what is there")
     command.add_argument(
-        "--for", dest="steps", default=",".join(STEPS), metavar="STEP,...", help="some of train,evaluate,infer; all but infer with labels"
-    )
+        "--for", dest="steps", default=",".join(STEPS), metavar="STEP,...",
+        help="some of train,evaluate,infer; all but infer with labels",
+    )  # fmt: skip
     command.add_argument("--autocast", metavar="DTYPE", help="calls are made within torch.autocast of this type")
     command.add_argument("--options", default="{}", metavar="JSON", help="of torch.compile(..., options=...)")
     command.add_argument(

@@ -1,7 +1,8 @@
 """What a model is called with, as a user writes it: `input_ids=2x1..4096, pixel_values=2x3x224x224:bfloat16`.
 
-An input may be one before it, `labels=input_ids`: the same tensor. A size is a number, or a range, which is a symbol: one graph serves all of it. What is decided by such a size is decided
-by the power of two below it (graph/traffic.py), so a range is as many calls as it has of those.
+A size is a number, or a range, which is a symbol: one graph serves all of it. What is decided by such a size is decided
+by the power of two below it (graph/traffic.py), so a range is as many calls as it has of those. An input may be one
+before it, `labels=input_ids`: the same tensor.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def parse(text: str) -> tuple[Input, ...]:
         if each.name in known:
             raise Error(f"shapes are {text!r}, which name {each.name} twice, expected each input once")
         if each.same and each.same not in known:
-            raise Error(f"shapes are {text!r}, where {each.name} is {each.same}, expected the name of an input before it")
+            raise Error(
+                f"shapes are {text!r}, where {each.name} is {each.same}, expected the name of an input before it"
+            )
         known[each.name] = dataclasses.replace(known[each.same], name=each.name, same=each.same) if each.same else each
     return tuple(known.values())
 

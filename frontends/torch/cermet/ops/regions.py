@@ -394,7 +394,5 @@ def region_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
 
 def _op(kind: str, inputs: int, outputs: int) -> torch._ops.OpOverload:
     if not (1 <= inputs <= MAX_INPUTS and 1 <= outputs <= MAX_OUTPUTS):
-        raise Error(
-            f"a region of {inputs} inputs and {outputs} outputs, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}"
-        )
+        raise Error(f"a region of {inputs} inputs and {outputs} outputs, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}")
     return getattr(getattr(torch.ops, NAMESPACE), f"{kind}_{inputs}_{outputs}").default

@@ -87,7 +87,8 @@ def is_product(node: fx.Node) -> bool:
 def written(node: fx.Node) -> int:
     """Bytes of what a call gives."""
     value = example(node)
-    return sum(traffic.size_of(each, traffic.judged) for each in (value if isinstance(value, (tuple, list)) else (value,)))
+    several = value if isinstance(value, (tuple, list)) else (value,)
+    return sum(traffic.size_of(each, traffic.judged) for each in several)
 
 
 def is_long_product(node: fx.Node) -> bool:

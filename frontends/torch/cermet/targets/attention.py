@@ -53,7 +53,9 @@ class _Call:
         operands = self.query, self.key, self.value
         if any(operand.dim() != 4 or operand.stride(-1) != 1 for operand in operands):
             return False
-        if self.query.shape[-1] != self.key.shape[-1] or any(operand.shape[0] != len(self.query) for operand in operands):
+        if self.query.shape[-1] != self.key.shape[-1]:
+            return False
+        if any(operand.shape[0] != self.query.shape[0] for operand in operands):
             return False
         heads = [operand.shape[1] for operand in operands]
         if heads[1] == heads[2] == heads[0]:
@@ -75,7 +77,8 @@ def _flash_takes(call: _Call) -> bool:
     width, value_width = call.widths
     if call.mask is not None or call.query.dtype not in _HALVES or width != value_width or width > 256:
         return False
-    if call.target.capability in _NARROW and call.differentiated and (192 < width <= 224 or width > 224 and call.dropout > 0):
+    too_wide = 192 < width <= 224 or width > 224 and call.dropout > 0
+    if call.target.capability in _NARROW and call.differentiated and too_wide:
         return False
     return call.fused(groups=True) and call.square
 
