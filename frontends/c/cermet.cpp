@@ -340,8 +340,8 @@ void cermet_string_free(char* text) {
 cermet_status cermet_compile_kernels(cermet_context* context, const cermet_plan* plan) {
   return guarded([&]() -> Status {
     CERMET_REQUIRE_CONTEXT("cermet_compile_kernels");
-    CERMET_REQUIRE_IN("cermet_compile_kernels", plan);
-    return context->context->kernelImages(plan->plan->specs()).status();
+    CERMET_REQUIRE_HANDLE("cermet_compile_kernels", plan);
+    return (*context)->kernelImages((*plan)->specs()).status();
   });
 }
 
