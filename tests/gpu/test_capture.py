@@ -1,8 +1,10 @@
-"""Packs that a machine without a GPU captured (bundle.sh), on the GPU that they are for: with neither compiler nor NVRTC
-a process trains, evaluates and infers from one, and what a run asks for is what was captured."""
+"""Packs that were captured, on the GPU that they are for: with neither compiler nor NVRTC a process trains, evaluates and
+infers from one, and what a run asks for is what was captured. They are those that a machine without a GPU made
+(bundle.sh, given a Python with the torch that is here), else made here, of fake tensors as there."""
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,26 +21,38 @@ from cermet.targets import devices
 PACKS = ROOT / "packs"
 TARGETS = ("sm_80", "sm_90", "sm_100")  # as bundle.sh has them
 FAMILIES = {"llama": "Llama", "qwen3": "Qwen3"}
+SHAPES = {"one": "input_ids=2x16", "many": "input_ids=2x4..64"}
 CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # rows and lengths, and what is marked
 
 
-@pytest.fixture(scope="module", autouse=True)
-def of_this_torch():
-    if not PACKS.exists():
-        pytest.skip("no packs were carried here; bash tests/gpu/bundle.sh makes and packs them")
-    made, here = (PACKS / "of").read_text().split(), [torch.__version__.split("+")[0], transformers.__version__]
-    if made != here:
-        pytest.skip(f"the packs are of torch and transformers {' and '.join(made)}, here are {' and '.join(here)}, whose "
-                    "graphs may differ; CAPTURE_PYTHON of bundle.sh names a Python with these")
+@pytest.fixture(scope="module")
+def packs(tmp_path_factory):
+    """The folder with a pack for each model and calls."""
     target = devices.target_of(torch.device("cuda"))
-    if target not in TARGETS:
-        pytest.skip(f"the packs were captured for {' '.join(TARGETS)}, this is {target}")
+    here = [torch.__version__.split("+")[0], transformers.__version__]
+    if PACKS.exists() and (PACKS / "of").read_text().split() == here:
+        if target not in TARGETS:
+            pytest.skip(f"the packs were captured for {' '.join(TARGETS)}, this is {target}")
+        return PACKS
+    folder = tmp_path_factory.mktemp("packs")
+    environment = {**os.environ, "CERMET_CACHE_DIR": str(folder / "cache")}
+    running = []
+    for model in FAMILIES:
+        for calls, shapes in SHAPES.items():
+            made = ROOT / "tests/python/capturing/captured_models.py"
+            command = [sys.executable, "-m", "cermet", "capture", f"{made}:{model}", "--shapes", shapes]
+            command += ["--target", target, "-o", str(folder / f"{model}-{calls}.cpack")]
+            running.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
+    for process in running:
+        _, said = process.communicate(timeout=500)
+        assert process.returncode == 0, said
+    return folder
 
 
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("model", FAMILIES)
-def test_a_pack_from_a_machine_without_a_gpu_trains_where_nothing_may_be_compiled(model, calls, tmp_path):
-    pack = str(PACKS / f"{model}-{calls}.cpack")
+def test_a_pack_from_a_machine_without_a_gpu_trains_where_nothing_may_be_compiled(model, calls, packs, tmp_path):
+    pack = str(packs / f"{model}-{calls}.cpack")
     packed = captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", CERMET_PACKS=pack, **captured.ONLY)
     counters = packed["counters"]
     assert counters["cache_misses"] == counters["fallbacks"] == counters["late_gradients"] == 0, counters
@@ -51,11 +65,11 @@ def test_a_pack_from_a_machine_without_a_gpu_trains_where_nothing_may_be_compile
 
 @pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("model", FAMILIES)
-def test_what_a_run_asks_for_is_what_was_captured(model, calls, tmp_path):
+def test_what_a_run_asks_for_is_what_was_captured(model, calls, packs, tmp_path):
     """The texts themselves, so that a difference is seen rather than missed."""
     own = tmp_path / "own.cpack"
     captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", RECORD=str(own))
-    there, asked = captured.entries(PACKS / f"{model}-{calls}.cpack"), captured.entries(own)
+    there, asked = captured.entries(packs / f"{model}-{calls}.cpack"), captured.entries(own)
     missing = [entry for entry in asked if entry not in set(there)]
     assert not missing, f"{len(missing)} of {len(asked)} are not in the pack; the first:\n" + nearest(missing[0], there)
 
