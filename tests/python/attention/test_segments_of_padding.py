@@ -193,6 +193,7 @@ def test_no_segment_is_empty(causal):
         expected = [before, [(4, 0), (0, 4), (2, 0), (2, 2), (0, 2), (3, 0), (0, 1), (1, 2), (0, 1)]]
     for (ends_q, ends_k, told), segments in zip(calls, expected):
         count = int(told[1])
+        assert len(ends_q) == len(ends_k) == 3 * 5 + 1  # whatever they are
         lengths = zip(ends_q[: count + 1].diff().tolist(), ends_k[: count + 1].diff().tolist())
         assert list(lengths) == segments
         assert told[2:].tolist() == [max(each) for each in zip(*segments)]

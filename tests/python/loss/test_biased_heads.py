@@ -15,7 +15,7 @@ from tiny_models import words
 from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
 
 ROWS = 200
-BUDGETS = {"whole": rows_of(ROWS), "pieces": rows_of(9)}
+BUDGETS = {"whole": rows_of(ROWS), "pieces": rows_of(72)}
 
 
 def biased(hidden, weight, bias, labels):

@@ -233,6 +233,7 @@ def test_a_step_holds_a_piece_and_the_sum(columns, remainder):
 @GPU
 def test_a_step_waits_for_nothing():
     hidden, weight, labels = inputs(torch.bfloat16, "cuda", rows=200)
+    labels = labels.clamp(min=0)  # where many are ignored, the host waits for their number
     call = compiled(dead, rows_of(9, torch.bfloat16))
     for mode in ("default", "error"):
         torch.cuda.set_sync_debug_mode(mode)

@@ -112,6 +112,19 @@ def test_each_call_asks_anew(multiplied):
         assert sum(multiplied) == int((labels != -100).sum())
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+def test_a_gpu_waits_only_behind_a_call_that_left_many_out(multiplied):
+    call, wide = compiled(dead, rows_of(32)), []
+    for part in (0.0, 0.7, 0.7, 0.0, 0.0):
+        hidden, weight, labels = given(part, device="cuda")
+        multiplied.clear()
+        close([call(hidden, weight, labels).detach()], [dead(hidden, weight, labels).detach()], torch.float32)
+        wide.append(sum(multiplied) == ROWS)
+        torch.cuda.synchronize()
+    assert wide == [True, True, False, True, True]
+
+
 def test_what_decides_is_asked_of_the_labels_alone():
     (region,) = graphs.decided(graphs.trace(dead, *inputs(rows=ROWS))).regions
     for parts in (derivation.derive(region.key, 0).gradient, derivation.derive(region.key, 0).loss):

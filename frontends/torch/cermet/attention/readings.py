@@ -209,7 +209,7 @@ def _ends(queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], ok: tor
     both = torch.stack([(begins[:, None] + torch.stack(list(ends), 1)).reshape(-1) for ends in (queries, keys)])
     lengths = both.diff(prepend=both.new_zeros(2, 1))
     place = (lengths != 0).any(0).cumsum(0)  # of a segment's end; an empty one ends where the one before it does
-    ends = both[:, -1:].repeat(1, both.shape[1] + 1)
+    ends = both[:, -1:].repeat(1, _OF_PADDING * len(begins) + 1)  # as many as Kind.most says
     ends[:, 0] = 0
     ends = ends.scatter(1, place.expand(2, -1), both).int()
     return ends[0], ends[1], torch.stack([ok, place[-1] * some, *lengths.amax(1)])

@@ -8,8 +8,7 @@ The weight's gradient is summed in f32 inside of the products and rounded once, 
 it. Half of that sum lies in the memory of the gradient itself, the other half is given back at the end: so it costs
 four bytes a weight, and never six.
 
-Rows that give nothing (an ignored label, a mask of zero) are left out of the products where they are many. How many there
-are only the device knows: the host waits for it once, behind all that the forward has launched.
+Rows that give nothing (an ignored label, a factor of zero) are left out of the products where they are many (kept.py).
 
 - `cermet_v1::linear_rows_{n}(Tensor hidden, Tensor weight, Tensor? bias, Tensor a0, ..., int key, int position,
   int chunk, bool of_hidden, bool of_weight, bool of_bias)`: the loss of region `key`, whose operand `position` would be the logits, and the
@@ -30,12 +29,12 @@ from ..errors import Error
 from ..graph.traffic import hint, judged
 from ..ops import regions
 from ..ops.regions import NAMESPACE
+from . import kept as kept_rows
 from .derivation import MAX_INPUTS, MAX_OUTPUTS, Part, Parts, derive
 
 _TILE = 128  # rows that a product takes at once: pieces are whole numbers of them
 _BYTES = 16  # what a GPU's products take at once of a row (remainder/aten/alignment.py)
 _PADDED = {"cuda"}
-_FEW = 1 / 16  # of the rows: so few are not worth a copy of the others
 _COPIED = 16  # one in so many numbers is rounded through a copy (_round_in_place)
 
 # --- Whether, and how large ------------------------------------------------------------------------------------------
@@ -227,8 +226,8 @@ class _Run:
         count = len(self.rows)
         if parts.kept is not None and count and not (self.rows.is_cuda and torch.cuda.is_current_stream_capturing()):
             (kept,) = regions.launch(parts.kept.key, self._inputs(parts.kept, early, slice(None)))
-            places = kept.view(-1).nonzero().view(-1)  # the wait
-            if len(places) <= (1 - _FEW) * count:
+            places = kept_rows.places(self.key, kept.view(-1))
+            if places is not None:
                 return [places[piece] for piece in _pieces(len(places), self.chunk)], False
         return _pieces(count, self.chunk), True
 
