@@ -12,7 +12,7 @@ import mask_spellings
 import tiny_models
 import truth
 from attending import Counted, found
-from cermet.attention import readings
+from cermet.attention import readings, variants
 from cermet.attention.segments import Numbered, Segments
 from packing import LENGTH, as_the_mask, joined, operands
 from reference_kernel import reference  # noqa: F401
@@ -90,6 +90,33 @@ def test_every_query_gets_what_the_mask_gives_it(spelling, side, dtype, referenc
     assert counted() == {
         "padding_masks": 1, "calls_segmented": 2, "calls_unpadded": 1, "grouped_attentions": grouped, kept: 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("spelling", [of_transformers, of_an_encoder], ids=lambda spelling: spelling.__name__)
+def test_what_held_last_is_asked_first(spelling, reference, monkeypatch):  # noqa: F811
+    """Each question may be a wait."""
+    asked: list[str] = []
+    for condition in (readings.Reading, variants.Ones):
+
+        def told(self, arguments, condition=condition, call=condition.__call__):
+            asked.append(condition.__name__)
+            return call(self, arguments)
+
+        monkeypatch.setattr(condition, "__call__", told)
+    function = attending(spelling)
+    compiled = graphs.compiled(function, "aot")
+    padded, plain = shown(KEPT["right"], torch.long), shown([(0, LENGTH)] * 3, torch.long)
+    as_the_mask(compiled, function, operands(3), plain, "calls_unpadded")
+    as_the_mask(compiled, function, operands(3), padded, "calls_segmented")
+    for mask, calls, expected in (
+        (padded, "calls_segmented", ["Reading"]),
+        (plain, "calls_unpadded", ["Reading", "Ones"]),
+        (plain, "calls_unpadded", ["Ones"]),
+        (padded, "calls_segmented", ["Ones", "Reading"]),
+    ):
+        asked.clear()
+        as_the_mask(compiled, function, operands(3), mask, calls)
+        assert asked == expected
 
 
 @named

@@ -96,6 +96,7 @@ class Reading:
         self._compute = fx.GraphModule(module, graph)
         self._wanted = wanted
         self._kinds = [_bare(kind) for kind in kinds]
+        self.padded_alone = False  # whether batches without any padding are not of the kind, since others run them
         self._positions = {node: position for position, node in enumerate(wanted)}
 
     def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
@@ -112,7 +113,7 @@ class Reading:
         sizes = {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
         with torch.no_grad():
             values = dict(zip(self._wanted, self._compute(*given)))
-            found = [call for kind in self._kinds for call in _read(kind, values, sizes)]
+            found = [call for kind in self._kinds for call in _read(kind, values, sizes, self.padded_alone)]
             if len(found) != sum(kind.segments.calls for kind in self._kinds):
                 return None
             told = torch.stack([each[2] for each in found]).tolist()  # the wait
@@ -132,7 +133,7 @@ def _bare(kind: Kind) -> Kind:
 
 
 def _read(
-    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer]
+    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer], padded_alone: bool
 ) -> list[Read]:
     """Of each call; of none where there is nothing to attend to."""
     rows, length = (size if isinstance(size, int) else int(size.xreplace(sizes)) for size in (kind.rows, kind.length))
@@ -142,7 +143,10 @@ def _read(
     small = [values[node] for node in segments.small]
     holds = [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
     if segments.shown is not None:
-        return _of_padding(segments, _laid(segments.shown, values), holds, rows, length)
+        shown = _laid(segments.shown, values)
+        if padded_alone:
+            holds.append((shown == 0).any())
+        return _of_padding(segments, shown, holds, rows, length)
     return [_of_documents(segments, values, holds, rows, length)]
 
 

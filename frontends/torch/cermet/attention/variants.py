@@ -199,13 +199,21 @@ def _compiling() -> Iterator[None]:
 def choosing(padded: Later, others: Sequence[tuple[Variant, Later]]) -> Callable[..., Any]:
     """Runs the first variant that there is for a call's inputs, else `padded`, which is right for every input.
 
-    While a CUDA stream is being captured nothing can be asked of the device, and that is `padded`, too.
+    Each question may be a wait, so the variant that ran last is asked for first. While a CUDA stream is being captured
+    nothing can be asked of the device, and that is `padded`, too.
     """
+    for variant, _ in others if len(others) > 1 else ():
+        if isinstance(variant.condition, Reading):
+            variant.condition.padded_alone = True
+    order = list(others)
 
     def run(*arguments: Any) -> Any:
-        for variant, later in others:
+        nonlocal order
+        for place, (variant, later) in enumerate(asked := order):
             more = variant.condition(arguments)
             if more is not None and (faster := later.of(arguments)) is not None:
+                if place:
+                    order = [asked[place], *asked[:place], *asked[place + 1 :]]
                 count(variant.calls)
                 return faster(*arguments, *more)
         count("calls_padded")
