@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel as it is published, into .whl/: auditwheel (from PyPI) must find that it asks for nothing beyond
-# manylinux_2_34, and it must be under 25 MB; a process that has only it and torch then takes a step.
+# manylinux_2_34, and it must be under 25 MB; a process that has only it and torch then takes a step, its commands run, and
+# another project finds it by find_package and pkg-config.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -8,7 +9,7 @@ limit_mb=25
 platform=manylinux_2_34_x86_64
 setup_packages
 setup_environment
-setup_build cermet cermet_compiler cermet_torch
+setup_build cermet cermet_compiler cermet_torch cermet_tool
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -35,4 +36,18 @@ gate, up = torch.randn(2, 4, 32, requires_grad=True).unbind()
 torch.compile(lambda gate, up: torch.nn.functional.silu(gate) * up, backend=\"cermet\")(gate, up).sum().backward()
 assert cermet.counters()[\"kernels_compiled\"] > 0, cermet.counters()
 "' - "$python" "$scratch" "$PWD/$wheel"
+step "commands of the wheel" wheel-commands.log bash -c '
+  set -euo pipefail
+  export PYTHONPATH=$2/site CERMET_CACHE_DIR=$2/cache
+  "$1" "$2/site/bin/cermet" explain tests/graphs/softmax.mlir | grep -q "steps for host"
+  "$1" -m cermet compile tests/graphs/softmax.mlir -t host -o "$2/softmax.cpack" && "$1" -m cermet pack verify "$2/softmax.cpack"
+  "$1" -m cermet capture --help >"$2/help"' - "$python" "$scratch"
+step "another project and the wheel" wheel-project.log bash -c '
+  set -euo pipefail
+  cmake -G Ninja -S frontends/c/examples -B "$1/examples" -Dcermet_DIR="$1/site/cermet/lib/cmake/cermet"
+  cmake --build "$1/examples" --target cermet_add_rms_norm
+  CERMET_CACHE_DIR= "$1/examples/cermet_add_rms_norm"
+  flags=$(PKG_CONFIG_PATH=$1/site/cermet/lib/pkgconfig pkg-config --cflags --libs cermet)
+  cc -Wl,-rpath,"$1/site/cermet" frontends/c/examples/add_rms_norm.c $flags -ldl -lm -o "$1/by_pkg_config"
+  CERMET_CACHE_DIR= "$1/by_pkg_config"' - "$scratch"
 say "$wheel: $(awk -v s="$size" 'BEGIN { printf "%.1f", s / 1e6 }') MB"
