@@ -13,7 +13,9 @@ import torch
 import cermet
 import truth
 from reference_kernel import reference  # noqa: F401
-from test_trainer import arguments, disabled, through_enable, through_model_compile, train  # noqa: F401
+from test_trainer import (  # noqa: F401
+    arguments, disabled, supervised, through_enable, through_model_compile, train,
+)  # fmt: skip
 from tiny_models import LAYERS, tiny, words
 
 pytest.importorskip("accelerate", reason="accelerate, which Trainer needs, is not installed")
@@ -36,20 +38,8 @@ def flattened(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
 
 
 def packed(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
-    pytest.importorskip("trl", reason="TRL is not installed")
-    import datasets
-    import tokenizers
-    import transformers
-    from trl import SFTConfig, SFTTrainer
-
-    vocabulary = {f"w{number}": number for number in range(128)}
-    words_only = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words_only, pad_token="w0", eos_token="w1")
     given = {"max_steps": BATCHES, "per_device_train_batch_size": 1, "learning_rate": 0.05} | more
-    given |= {"bf16": False, "gradient_checkpointing": False, "packing": True, "max_length": 24}
-    given = SFTConfig(**arguments(folder, **given))
-    data = datasets.Dataset.from_list(documents())
-    return SFTTrainer(model=model, args=given, train_dataset=data, processing_class=tokenizer)
+    return supervised(model, folder, documents(), packing=True, max_length=24, **given)
 
 
 @pytest.mark.parametrize("way", [through_enable, through_model_compile], ids=lambda function: function.__name__)

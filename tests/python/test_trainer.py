@@ -55,7 +55,9 @@ def plain(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
     return Trainer(model=model, args=given, train_dataset=rows(), data_collator=collate)
 
 
-def supervised(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
+def supervised(
+    model: torch.nn.Module, folder: Path, data: list[dict[str, Any]] | None = None, **more: Any
+) -> Any:
     pytest.importorskip("trl", reason="TRL is not installed")
     import datasets
     import tokenizers
@@ -66,7 +68,7 @@ def supervised(model: torch.nn.Module, folder: Path, **more: Any) -> Any:
     words_only = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words_only, pad_token="w0", eos_token="w1")
     given = SFTConfig(**arguments(folder, bf16=False, gradient_checkpointing=False, **more))
-    data = datasets.Dataset.from_list(rows())
+    data = datasets.Dataset.from_list(rows() if data is None else data)
     return SFTTrainer(model=model, args=given, train_dataset=data, processing_class=tokenizer)
 
 
