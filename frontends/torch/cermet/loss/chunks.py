@@ -90,12 +90,13 @@ def _pieces(rows: int, chunk: int) -> list[slice]:
 
 def taken(hidden: torch.Tensor, weight: torch.Tensor, *others: Any) -> int:
     """The bytes that `linear_rows` of these arguments takes while it runs, beside its results."""
-    *_, chunk, _, of_weight, _ = others
+    bias, *_, chunk, _, of_weight, _ = others
     rows, columns = math.prod(map(hint, hidden.shape[:-1])), int(weight.shape[0])
     pieces = _pieces(rows, chunk)
     logits = max((piece.stop - piece.start for piece in pieces), default=0) * columns * weight.element_size()
     summed = of_weight and len(pieces) > 1 and weight.dtype != torch.float32
-    return logits + (4 * (columns - _inner_rows(columns)) * int(weight.shape[1]) if summed else 0)
+    product = columns * (int(weight.shape[1]) * weight.element_size() + _BYTES) if bias is not None else 0
+    return logits + product + (4 * (columns - _inner_rows(columns)) * int(weight.shape[1]) if summed else 0)
 
 
 def _inner_rows(rows: int) -> int:
