@@ -41,5 +41,5 @@ def test_what_is_kept_decides_no_numbers(first):
                 torch.testing.assert_close(
                     found[name], value, rtol=0, atol=limit, equal_nan=True, msg=lambda text: f"{text}\n{said}"
                 )
-    assert sum(equal) >= 0.8 * len(equal), f"{sum(equal)} of {len(equal)} are equal to the bit"
+    assert sum(equal) >= 0.5 * len(equal), f"{sum(equal)} of {len(equal)} are equal to the bit"
     assert cermet.counters()["fallbacks"] == before["fallbacks"]
