@@ -109,22 +109,25 @@ class Scene:
 
 
 # Of all: labels moved by one, tables' gradients and copies into another order of memory (heads, a convolution's rows)
-# are ATen's; so is the GELU of the error function, which ATen is faster at where nothing else is computed with it.
+# are ATen's; so is the GELU of the error function, which ATen is faster at where nothing else is computed with it. A head's
+# bias is joined with its weight by copies, one of the hidden state's size among them.
 SCENES = {
     "ViT": Scene(
         vit,
         pictures,
-        {"forward": 6, "backward": 19},
-        {"forward": {"gelu": 2, "clone": 1, "cat": 1}, "backward": {"select_backward": 1}},
+        {"forward": 6, "backward": 18},
+        {"forward": {"gelu": 2, "clone": 1, "cat": 2}, "backward": {"select_backward": 1}},
     ),
     # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
     # stands behind what reads tables. A residual's gradient is added behind a norm that is made again.
     "BERT, masked words, dropout": Scene(
         bert,
         masked,
-        {"forward": 9, "backward": 26},
+        {"forward": 9, "backward": 24},
         {
-            "forward": {"clone": 8, "gelu": 2, "native_dropout": 1, "where": 1, "bitwise_and": 2},
+            "forward": {
+                "clone": 8, "gelu": 2, "native_dropout": 1, "constant_pad_nd": 2, "where": 1, "bitwise_and": 2,
+            },  # fmt: skip
             "backward": {"clone": 8, "add": 2, "where": 1, "bitwise_and": 1},
         },
         3 * LAYERS,
