@@ -219,8 +219,8 @@ def test_no_segment_is_empty(causal):
         before = [(4, 4), (2, 2), (2, 0), (0, 2), (1, 0), (0, 1), (2, 2), (1, 0), (0, 1)]
         expected = [before, [(4, 0), (0, 4), (2, 0), (2, 2), (0, 2), (3, 0), (0, 1), (1, 2), (0, 1)]]
     for (ends_q, ends_k, told), segments in zip(calls, expected):
-        count = int(told[1])
+        count = int(told[2])
         assert len(ends_q) == len(ends_k) == 3 * 5 + 1  # whatever they are
         lengths = zip(ends_q[: count + 1].diff().tolist(), ends_k[: count + 1].diff().tolist())
         assert list(lengths) == segments
-        assert told[2:].tolist() == [max(each) for each in zip(*segments)]
+        assert told[3:].tolist() == [max(each) for each in zip(*segments)]

@@ -15,6 +15,7 @@ from tiny_models import words
 from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
 
 ROWS = 200
+# Pieces of so many rows that a product of one is no other kernel than that of all.
 BUDGETS = {"whole": rows_of(ROWS), "pieces": rows_of(72)}
 
 

@@ -68,7 +68,8 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
     return [node for node in module.graph.nodes if node in found]
 
 
-# Ends of queries and of keys, and [whether the data is as it was assumed, how many segments, most queries, most keys].
+# Ends of queries and of keys, and [whether the data is as it was assumed, whether another variant would be wrong for it,
+# how many segments, most queries, most keys].
 Read = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -96,7 +97,7 @@ class Reading:
         self._compute = fx.GraphModule(module, graph)
         self._wanted = wanted
         self._kinds = [_bare(kind) for kind in kinds]
-        self.padded_alone = False  # whether batches without any padding are not of the kind, since others run them
+        self.padded_alone = False  # whether batches without any padding are another variant's
         self._positions = {node: position for position, node in enumerate(wanted)}
 
     def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
@@ -113,15 +114,17 @@ class Reading:
         sizes = {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
         with torch.no_grad():
             values = dict(zip(self._wanted, self._compute(*given)))
-            found = [call for kind in self._kinds for call in _read(kind, values, sizes, self.padded_alone)]
+            found = [call for kind in self._kinds for call in _read(kind, values, sizes)]
             if len(found) != sum(kind.segments.calls for kind in self._kinds):
                 return None
             told = torch.stack([each[2] for each in found]).tolist()  # the wait
         if not all(ok for ok, *_ in told):
             return None
+        if self.padded_alone and not any(padded for _, padded, *_ in told):
+            return None
         return [
             each
-            for (ends_q, ends_k, _), (_, *numbers) in zip(found, told)
+            for (ends_q, ends_k, _), (_, _, *numbers) in zip(found, told)
             for each in (ends_q, *(() if ends_q is ends_k else (ends_k,)), torch.tensor(numbers, dtype=torch.int64))
         ]
 
@@ -133,7 +136,7 @@ def _bare(kind: Kind) -> Kind:
 
 
 def _read(
-    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer], padded_alone: bool
+    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer]
 ) -> list[Read]:
     """Of each call; of none where there is nothing to attend to."""
     rows, length = (size if isinstance(size, int) else int(size.xreplace(sizes)) for size in (kind.rows, kind.length))
@@ -143,10 +146,7 @@ def _read(
     small = [values[node] for node in segments.small]
     holds = [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
     if segments.shown is not None:
-        shown = _laid(segments.shown, values)
-        if padded_alone:
-            holds.append((shown == 0).any())
-        return _of_padding(segments, shown, holds, rows, length)
+        return _of_padding(segments, _laid(segments.shown, values), holds, rows, length)
     return [_of_documents(segments, values, holds, rows, length)]
 
 
@@ -177,8 +177,8 @@ def _of_documents(
     starts = torch.cat([changes.new_ones(changes.shape[0], 1), changes], 1).expand(rows, length).reshape(-1)
     number = starts.cumsum(0)
     ends = torch.searchsorted(number, torch.arange(1, rows * length + 2, device=number.device), out_int32=True)
-    longest = ends.diff().max().long()
-    return ends, ends, torch.stack([torch.stack(holds).all().long(), number[-1], longest, longest])
+    longest, ok = ends.diff().max().long(), torch.stack(holds).all().long()
+    return ends, ends, torch.stack([ok, ok, number[-1], longest, longest])
 
 
 def _of_padding(
@@ -196,24 +196,27 @@ def _of_padding(
     holds += [(behind - first == count).all(), (count > 0).all()]
     if segments.from_first:
         holds.append((first == 0).all())
-    ok = torch.stack(holds).all().long()
+    said = torch.stack([torch.stack(holds).all(), (count < length).any()]).long()
     if not segments.causal:
-        return [_ends((none, whole, whole), (first, behind, whole), ok, ok)]
+        return [_ends((none, whole, whole), (first, behind, whole), said)]
     some = (behind < length).any()
     return [
-        _ends((first, first, behind, whole, whole), (none, first, behind, behind, whole), ok, ok),
-        _ends((behind, behind, whole, whole), (none, first, behind, whole), ok, some),
+        _ends((first, first, behind, whole, whole), (none, first, behind, behind, whole), said),
+        _ends((behind, behind, whole, whole), (none, first, behind, whole), said, some),
     ]
 
 
-def _ends(queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], ok: torch.Tensor, some: torch.Tensor) -> Read:
+def _ends(
+    queries: Sequence[torch.Tensor], keys: Sequence[torch.Tensor], said: torch.Tensor, some: torch.Tensor | None = None
+) -> Read:
     """Of where a row's segments end in it; a row ends where its last segment does. Segments that are empty are left
     out, since each costs launches, and all where there are not `some`."""
-    begins = torch.arange(queries[0].shape[0], device=ok.device) * queries[-1]
+    begins = torch.arange(queries[0].shape[0], device=said.device) * queries[-1]
     both = torch.stack([(begins[:, None] + torch.stack(list(ends), 1)).reshape(-1) for ends in (queries, keys)])
     lengths = both.diff(prepend=both.new_zeros(2, 1))
     place = (lengths != 0).any(0).cumsum(0)  # of a segment's end; an empty one ends where the one before it does
     ends = both[:, -1:].repeat(1, _OF_PADDING * len(begins) + 1)  # as many as Kind.most says
     ends[:, 0] = 0
     ends = ends.scatter(1, place.expand(2, -1), both).int()
-    return ends[0], ends[1], torch.stack([ok, place[-1] * some, *lengths.amax(1)])
+    count = place[-1] if some is None else place[-1] * some
+    return ends[0], ends[1], torch.cat([said, count[None], lengths.amax(1)])

@@ -202,9 +202,10 @@ def choosing(padded: Later, others: Sequence[tuple[Variant, Later]]) -> Callable
     Each question may be a wait, so the variant that ran last is asked for first. While a CUDA stream is being captured
     nothing can be asked of the device, and that is `padded`, too.
     """
-    for variant, _ in others if len(others) > 1 else ():
-        if isinstance(variant.condition, Reading):
-            variant.condition.padded_alone = True
+    conditions = [variant.condition for variant, _ in others]
+    for condition in conditions:
+        if isinstance(condition, Reading):
+            condition.padded_alone = any(isinstance(other, Ones) for other in conditions)
     order = list(others)
 
     def run(*arguments: Any) -> Any:

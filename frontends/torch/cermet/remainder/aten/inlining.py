@@ -26,7 +26,7 @@ _FRESH = {torch.ops.aten.clone.default, torch.ops.aten.empty_like.default}  # wh
 
 def inline(module: fx.GraphModule) -> int:
     """Puts bodies in the place of calls, in place; returns of how many. A call whose operands are not laid out as its
-    body was traced stays one."""
+    body was traced, or whose results are read together, stays one."""
     calls, made = 0, []
     pending = [node for node in module.graph.nodes if node.target is _CALL]
     while pending:
@@ -48,7 +48,8 @@ def inline(module: fx.GraphModule) -> int:
 
 def _fits(body: fx.GraphModule, call: fx.Node) -> bool:
     inputs, operands = body.graph.find_nodes(op="placeholder"), call.args[2:]
-    return len(inputs) == len(operands) and all(
+    by_number = all(user.target is operator.getitem for user in call.users)
+    return by_number and len(inputs) == len(operands) and all(
         _form(node.meta.get("val")) == _form(operand.meta.get("val") if isinstance(operand, fx.Node) else operand)
         for node, operand in zip(inputs, operands)
     )
@@ -84,8 +85,6 @@ def _put(module: fx.GraphModule, body: fx.GraphModule, call: fx.Node) -> list[fx
             made.append(copy)
     results = map_arg(body.graph.output_node().args[0], values.__getitem__)
     for user in list(call.users):
-        if user.target is not operator.getitem:
-            raise NotImplementedError(f"{user.name} reads all results of a region that is traced once")
         result = results[user.args[1]]
         if isinstance(result, fx.Node):
             user.replace_all_uses_with(result)
