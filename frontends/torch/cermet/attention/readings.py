@@ -68,8 +68,8 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
     return [node for node in module.graph.nodes if node in found]
 
 
-# Ends of queries and of keys, and [whether the data is as it was assumed, whether another variant would be wrong for it,
-# how many segments, most queries, most keys].
+# Ends of queries and of keys, and [whether the data is as it was assumed, whether another variant would be wrong for
+# it, how many segments, most queries, most keys].
 Read = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
