@@ -16,11 +16,12 @@ import torch.fx as fx
 from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
-from .attention import variants
+from .attention import recall, variants
+from .graph.decision import Declined
 from .graph.edit import copy_of
 from .loss import edges
 from .options import parse
-from .records import Record, Settings
+from .records import Masks, Record, Settings
 from .remainder import choice
 from .report import output
 from .targets import devices
@@ -65,23 +66,29 @@ def compile(
     return run if plain is None else plain.forward  # what is captured does not run here
 
 
-def _compiled(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+_Recall = tuple[Callable[..., Any], Any]  # the graph of all places, and what is told that it ran again
+
+
+def _compiled(
+    record: Record, example_inputs: Sequence[Any], recalled: _Recall | None = None
+) -> Callable[..., Any]:
     """The callable that runs a record's graph, whose masks are known. Where a kernel cannot be made, the graph is
-    compiled again and waits for each part's, to leave the part as it was."""
+    compiled again and waits for each part's, to leave the part as it was. Raises Declined where a variant for shown
+    places cannot be."""
     plain = copy_of(record.module) if record.settings.overlapped else None
-    run = _running(record, example_inputs)
+    run = _running(record, example_inputs, recalled)
     try:
         if plain is not None and record.preparation is not None:
             record.preparation.wait()
     except Exception:
         _log.info("a kernel cannot be made: the graph is compiled again", exc_info=True)
         waiting = dataclasses.replace(record.settings, overlapped=False)
-        return _compiled(pipeline.run(plain, waiting, until="unmask"), example_inputs)
+        return _compiled(pipeline.run(plain, waiting, until="unmask"), example_inputs, recalled)
     pipeline.tally(record)
     return run
 
 
-def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+def _running(record: Record, example_inputs: Sequence[Any], recalled: _Recall | None) -> Callable[..., Any]:
     outputs = edges.outputs(record.module)
     pipeline.finish(record, since="unmask")
     chosen = record.choice
@@ -92,20 +99,26 @@ def _running(record: Record, example_inputs: Sequence[Any]) -> Callable[..., Any
     for note in notes:
         _log.info("a graph: %s", note)
     record.ran_by = "; ".join([str(chosen), *notes])
-    return edges.attach(run, record.edges, outputs)
+    run = edges.attach(run, record.edges, outputs)
+    return run if recalled is None else recall.attach(run, record.recalled, *recalled)
 
 
 def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record, Callable[..., Any]]:
     """The callable that chooses between a graph and its variants, and the record of the one that these inputs need. The
     others are made when a call needs them."""
-    others = [
-        (pipeline.run(variant.module, dataclasses.replace(record.settings, masks=masks), until="unmask"), variant)
-        for masks, variant in record.variants.items()
-    ]
+    found: dict[Masks, Record] = {}
 
-    def make(other: Record) -> Callable[..., Any] | None:
+    def again(*arguments: Any) -> Any:
+        return padded.of_apart(arguments)(*arguments)
+
+    def make(masks: Masks, variant: variants.Variant) -> Callable[..., Any] | None:
         try:
-            run = _compiled(other, example_inputs)
+            settings = dataclasses.replace(record.settings, masks=masks)
+            found[masks] = other = pipeline.run(variant.module, settings, until="unmask")
+            run = _compiled(other, example_inputs, (again, variant.condition) if masks is Masks.COMPACT else None)
+        except Declined as reason:
+            _log.info("padding stays in the graph: %s", reason)
+            return None
         except RestartAnalysis:  # of Dynamo, which traces again in another way
             raise
         except Exception as error:
@@ -114,19 +127,18 @@ def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record,
         return run if "unmasked" in other.have else None
 
     padded = variants.Later(record.module, example_inputs, lambda: _compiled(record, example_inputs))
-    made = [
-        variants.Later(variant.module, example_inputs, functools.partial(make, other)) for other, variant in others
-    ]
+    others = {
+        masks: (variant, variants.Later(variant.module, example_inputs, functools.partial(make, masks, variant)))
+        for masks, variant in record.variants.items()
+    }
     told = record
-    if devices.captured():  # calls of every kind will come, elsewhere
-        for later in made:
+    for masks, (variant, later) in others.items():
+        if devices.captured():  # calls of every kind will come, elsewhere
             later.now()
-    for (other, variant), later in zip(others, made):
-        if not devices.captured() and variant.condition(example_inputs) is not None and later.now() is not None:
-            told = other
+        elif variant.condition(example_inputs) is not None and later.now() is not None:
+            told = found[masks]
             break
     if told is record:
         padded.now()
-    for one in (record, *(other for other, _ in others)):  # one report is enough
-        one.settings = dataclasses.replace(one.settings, describe=None)
-    return told, variants.choosing(padded, [(variant, later) for (_, variant), later in zip(others, made)])
+    record.settings = dataclasses.replace(record.settings, describe=None)  # one report is enough
+    return told, variants.choosing(padded, list(others.values()))

@@ -15,10 +15,11 @@ import torch
 import torch.fx as fx
 
 from . import passes
-from .attention import grouped, masks, packed, variants
+from .attention import compaction, grouped, masks, packed, variants
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
+from .graph.decision import Declined
 from .importing import complexes, merges
 from .importing.importer import import_graph
 from .loss import logits, tails
@@ -47,7 +48,7 @@ def _find_masks(record: Record) -> None:
     elif options is not None and options.cuda_graphs:
         reason = "of which a recorded graph cannot be told"
         found = variants.without(found, lambda mask: mask.proof.segments is not None, reason)
-    record.masks = found
+    record.masks = found.compact() if record.settings.masks is Masks.COMPACT else found
 
 
 def _make_variants(record: Record) -> None:
@@ -55,6 +56,10 @@ def _make_variants(record: Record) -> None:
         if record.masks.given:
             record.variants[Masks.GIVEN] = variants.unpadded(record.module, record.masks.given)
         if record.masks.kinds:
+            try:
+                record.variants[Masks.COMPACT] = variants.compact(record.module, record.masks)
+            except Declined as reason:
+                _log.info("padding stays in the graph: %s", reason)
             record.variants[Masks.SEGMENTS] = variants.segmented(record.module, record.masks.kinds)
 
 
@@ -66,13 +71,19 @@ def _its_own(record: Record, mask: masks.Mask) -> bool:
     """Whether a mask goes in this graph alone, of those that a program's variants are."""
     if record.settings.masks is Masks.GIVEN:
         return bool(mask.given)
-    if record.settings.masks is Masks.SEGMENTS:
+    if record.settings.masks in (Masks.SEGMENTS, Masks.COMPACT):
         return mask.proof.segments is not None
     return mask.proof.always
 
 
 def _group_heads(record: Record) -> None:
     record.grouped = grouped.apply(record.module)
+
+
+def _compact(record: Record) -> None:
+    if record.settings.masks is Masks.COMPACT:
+        recalls = record.settings.returned is Returned.LAZY
+        record.recalled = compaction.compact(record.module, record.masks.kinds[0], recalls)
 
 
 def _seed_dropouts(record: Record, part: Part) -> None:
@@ -183,6 +194,7 @@ PASSES = (
     _pass("variants", _make_variants, needs="masks"),
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
+    _pass("compact", _compact, needs="unmasked", alone=False),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("tails", _separate_tails, each=True),
@@ -231,7 +243,8 @@ def compiled(module: fx.GraphModule) -> bool:
 
 def tally(record: Record) -> None:
     """Adds what was done to the process's counters, and logs what nearly was."""
-    variant = record.settings.masks in (Masks.GIVEN, Masks.SEGMENTS)  # the others are counted with the first graph
+    # Of a variant, the others are counted with the first graph.
+    variant = record.settings.masks in (Masks.GIVEN, Masks.COMPACT, Masks.SEGMENTS)
     near_misses = [*([] if variant else record.masks.near_misses), *record.near_misses]
     count("graphs")
     count("regions", len(record.regions))

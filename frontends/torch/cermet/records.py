@@ -11,6 +11,7 @@ import torch
 import torch.fx as fx
 
 from .attention import masks, variants
+from .attention.compaction import Recalled
 from .failures import Failing, failing
 from .fusing import replacement
 from .graph import nodes
@@ -36,6 +37,7 @@ class Masks(enum.Enum):
     ALONE = "alone"  # a near miss: there is only one graph
     EITHER = "either"  # they stay, and variants of the graph are made for such inputs
     GIVEN = "given"  # those go that ask for ones: this is that variant
+    COMPACT = "compact"  # those of padding go with all that is hidden: this is that variant
     SEGMENTS = "segments"  # those go that tensors of integers decide: this is that variant
 
 
@@ -114,6 +116,7 @@ class Record:
         self.parts = [Part(self, part) for part in nodes.modules(module)]
         self.masks = masks.Found([], [])
         self.variants: dict[Masks, variants.Variant] = {}  # by what becomes of masks there; the better first
+        self.recalled: list[Recalled] = []  # what a graph of shown places alone does not make
         self.preparation: Preparation | None = None  # of what the regions will run
         self.grouped = self.released = self.dropouts = 0
         self.inductor = False  # it would run what regions do not
@@ -163,7 +166,7 @@ class Record:
         """What was told of the graph."""
         found = Explanation(graphs=1, failures=list(self.failures), runs=list(self.runs))
         if "unmasked" in self.have:
-            found.take_masks(self.masks, self.settings.masks is Masks.SEGMENTS)
+            found.take_masks(self.masks, self.settings.masks in (Masks.SEGMENTS, Masks.COMPACT))
         for part in self._replaced:
             found.merge(part.findings)
             found.decline(part.replaced.near_misses)

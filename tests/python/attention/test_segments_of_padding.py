@@ -170,7 +170,8 @@ def test_padding_of_a_symbolic_length(side, reference):  # noqa: F811
 def test_models_with_padding_are_as_eager(family, side, reference):  # noqa: F811
     """At every place, loss and every gradient."""
     model = tiny_models.tiny(family, torch.float64, attn_implementation="sdpa")
-    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot"})
+    kept = {"logits": "keep"}  # which must then be there at every place: what is hidden stays in the graph
+    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot", **kept})
     text, mask, counted = tiny_models.words(3, LENGTH), shown(KEPT[side]), Counted()
     results = []
     for run in (compiled, model):

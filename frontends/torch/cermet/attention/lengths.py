@@ -111,7 +111,7 @@ def add_inputs(module: fx.GraphModule, attention: fx.Node, kind: Kind) -> list[E
     fake, many = example(attention), kind.most
     places = [node for node in module.graph.nodes if node.op == "placeholder"]
     found: list[fx.Node] = []
-    names = ("ends", "told") if kind.segments.shown is None else ("ends_q", "ends_k", "told")
+    names = ("ends_q", "ends_k", "told") if kind.segments.one_sided else ("ends", "told")
     for name in names * kind.segments.calls:
         with module.graph.inserting_after((places + found)[-1]):
             node = module.graph.placeholder(f"{name}_{len(places) + len(found)}")

@@ -55,6 +55,11 @@ class Mask:
         batch, _, length, _ = example(arguments(self.attention)["query"]).shape
         return Kind(self.proof.segments, batch, length)
 
+    def compact(self) -> Mask:
+        """For a graph of shown places alone."""
+        segments = dataclasses.replace(self.proof.segments, compact=True)
+        return dataclasses.replace(self, proof=dataclasses.replace(self.proof, segments=segments))
+
     def where(self) -> str:
         """What must hold of the inputs, as a part of a sentence; "" where nothing must."""
         if self.given:
@@ -83,6 +88,11 @@ class Found:
     def kinds(self) -> tuple[Kind, ...]:
         """All that calls over segments must be told."""
         return tuple(_by_segments(self.masks).values())
+
+    def compact(self) -> Found:
+        """Those of padding, for a graph of shown places alone."""
+        shown = [mask for mask in self.masks if mask.meaning is Meaning.PADDING]
+        return Found([mask.compact() for mask in shown], self.near_misses)
 
 
 def _by_segments(masks: Sequence[Mask]) -> dict[Any, Kind]:

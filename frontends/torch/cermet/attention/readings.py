@@ -39,6 +39,8 @@ class Kind:
     @property
     def most(self) -> int | torch.SymInt:
         """Segments there may be."""
+        if self.segments.compact:
+            return self.rows
         return _OF_PADDING * self.rows if self.segments.shown is not None else self.rows * self.length
 
 
@@ -71,6 +73,8 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
 # Ends of queries and of keys, and [whether the data is as it was assumed, whether another variant would be wrong for
 # it, how many segments, most queries, most keys].
 Read = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Values = dict[fx.Node, torch.Tensor]
+Sizes = dict[sympy.Symbol, sympy.Integer]
 
 
 class Reading:
@@ -78,10 +82,14 @@ class Reading:
     and of keys, once where they are the same, and on the CPU how many segments there are and the most queries and keys
     of one."""
 
-    def __init__(self, module: fx.GraphModule, kinds: Sequence[Kind], functions: Functions) -> None:
-        """Of a graph that has not been changed yet. Raises Declined where it cannot be."""
+    def __init__(
+        self, module: fx.GraphModule, kinds: Sequence[Kind], functions: Functions, others: Sequence[fx.Node] = ()
+    ) -> None:
+        """Of a graph that has not been changed yet. `others`: what is looked at beside the segments. Raises Declined
+        where it cannot be."""
         wanted = [tensor.node for kind in kinds for tensor in kind.segments.tensors]
         wanted += [node for kind in kinds for node in kind.segments.small]
+        wanted += others
         needed = _needed(wanted, functions, module)
         inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._places = [place for place, node in enumerate(inputs) if node in needed]
@@ -96,13 +104,19 @@ class Reading:
         graph.output(tuple(copies[node] for node in wanted))
         self._compute = fx.GraphModule(module, graph)
         self._wanted = wanted
-        self._kinds = [_bare(kind) for kind in kinds]
+        self.kinds = [_bare(kind) for kind in kinds]
         self.padded_alone = False  # whether batches without any padding are another variant's
         self._positions = {node: position for position, node in enumerate(wanted)}
 
-    def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
+    def __call__(self, arguments: Sequence[Any]) -> list[Any] | None:
         """What the graph is given beside these inputs; None where they are not of the kind that was assumed, or nothing
         can be asked of the device."""
+        with torch.no_grad():
+            known = self._values(arguments)
+            return None if known is None else self.told(*known)
+
+    def _values(self, arguments: Sequence[Any]) -> tuple[Values, Sizes] | None:
+        """What was wanted of the graph, and its sizes."""
         # While Dynamo compiles, sizes are symbols; their hints are the sizes of these tensors.
         arguments = [hint(each) if isinstance(each, torch.SymInt) else each for each in arguments]
         given = [arguments[place] for place in self._places]
@@ -111,13 +125,16 @@ class Reading:
             return None
         if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
             return None
-        sizes = {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
-        with torch.no_grad():
-            values = dict(zip(self._wanted, self._compute(*given)))
-            found = [call for kind in self._kinds for call in _read(kind, values, sizes)]
-            if len(found) != sum(kind.segments.calls for kind in self._kinds):
-                return None
-            told = torch.stack([each[2] for each in found]).tolist()  # the wait
+        return dict(zip(self._wanted, self._compute(*given))), self.sizes_of(arguments)
+
+    def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
+        return {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
+
+    def told(self, values: Values, sizes: Sizes) -> list[Any] | None:
+        found = [call for kind in self.kinds for call in _read(kind, values, sizes)]
+        if len(found) != sum(kind.segments.calls for kind in self.kinds):
+            return None
+        told = torch.stack([each[2] for each in found]).tolist()  # the wait
         if not all(ok for ok, *_ in told):
             return None
         if self.padded_alone and not any(padded for _, padded, *_ in told):
@@ -135,22 +152,29 @@ def _bare(kind: Kind) -> Kind:
     return dataclasses.replace(kind, rows=rows, length=length)
 
 
-def _read(
-    kind: Kind, values: dict[fx.Node, torch.Tensor], sizes: dict[sympy.Symbol, sympy.Integer]
-) -> list[Read]:
-    """Of each call; of none where there is nothing to attend to."""
+def extents(kind: Kind, sizes: Sizes) -> tuple[int, int]:
     rows, length = (size if isinstance(size, int) else int(size.xreplace(sizes)) for size in (kind.rows, kind.length))
+    return rows, length
+
+
+def are_small(kind: Kind, values: Values) -> list[torch.Tensor]:
+    small = [values[node] for node in kind.segments.small]
+    return [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
+
+
+def _read(kind: Kind, values: Values, sizes: Sizes) -> list[Read]:
+    """Of each call; of none where there is nothing to attend to."""
+    rows, length = extents(kind, sizes)
     if not rows or not length:
         return []
     segments = kind.segments
-    small = [values[node] for node in segments.small]
-    holds = [((each >= -SMALL) & (each <= SMALL)).all() for each in small]
+    holds = are_small(kind, values)
     if segments.shown is not None:
-        return _of_padding(segments, _laid(segments.shown, values), holds, rows, length)
+        return _of_padding(segments, laid(segments.shown, values), holds, rows, length)
     return [_of_documents(segments, values, holds, rows, length)]
 
 
-def _laid(tensor: Numbered, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
+def laid(tensor: Numbered, values: Values) -> torch.Tensor:
     """`[rows or 1, places]`."""
     value, axes = values[tensor.node], []
     for dimension, axis in reversed(list(enumerate(tensor.axes))):
@@ -164,15 +188,15 @@ def _laid(tensor: Numbered, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor
 
 
 def _of_documents(
-    segments: Segments, values: dict[fx.Node, torch.Tensor], holds: list[torch.Tensor], rows: int, length: int
+    segments: Segments, values: Values, holds: list[torch.Tensor], rows: int, length: int
 ) -> Read:
-    numbers = _laid(segments.documents, values)
+    numbers = laid(segments.documents, values)
     changes = numbers[:, 1:] != numbers[:, :-1]
     ordered = numbers.sort(-1).values
     # Numbers that come again, behind others, change more often than when they are in order.
     holds.append((changes.sum(-1) == (ordered[:, 1:] != ordered[:, :-1]).sum(-1)).all())
     for counted in segments.counted:
-        places = _laid(counted, values)
+        places = laid(counted, values)
         holds.append((changes | (places[:, 1:] - places[:, :-1] == 1)).all())
     starts = torch.cat([changes.new_ones(changes.shape[0], 1), changes], 1).expand(rows, length).reshape(-1)
     number = starts.cumsum(0)

@@ -46,11 +46,17 @@ class Segments:
     small: tuple[fx.Node, ...] = ()  # inputs whose numbers must have fewer than 32 bits
     causal: bool = False
     from_first: bool = False  # the first place of each row must be shown
+    compact: bool = False  # the graph has the places that are shown alone (compaction.py): a row is a segment
 
     @property
     def calls(self) -> int:
         """Calls that attention becomes: under a causal mask, queries behind what is shown attend to all of it."""
-        return 2 if self.shown is not None and self.causal else 1
+        return 2 if self.shown is not None and self.causal and not self.compact else 1
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether keys may end elsewhere than queries."""
+        return self.shown is not None and not self.compact
 
     def __str__(self) -> str:
         """What must hold of them."""

@@ -7,6 +7,7 @@ variant is compiled when a call needs it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -24,12 +25,13 @@ from torch._subclasses import FakeTensor
 
 from ..counting import count
 from ..graph import nodes
-from ..graph.decision import NearMiss
+from ..graph.decision import Declined, NearMiss
 from ..graph.edit import copy_of
 from ..graph.nodes import example
-from . import masks
+from . import masks, shown
 from .proof.functions import Functions
 from .readings import Kind, Reading
+from .shown import Shown
 
 _log = logging.getLogger("cermet")
 
@@ -37,7 +39,7 @@ _log = logging.getLogger("cermet")
 class Condition(Protocol):
     """What a call's inputs must be for a variant."""
 
-    def __call__(self, arguments: Sequence[Any]) -> list[torch.Tensor] | None:
+    def __call__(self, arguments: Sequence[Any]) -> list[Any] | None:
         """What the variant is given behind these inputs; None where they are not so. May wait for the device."""
 
 
@@ -79,6 +81,20 @@ def segmented(module: fx.GraphModule, kinds: Sequence[Kind]) -> Variant:
     return Variant(copy_of(module), reading, "calls_segmented")
 
 
+def compact(module: fx.GraphModule, found: masks.Found) -> Variant:
+    """The variant for shown places alone (compaction.py) in a graph that has not been changed yet. Raises Declined
+    where there can be none."""
+    if len(found.kinds) != 1 or found.kinds[0].segments.shown is None:
+        raise Declined("masks are of other segments than one padding")
+    modules = list(nodes.modules(module))
+    kind = found.compact().kinds[0]
+    functions = Functions(modules, masks.outer_values(modules))
+    condition = Shown(module, kind, functions, shown.targets(module, kind))
+    variant = Variant(copy_of(module), condition, "calls_compact")
+    shown.name_size(variant.module, kind)
+    return variant
+
+
 def without(found: masks.Found, ruled_out: Callable[[masks.Mask], bool], reason: str) -> masks.Found:
     """What was found, for a graph that can have no variant for some masks."""
     kept = [mask for mask in found.masks if not ruled_out(mask)]
@@ -105,24 +121,40 @@ class Later:
         self._module: fx.GraphModule | None = module
         self._state: _State | None = _State(inputs)
         self._made: Callable[..., Any] | None = None
-        self._sizes = _symbols(module)
+        self._sizes = symbols(module)
+        self._own = shown.own_size(module)
         self._asked: list[Any] = []
         self._holds: dict[tuple[int, ...], bool] = {}
         self.plain: Callable[..., Any] | None = None  # the graph as it is, where what was made in a call does not do
 
+    @property
+    def none(self) -> bool:
+        """Whether nothing could be made."""
+        return self._make is None and self._made is None
+
     def now(self) -> Callable[..., Any] | None:
         """Makes it while Dynamo compiles."""
         self._made = self._make()
+        if self._own is not None:
+            self._ask(self._state.withdrawn(self._own))
         self._make = self._module = self._state = None
         return self._made
 
-    def of(self, arguments: Sequence[Any]) -> Callable[..., Any] | None:
-        """What runs these inputs, or None where there is none for them."""
+    def of(self, arguments: Sequence[Any], more: Sequence[Any] = ()) -> Callable[..., Any] | None:
+        """What runs these inputs, and what the variant is given behind them, or None where there is none for them."""
         if self._make is not None:
             with compile_lock:
                 if self._make is not None:
                     self._make_in_a_call()
-        return self._made if not self._asked or self._fit(arguments) else None
+        return self._made if not self._asked or self._fit(arguments, more) else None
+
+    def of_apart(self, arguments: Sequence[Any]) -> Callable[..., Any]:
+        """As `of`, or the graph as it is. What has to be made is made by a thread of its own: who asks may be within
+        a tensor's dispatch, where autograd records nothing."""
+        if self._make is not None:
+            with concurrent.futures.ThreadPoolExecutor(1) as apart:
+                apart.submit(self.of, arguments).result()
+        return self.of(arguments) or self.plain
 
     def _make_in_a_call(self) -> None:
         guards, plain = self._state.guards(), copy_of(self._module) if self._sizes else None
@@ -132,18 +164,25 @@ class Later:
                 made = self._make()
         except RestartAnalysis:  # Dynamo would trace again in another way, and is not here
             made = None
-        asked = [guard.expr for guard in guards[known:]] if plain is not None else []
-        if asked:
-            _log.info("a variant that was made in a call asks of sizes: %s", ", ".join(map(str, asked)))
+        asked = [guard.expr for guard in guards[known:]]
         if plain is not None and (asked or made is None):
-            self._asked, self.plain = asked, plain.forward
+            self.plain = plain.forward
+        self._ask(asked)
         self._made = made
         self._make = self._module = self._state = None
 
-    def _fit(self, arguments: Sequence[Any]) -> bool:
-        sizes = tuple(arguments[place] for place in self._sizes)
+    def _ask(self, asked: Sequence[Any]) -> None:
+        """Asks of each call what no guard of Dynamo's does."""
+        if asked:
+            _log.info("a variant asks of sizes in each call: %s", ", ".join(map(str, asked)))
+            self._asked = list(asked)
+
+    def _fit(self, arguments: Sequence[Any], more: Sequence[Any]) -> bool:
+        own = [each for each in more if isinstance(each, int)]
+        sizes = (*(arguments[place] for place in self._sizes), *own)
         if sizes not in self._holds:
-            values = dict(zip(self._sizes.values(), map(sympy.Integer, sizes)))
+            names = (*self._sizes.values(), *([self._own] if own else []))
+            values = dict(zip(names, map(sympy.Integer, sizes), strict=True))
             self._holds[sizes] = all(asked.xreplace(values) == sympy.true for asked in self._asked)
         return self._holds[sizes]
 
@@ -156,6 +195,13 @@ class _State:
         known = self._context.tensor_to_context if self._context is not None else {}
         tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
         self._known = [(tensor, known[tensor]) for tensor in tensors if tensor in known]
+
+    def withdrawn(self, own: sympy.Symbol) -> list[Any]:
+        """What was asked of a size that Dynamo knows nothing of: no guards any more."""
+        guards = self.guards()
+        asked = [guard for guard in guards if own in guard.expr.free_symbols]
+        guards[:] = [guard for guard in guards if guard not in asked]
+        return [guard.expr for guard in asked]
 
     def guards(self) -> list[Any]:
         """What was asked of symbolic sizes so far."""
@@ -174,7 +220,7 @@ class _State:
                     self._context.tensor_to_context.pop(tensor, None)
 
 
-def _symbols(module: fx.GraphModule) -> dict[int, sympy.Symbol]:
+def symbols(module: fx.GraphModule) -> dict[int, sympy.Symbol]:
     """The symbols that are a graph's inputs, by their places; Dynamo hands in each symbol of its tensors' sizes."""
     inputs = enumerate(node for node in module.graph.nodes if node.op == "placeholder")
     sizes = ((place, example(node)) for place, node in inputs)
@@ -199,22 +245,24 @@ def _compiling() -> Iterator[None]:
 def choosing(padded: Later, others: Sequence[tuple[Variant, Later]]) -> Callable[..., Any]:
     """Runs the first variant that there is for a call's inputs, else `padded`, which is right for every input.
 
-    Each question may be a wait, so the variant that ran last is asked for first. While a CUDA stream is being captured
-    nothing can be asked of the device, and that is `padded`, too.
+    Each question may be a wait, so what was told last, that there is padding or that there is none, is asked for first.
+    While a CUDA stream is being captured nothing can be asked of the device, and that is `padded`, too.
     """
-    conditions = [variant.condition for variant, _ in others]
-    for condition in conditions:
-        if isinstance(condition, Reading):
-            condition.padded_alone = any(isinstance(other, Ones) for other in conditions)
-    order = list(others)
+    without = [each for each in others if isinstance(each[0].condition, Ones)]
+    read = [each for each in others if each not in without]
+    for variant, _ in read:
+        variant.condition.padded_alone = bool(without)  # type: ignore[attr-defined]
+    orders = [*without, *read], [*read, *without]
+    order = orders[0]
 
     def run(*arguments: Any) -> Any:
         nonlocal order
-        for place, (variant, later) in enumerate(asked := order):
+        for variant, later in order:
+            if later.none:
+                continue
             more = variant.condition(arguments)
-            if more is not None and (faster := later.of(arguments)) is not None:
-                if place:
-                    order = [asked[place], *asked[:place], *asked[place + 1 :]]
+            if more is not None and (faster := later.of(arguments, more)) is not None:
+                order = orders[not isinstance(variant.condition, Ones)]
                 count(variant.calls)
                 return faster(*arguments, *more)
         count("calls_padded")

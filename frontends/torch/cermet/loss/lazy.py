@@ -48,17 +48,18 @@ class _Value:
         return self._made
 
 
-class _Product:
-    """`tail(linear(hidden, weight, bias))` as it was when this was created."""
+class _Remembered:
+    """What logits are made of, as it was when this was created."""
 
-    def __init__(self, tail: Callable[[torch.Tensor], torch.Tensor] | None, *operands: torch.Tensor | None) -> None:
-        self._tail = tail
-        given = [operand for operand in operands if operand is not None]
-        self._operands = [operand.detach() for operand in given]  # which count their source's changes
-        self._versions = [operand._version for operand in self._operands]
+    def __init__(self, operands: Sequence[tuple[str, torch.Tensor]]) -> None:
+        self._names = [name for name, _ in operands]
+        # Without a history, and it counts its source's changes.
+        self.operands = [tensor.detach() if tensor.grad_fn is not None else tensor for _, tensor in operands]
+        self._versions = [operand._version for operand in self.operands]
 
-    def __call__(self) -> torch.Tensor:
-        for name, operand, version in zip(("hidden state", "weight", "bias"), self._operands, self._versions):
+    def check(self) -> None:
+        """Raises Error where it is no more what it was."""
+        for name, operand, version in zip(self._names, self.operands, self._versions):
             if operand._version != version:
                 raise Error(
                     f"these logits are made when they are read, and the {name} that they are made of has been written "
@@ -69,8 +70,21 @@ class _Product:
                     f"these logits are made when they are read, and the memory of the {name} that they are made of has "
                     f"been given back; expected it there: read them inside of the model's forward pass, {_KEEP}"
                 )
-        with torch.no_grad(), torch.autocast(self._operands[0].device.type, enabled=False):
-            logits = F.linear(*self._operands)
+
+
+class _Product:
+    """`tail(linear(hidden, weight, bias))` as it was when this was created."""
+
+    def __init__(self, tail: Callable[[torch.Tensor], torch.Tensor] | None, *operands: torch.Tensor | None) -> None:
+        self._tail = tail
+        named = zip(("hidden state", "weight", "bias"), operands)
+        self._of = _Remembered([(name, operand.detach()) for name, operand in named if operand is not None])
+
+    def __call__(self) -> torch.Tensor:
+        self._of.check()
+        operands = self._of.operands
+        with torch.no_grad(), torch.autocast(operands[0].device.type, enabled=False):
+            logits = F.linear(*operands)
             return logits if self._tail is None else self._tail(logits)
 
 
@@ -222,3 +236,27 @@ def product(
         return make()
     shape = (*hidden.shape[:-1], weight.shape[0])
     return Logits(_Value(make), shape, dtype, hidden.device)
+
+
+def recalled(
+    make: Callable[[], torch.Tensor],
+    arguments: Sequence[Any],
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """What `make` makes of a graph's arguments when it is read."""
+    tensors = [("input or parameter", each) for each in arguments if isinstance(each, torch.Tensor)]
+    of = _Remembered(tensors)
+
+    def checked() -> torch.Tensor:
+        of.check()
+        with torch.no_grad():
+            return make()
+
+    return Logits(_Value(checked), shape, dtype, device)
+
+
+def made(result: torch.Tensor) -> torch.Tensor:
+    """An ordinary tensor, without a history."""
+    return result._value.get() if isinstance(result, Logits) else result.detach()
