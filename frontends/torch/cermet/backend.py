@@ -16,10 +16,10 @@ import torch.fx as fx
 from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
-from .attention import recall, variants
+from .attention import variants
 from .graph.decision import Declined
 from .graph.edit import copy_of
-from .loss import edges
+from .loss import edges, recall
 from .options import parse
 from .records import Masks, Record, Settings
 from .remainder import choice
@@ -66,7 +66,7 @@ def compile(
     return run if plain is None else plain.forward  # what is captured does not run here
 
 
-_Recall = tuple[Callable[..., Any], Any]  # the graph of all places, and what is told that it ran again
+_Recall = tuple[Callable[..., Any], recall.Shown]  # the graph of all places, and whose variant recalls
 
 
 def _compiled(

@@ -11,11 +11,10 @@ import torch
 import torch.fx as fx
 
 from .attention import masks, variants
-from .attention.compaction import Recalled
 from .failures import Failing, failing
 from .fusing import replacement
 from .graph import nodes
-from .graph.decision import Decision, NearMiss, Region, Tail
+from .graph.decision import Decision, NearMiss, Recalled, Region, Tail
 from .importing import complexes
 from .importing.importer import Imported
 from .loss import tails

@@ -7,12 +7,11 @@ is gathered there. Attention is over segments anyway, one for each row.
 
 That is right where every call treats all places alike, and where nothing sees what is left out: the loss ignores those
 places (shown.py looks at their labels), and logits that the graph would return come from the graph of all places, if
-somebody looks at them (recall.py). Any other call or result: Declined, and padding stays.
+somebody looks at them (loss/recall.py). Any other call or result: Declined, and padding stays.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..graph import nodes
-from ..graph.decision import Declined
+from ..graph.decision import Declined, Recalled
 from ..graph.edit import is_pure, rewriting
 from ..graph.effects import PURE, WRITE, effect_of
 from ..graph.layouts import written
@@ -39,14 +38,6 @@ from .shown import LOSS
 _aten = torch.ops.aten
 _COPIES = {_aten._to_copy.default, _aten.clone.default, _aten.detach.default, _aten.alias.default}
 _STEPS = 8  # calls between logits and their loss
-
-
-@dataclasses.dataclass(frozen=True)
-class Recalled:
-    """A result that only the graph of all places has."""
-
-    output: int
-    like: torch.Tensor  # its fake value
 
 
 def compact(module: fx.GraphModule, kind: Kind, recalls: bool) -> list[Recalled]:

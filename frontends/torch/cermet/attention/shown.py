@@ -20,13 +20,14 @@ from .proof.functions import Functions
 from .readings import Kind, Reading, Sizes, Values, are_small, extents, laid
 
 LOSS = "cross_entropy"
-TOLD = 5  # what a graph is given behind its inputs
 _LEAST = 2  # places: a symbol is no smaller size
 
 
 class Shown(Reading):
     """Of a graph of shown places alone. It is given the ends of its rows, how many places are shown, and of each its
     number among all and its place in its row. Places that are hidden must have the label that each loss ignores."""
+
+    given = 5  # inputs that the graph has behind those of the traced one
 
     def __init__(
         self, module: fx.GraphModule, kind: Kind, functions: Functions, targets: Sequence[tuple[fx.Node, int]]

@@ -29,6 +29,14 @@ class Declined(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
+class Recalled:
+    """A result that a variant of a graph leaves to the graph."""
+
+    output: int
+    like: torch.Tensor  # its fake value
+
+
+@dataclasses.dataclass(frozen=True)
 class Tail:
     """What follows a linear layer, a second time."""
 

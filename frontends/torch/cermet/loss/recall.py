@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ..loss import lazy
-from .compaction import Recalled
-from .shown import TOLD, Shown
+from ..graph.decision import Recalled
+from . import lazy
+
+
+class Shown(Protocol):
+    """Who decides which calls run without what is recalled."""
+
+    looked: bool  # at something that was recalled
+    given: int  # inputs that the graph has behind those of the traced one
+
+    def sized(self, shape: Sequence[Any], arguments: Sequence[Any]) -> list[int]:
+        """A traced shape, in a call of these arguments."""
 
 
 class _Again(torch.autograd.Function):
@@ -50,7 +59,7 @@ def attach(
 
     def with_results(*arguments: Any) -> Any:
         results = list(run(*arguments))
-        given = arguments[: len(arguments) - TOLD]
+        given = arguments[: len(arguments) - shown.given]
         for each in recalled:
 
             def make(output: int = each.output) -> torch.Tensor:
