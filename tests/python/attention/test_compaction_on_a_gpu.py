@@ -48,9 +48,8 @@ def test_numbers(family):
         tiny_models.redraw(model, seed)
         given = batch(seed)
         values = {name: trained(run, model, given) for name, run in (("ours", compiled), ("eager", model))}
+        wide = truth.double(model)
         with truth.Float64():
-            wide = type(model)(model.config).to("cuda", torch.float64)
-            wide.load_state_dict({name: each.double() for name, each in model.state_dict().items()})
             true = trained(wide, wide, given)
         for who, found in values.items():
             for name, value in found.items():

@@ -37,7 +37,8 @@ def of_classes(hidden, weight, labels):
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """How many rows of logits are made."""
+    """How many rows of logits are made, where no call before is known of."""
+    monkeypatch.setattr(kept, "_watches", {})
     seen = []
     for name in ("_gradient", "_loss"):
         method = getattr(chunks._Run, name)

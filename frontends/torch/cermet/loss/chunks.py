@@ -145,7 +145,9 @@ class _Run:
         numbers = [made((len(self.rows), *port.dims[1:]), dtype=port.dtype) for port in ports]
         to_hidden = made(self.rows.shape) if of_hidden else None
         to_weight = _WeightGradient(self.weight, self.columns, len(pieces)) if of_weight else None
-        to_bias = self.rows.new_zeros(self.columns, dtype=torch.float32) if of_bias else None
+        # Whose sum over pieces has more digits than one over all rows would need.
+        wide = torch.float64 if self.rows.dtype == torch.float32 else torch.float32
+        to_bias = self.rows.new_zeros(self.columns, dtype=wide) if of_bias else None
         for piece in pieces:
             rows = self.rows[piece]
             inputs = self._inputs(parts.rows, early, piece)
@@ -162,7 +164,7 @@ class _Run:
             if to_weight is not None:
                 to_weight.add(gradient, rows)
             if to_bias is not None:
-                to_bias += gradient[:, : self.columns].sum(0, dtype=torch.float32)
+                to_bias += gradient[:, : self.columns].sum(0, dtype=wide)
             gradient = None  # before the next piece's logits are made
         (loss,) = self._launched(parts.after, early, numbers)
         nothing = self.rows.new_empty(0)
