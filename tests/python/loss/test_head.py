@@ -150,8 +150,8 @@ def test_a_compiler_without_gradients_in_the_forward_pass(monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("remainder", ["eager", "aot", "inductor"])
 @pytest.mark.parametrize("function", [dead, returned, read], ids=["dead", "returned", "read"])
-def test_loss_and_gradients(function, remainder, dtype, device, monkeypatch):
-    monkeypatch.setattr(torch._functorch.config, "donated_buffer", False)  # else Inductor's graphs are not kept
+@torch._functorch.config.patch(donated_buffer=False)  # else a graph of Inductor's may not be kept
+def test_loss_and_gradients(function, remainder, dtype, device):
     hidden, weight, labels = inputs(dtype, device)
     call = graphs.compiled(function, remainder)
     results = []

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import graphs
 from cermet.loss import chunks, derivation
+from cermet.loss import kept as kept_rows
 from heads import VOCABULARY, close, dead, inputs
 from pieces import DTYPES, LOSSES, compiled, rows_of, z_loss
 
@@ -38,7 +39,7 @@ def of_classes(hidden, weight, labels):
 @pytest.fixture
 def multiplied(monkeypatch):
     """How many rows of logits are made, where no call before is known of."""
-    monkeypatch.setattr(kept, "_watches", {})
+    monkeypatch.setattr(kept_rows, "_watches", {})
     seen = []
     for name in ("_gradient", "_loss"):
         method = getattr(chunks._Run, name)
