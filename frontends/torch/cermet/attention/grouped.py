@@ -31,6 +31,7 @@ from .proof.functions import Functions, TooComplex
 from .proof.linear import Facts, Linear
 
 _STEPS = 8  # calls between a tensor and its repetition
+_Writes = dict[fx.Graph, list[tuple[fx.Node, tuple[fx.Node, ...]]]]  # of each graph
 
 
 def apply(module: fx.GraphModule) -> int:
@@ -55,13 +56,14 @@ def apply(module: fx.GraphModule) -> int:
 
 def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
     functions = Functions(modules, outer_values(modules))
+    writes = {module.graph: _writes(module) for module in modules}
     values: dict[fx.Node, torch.Tensor] = {}
     for module in modules:
         for node in attentions(module):
             given = arguments(node)
             if given.get("enable_gqa", False) is not False:
                 continue
-            sources = [_shared(functions, given[name], example(given["query"])) for name in ("key", "value")]
+            sources = [_shared(functions, writes, given[name], example(given["query"])) for name in ("key", "value")]
             if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
                 continue
             for change_of in (_grouped, _beside_each_other):
@@ -74,7 +76,7 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
                 break
         for node in _over_segments(module):
             given = dict(zip(("query", "key", "value"), node.args))
-            sources = [_shared(functions, given[name], example(given["query"])) for name in ("key", "value")]
+            sources = [_shared(functions, writes, given[name], example(given["query"])) for name in ("key", "value")]
             if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
                 continue
             try:
@@ -171,7 +173,7 @@ def _apart(given: dict[str, Any]) -> tuple[int, ...]:
     return -1, example(given["query"]).shape[-3], 1, example(given["value"]).shape[-1]
 
 
-def _shared(functions: Functions, repeated: fx.Node, query: torch.Tensor) -> fx.Node | None:
+def _shared(functions: Functions, writes: _Writes, repeated: fx.Node, query: torch.Tensor) -> fx.Node | None:
     """The tensor whose heads, each as often as queries share it, are this one's."""
     if not isinstance(repeated, fx.Node) or example(repeated).dim() != 4:
         return None
@@ -183,7 +185,7 @@ def _shared(functions: Functions, repeated: fx.Node, query: torch.Tensor) -> fx.
         between.append(node)
         node = inputs[0]
         try:
-            with functions.settled([*between, node] if _reads_alone(between, node) else []):
+            with functions.settled([*between, node] if _reads_alone(between, node, writes) else []):
                 if _repeats(functions, repeated, node, query):
                     return node
         except (Unsupported, TooComplex):
@@ -191,14 +193,18 @@ def _shared(functions: Functions, repeated: fx.Node, query: torch.Tensor) -> fx.
     return None
 
 
-def _reads_alone(between: Sequence[fx.Node], source: fx.Node) -> bool:
+def _reads_alone(between: Sequence[fx.Node], source: fx.Node, writes: _Writes) -> bool:
     """Whether nothing writes a source's memory from the first of these, which lie between it and its repetition, on: a
     cache has got its rows by then."""
-    graph, memory = source.graph, memories(example(source))
-    behind = [node for node in graph.nodes if not node < min(between)]
-    effects = [effect_of(node, graph.owning_module) for node in behind]
-    written = [target for effect in effects if effect.kind == WRITE for target in effect.written]
-    return all(memory.isdisjoint(memories(example(target))) for target in written)
+    first, memory = min(between), memories(example(source))
+    behind = [target for node, targets in writes[source.graph] if not node < first for target in targets]
+    return all(memory.isdisjoint(memories(example(target))) for target in behind)
+
+
+def _writes(module: fx.GraphModule) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:
+    """A graph's nodes that write, and what they write."""
+    effects = [(node, effect_of(node, module)) for node in module.graph.nodes]
+    return [(node, effect.written) for node, effect in effects if effect.kind == WRITE]
 
 
 def _repeats(functions: Functions, repeated: fx.Node, source: fx.Node, query: torch.Tensor) -> bool:

@@ -41,6 +41,7 @@ _WRITTEN_ARGUMENTS: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], 
     "embedding": (("weight",), lambda a: a.get("max_norm") is not None),
     "embedding_bag": (("weight",), lambda a: a.get("max_norm") is not None),
 }
+_SDPA = "scaled_dot_product_attention"
 _ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p")  # a builtin's first arguments
 _TORCH_MODULES = ("torch", "_operator", "operator", "math", "builtins", "_VariableFunctions")
 
@@ -93,9 +94,13 @@ def _signature(target: Any) -> inspect.Signature | None:
         return None
 
 
+def _signature_of(node: fx.Node) -> inspect.Signature | None:
+    return (_signature if isinstance(node.target, Hashable) else _signature.__wrapped__)(node.target)
+
+
 def _bound(node: fx.Node) -> dict[str, Any] | None:
     """Arguments by name, defaults included; None for a builtin, which has no signature to ask."""
-    signature = (_signature if isinstance(node.target, Hashable) else _signature.__wrapped__)(node.target)
+    signature = _signature_of(node)
     if signature is None:
         return None
     try:
@@ -130,7 +135,22 @@ def _method_effect(name: str, node: fx.Node) -> Effect:
         if name == "requires_grad_":
             return Effect(EFFECTFUL)
         return Effect(WRITE, _flattened(node.args[:1]))
-    return Effect(EFFECTFUL if _RANDOM.search(name) or _BARRIER.search(name) else PURE)
+    return Effect(EFFECTFUL if _keeps_its_place(name) else PURE)
+
+
+@functools.lru_cache(maxsize=4096)
+def _writes(target: torch._ops.OpOverload) -> bool:
+    return any(argument.alias_info is not None and argument.alias_info.is_write for argument in target._schema.arguments)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_effectful(target: torch._ops.OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in target.tags or _BARRIER.search(str(target)) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _keeps_its_place(name: str) -> bool:
+    return _RANDOM.search(name) is not None or _BARRIER.search(name) is not None
 
 
 def effect_of(node: fx.Node, owner: Any, depth: int = 0) -> Effect:
@@ -145,12 +165,10 @@ def effect_of(node: fx.Node, owner: Any, depth: int = 0) -> Effect:
         return Effect(WRITE, _flattened((node.args, node.kwargs)))
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        written = _schema_writes(target._schema, node)
+        written = _schema_writes(target._schema, node) if _writes(target) else ()
         if written:
             return Effect(WRITE, written)
-        seeded = torch.Tag.nondeterministic_seeded in target.tags
-        barrier = _BARRIER.search(str(target)) is not None
-        return Effect(EFFECTFUL if seeded or barrier else PURE)
+        return Effect(EFFECTFUL if _is_effectful(target) else PURE)
     if isinstance(target, torch._ops.HigherOrderOperator):
         return _higher_order(node, owner, depth)
     if target is operator.setitem or target is operator.delitem or target in _INPLACE_OPERATORS:
@@ -165,6 +183,19 @@ def _drops_nothing(node: fx.Node, arguments: dict[str, Any] | None) -> bool:
     return isinstance(first, fx.Node) and len(values) >= 3 and (values[2] is False or values[1] == 0)
 
 
+def _depends_on_arguments(name: str, node: fx.Node) -> bool:
+    """Whether a function's effect does; to bind them takes longer than all else here."""
+    if name in _WRITTEN_ARGUMENTS or name == _SDPA or "dropout" in name:
+        return True
+    signature = _signature_of(node)
+    return signature is not None and "inplace" in signature.parameters
+
+
+@functools.lru_cache(maxsize=1024)
+def _schemas(packet: torch._ops.OpOverloadPacket, overloads: tuple[str, ...]) -> list[torch._C.FunctionSchema]:
+    return [getattr(packet, overload)._schema for overload in overloads]
+
+
 def _function_effect(node: fx.Node) -> Effect:
     target = node.target
     if target in (seeded.dropout, seeded.seed):  # a seed has its number: another call gives another
@@ -172,15 +203,14 @@ def _function_effect(node: fx.Node) -> Effect:
     name = getattr(target, "__name__", "") or ""
     module = getattr(target, "__module__", None) or ""
     if isinstance(target, torch._ops.OpOverloadPacket):
-        schemas = [getattr(target, overload)._schema for overload in target.overloads()]
-        if any(_may_write(schema, node) for schema in schemas):
+        if any(_may_write(schema, node) for schema in _schemas(target, tuple(target.overloads()))):
             return Effect(WRITE, _flattened((node.args, node.kwargs)))
     elif module and module.split(".")[0] not in _TORCH_MODULES:
         return Effect(WRITE, _flattened((node.args, node.kwargs)))
     operators = module in ("_operator", "operator")  # `operator.and_` is no write
     if name.endswith("_") and not name.endswith("__") and name != "requires_grad_" and not operators:
         return Effect(WRITE, _flattened(node.args[:1]))
-    arguments = _bound(node)
+    arguments = _bound(node) if _depends_on_arguments(name, node) else None
     if (arguments or node.kwargs).get("inplace"):
         return Effect(WRITE, _flattened(node.args[:1] or node.kwargs.get("input")))
     if name in _WRITTEN_ARGUMENTS:
@@ -192,7 +222,6 @@ def _function_effect(node: fx.Node) -> Effect:
     if "dropout" in name and _drops_nothing(node, arguments):
         return Effect(PURE, returned=node.args[0])
     probability = (arguments or {**dict(zip(_ATTENTION, node.args)), **node.kwargs}).get("dropout_p", 0.0)
-    if name == "scaled_dot_product_attention" and probability != 0:
+    if name == _SDPA and probability != 0:
         return Effect(EFFECTFUL)
-    text = f"{module}.{name}"
-    return Effect(EFFECTFUL if _RANDOM.search(text) or _BARRIER.search(text) else PURE)
+    return Effect(EFFECTFUL if _keeps_its_place(f"{module}.{name}") else PURE)
