@@ -17,6 +17,7 @@ from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
 from .attention import variants
+from .garbage import uncollected
 from .graph.decision import Declined
 from .graph.edit import copy_of
 from .loss import edges, recall
@@ -29,6 +30,7 @@ from .targets import devices
 _log = logging.getLogger("cermet")
 
 
+@uncollected()
 def compile(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -69,6 +71,7 @@ def compile(
 _Recall = tuple[Callable[..., Any], recall.Shown]  # the graph of all places, and whose variant recalls
 
 
+@uncollected()
 def _compiled(
     record: Record, example_inputs: Sequence[Any], recalled: _Recall | None = None
 ) -> Callable[..., Any]:

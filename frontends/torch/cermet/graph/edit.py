@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 import torch.fx as fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from .effects import PURE, effect_of
 from .nodes import attribute
@@ -65,7 +66,7 @@ def is_pure(node: fx.Node, module: fx.GraphModule) -> bool:
 
 def copy_of(module: fx.GraphModule) -> fx.GraphModule:
     """A graph module of its own, with bodies of its own, over the same parameters and fake values."""
-    copy = fx.GraphModule(module, copied(module.graph), type(module).__name__)
+    copy = _LazyGraphModule(module, copied(module.graph), type(module).__name__)  # most copies never run
     for name, noted in vars(module).items():
         if name not in vars(copy):
             setattr(copy, name, noted)

@@ -15,9 +15,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.convert_frame import compile_lock
 from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
-from torch._inductor import codecache
 from torch._inductor.output_code import OutputCode
 
 from .. import environment
@@ -27,12 +25,13 @@ from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
 from ..rematerialization import liveness
 from ..rematerialization.partition import Partition
-from . import clusters
+from . import clusters, economy
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
 from .aten.gathers import choose
 from .aten.inlining import inline
+from .aten.merging import merge
 from .aten.mutation import write
 from .aten.simplification import simplify
 from .aten.wide_copies import widen
@@ -112,6 +111,7 @@ def _compile(
         """The joint graph says of a backward's numbers where they are from."""
         inline(joint)
         chosen(joint.graph)
+        merge(joint)
         return partition(joint, *arguments, **keywords)
 
     def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
@@ -159,10 +159,11 @@ def _compile(
     )
     settings = {
         "bundled_autograd_cache": True,
+        "cse": False,  # merge() does
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), _key_without_generators(), _keyed(keeping, bounded):
+    with torch._functorch.config.patch(settings), economy.key_without_generators(), economy.unprinted(), _keyed(keeping, bounded):
         with hearing() as cached:
             run = backend(module, list(example_inputs))
     for each in made:
@@ -174,41 +175,6 @@ def _keyed(keeping: Keeping, bounded: bool) -> contextlib.AbstractContextManager
     """Makes what is kept, and whether its peak is known, a part of the key of AOTAutogradCache."""
     config = torch.compiler.config
     return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{' bounded' if bounded else ''}")
-
-
-class _System:
-    """What AOTAutogradCache's key names of a machine, in the place of codecache.CacheBase."""
-
-    @staticmethod
-    def get_system() -> dict[str, str | None]:
-        if not torch.cuda.is_available():
-            return {}
-        return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
-
-
-@contextlib.contextmanager
-def _key_without_generators() -> Iterator[None]:
-    """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
-
-    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
-    and a hash of all of Triton's files: more than a second of a first step. The lock is what torch compiles under, a
-    backward of Inductor's in another thread too, so that no other key is made meanwhile.
-    """
-    stand_ins = {
-        "init_backend_registration": lambda: None,
-        "custom_backend_passes": {},
-        "custom_backend_codegen_configs": {},
-        "CacheBase": _System,
-    }
-    with compile_lock:
-        before = {name: getattr(codecache, name) for name in stand_ins if hasattr(codecache, name)}
-        try:
-            for name in before:
-                setattr(codecache, name, stand_ins[name])
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(codecache, name, value)
 
 
 def _keep_saved() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.fx as fx
 from torch._functorch import partitioners
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..failures import Failing
 from ..graph.edit import copied
@@ -50,9 +51,10 @@ class Partition:
         for module in made:
             parts.join(module.graph)
         waiting.wait(made[1].graph)
-        for module in made:
+        forward, backward = map(_LazyGraphModule.from_graphmodule, made)  # which seldom run as they are
+        for module in (forward, backward):
             module.recompile()
-        return made
+        return forward, backward
 
 
 @contextlib.contextmanager

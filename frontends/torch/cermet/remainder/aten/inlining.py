@@ -15,9 +15,9 @@ import torch
 import torch.fx as fx
 from torch.fx.node import map_arg
 
-from ...graph.edit import is_pure
 from ...graph.layouts import written
 from ...graph.nodes import attribute
+from .merging import merge
 
 _CALL = torch.ops.higher_order.invoke_subgraph
 _TAGS = ("partitioner_tag",)  # of a call, for what it becomes
@@ -39,7 +39,7 @@ def inline(module: fx.GraphModule) -> int:
         pending += [node for node in nodes if node.target is _CALL]
         calls += 1
     if calls:
-        _merge_equal(module, set(made))
+        merge(module, set(made), _FRESH)
         for node in [node for node in module.graph.nodes if node.op == "get_attr" and not node.users]:
             module.graph.erase_node(node)
         module.graph.lint()
@@ -137,24 +137,3 @@ class _Memory:
             if base.dtype != value.dtype:
                 base = base.view(value.dtype)
             return base.as_strided(value.shape, value.stride(), value.storage_offset())
-
-
-def _merge_equal(module: fx.GraphModule, among: set[fx.Node]) -> None:
-    """Calls that give the same of the same become one, in place."""
-    first: dict[Any, fx.Node] = {}
-    for node in list(module.graph.nodes):
-        if node not in among or node.op != "call_function" or node.target in _FRESH or not is_pure(node, module):
-            continue
-        key = (node.target, _key(node.args), _key(node.kwargs))
-        before = first.setdefault(key, node)
-        if before is not node:
-            node.replace_all_uses_with(before)
-            module.graph.erase_node(node)
-
-
-def _key(value: Any) -> Any:
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_key, value))
-    if isinstance(value, dict):
-        return tuple((name, _key(each)) for name, each in sorted(value.items()))
-    return value if isinstance(value, fx.Node) else (type(value), repr(value))

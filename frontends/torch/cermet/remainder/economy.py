@@ -1,0 +1,76 @@
+"""What AOTAutograd does beside its work, and direct calls have no use for: left out while it compiles.
+
+What stands in the place of torch's functions meanwhile is seen by whoever compiles under torch's lock, a backward of
+Inductor's in another thread too, and by nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._dynamo.convert_frame import compile_lock
+from torch._inductor import codecache
+from torch._logging import _internal as logs
+from torch.fx import graph_module
+
+
+class _System:
+    """What AOTAutogradCache's key names of a machine, in the place of codecache.CacheBase."""
+
+    @staticmethod
+    def get_system() -> dict[str, str | None]:
+        if not torch.cuda.is_available():
+            return {}
+        return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda, "hip": torch.version.hip}
+
+
+@contextlib.contextmanager
+def key_without_generators() -> Iterator[None]:
+    """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
+
+    The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
+    and a hash of all of Triton's files: more than a second of a first step.
+    """
+    stand_ins = {
+        "init_backend_registration": lambda: None,
+        "custom_backend_passes": {},
+        "custom_backend_codegen_configs": {},
+        "CacheBase": _System,
+    }
+    with _standing_in(codecache, stand_ins):
+        yield
+
+
+@contextlib.contextmanager
+def unprinted() -> Iterator[None]:
+    """Leaves out the texts of graphs that AOTAutograd writes for a log and for its cache's, unless something is logged."""
+    if logs.log_state.artifact_names or logs.trace_log.handlers:
+        yield
+        return
+    real, thread = graph_module._print_readable, threading.get_ident()
+
+    def printed(module: Any, name: str, print_output: bool = True, *args: Any, **keywords: Any) -> str:
+        if print_output or threading.get_ident() != thread:
+            return real(module, name, print_output, *args, **keywords)
+        return ""
+
+    with _standing_in(graph_module, {"_print_readable": printed}):
+        yield
+
+
+@contextlib.contextmanager
+def _standing_in(module: Any, stand_ins: dict[str, Any]) -> Iterator[None]:
+    """Puts these in the places of what the module has by their names, if it has."""
+    with compile_lock:
+        before = {name: getattr(module, name) for name in stand_ins if hasattr(module, name)}
+        try:
+            for name in before:
+                setattr(module, name, stand_ins[name])
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(module, name, value)

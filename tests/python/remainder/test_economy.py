@@ -1,0 +1,180 @@
+"""What a first step leaves out of AOTAutograd's work, and Python's: Inductor's modules, texts of graphs, collections."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+import torch.fx as fx
+from torch._functorch import config
+from torch._logging import _internal as logs
+
+import cermet
+from cermet import garbage
+from cermet.remainder import economy
+from cermet.remainder.aten.merging import merge
+
+STEP = """
+import sys, torch
+def f(x, w): return torch.nn.functional.silu(x @ w).sum()
+x, w = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+torch.compile(f, backend="cermet", options={"remainder": "aot"})(x, w).backward()
+print([name for name in ("lowering", "pattern_matcher", "decomposition") if f"torch._inductor.{name}" in sys.modules])
+"""
+
+
+def test_a_training_step_imports_nothing_that_inductor_lowers_with(tmp_path):
+    settings = {"CERMET_CACHE_DIR": str(tmp_path / "cermet"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    ran = subprocess.run([sys.executable, "-c", STEP], capture_output=True, text=True, env=os.environ | settings)
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr
+
+
+def f(x, y):
+    return torch.nn.functional.silu(x @ y).sum()
+
+
+def test_nothing_is_collected_while_a_graph_is_compiled(monkeypatch):
+    seen, run = [], fx.GraphModule.recompile
+    monkeypatch.setattr(fx.GraphModule, "recompile", lambda self: (seen.append(gc.isenabled()), run(self))[1])
+    operands = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+    torch.compile(f, backend="cermet")(*operands).backward()
+    assert False in seen and gc.isenabled(), f"collected at recompiles: {seen}, afterwards: {gc.isenabled()}"
+
+
+def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_again():
+    try:
+        gc.disable()
+        with garbage.uncollected():
+            pass
+        assert not gc.isenabled(), "collects, expected as it was"
+    finally:
+        gc.enable()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with garbage.uncollected():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with pytest.raises(ValueError), garbage.uncollected():
+        thread.start()
+        inside.wait()
+        raise ValueError
+    assert not gc.isenabled(), "collects beside a thread that compiles"
+    leave.set()
+    thread.join()
+    assert gc.isenabled(), "does not collect behind the last thread"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_process_that_was_forked_beside_a_compiling_thread_collects():
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with garbage.uncollected():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if gc.isenabled() else 1)
+    leave.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0, "the forked process does not collect"
+
+
+def test_graphs_are_printed_for_who_asks_alone(monkeypatch, capsys):
+    monkeypatch.setattr(logs.trace_log, "handlers", [])  # torch has one, which goes when it finds nothing to write to
+    module = fx.symbolic_trace(lambda x: x + 1)
+    text = module.print_readable(print_output=False)
+    assert "add" in text
+    with economy.unprinted():
+        assert module.print_readable(print_output=False) == ""
+        module.print_readable()
+    assert "add" in capsys.readouterr().out
+    assert module.print_readable(print_output=False) == text
+
+
+def test_graphs_are_printed_where_torch_logs_them(caplog):
+    torch._logging.set_logs(aot_graphs=True)
+    try:
+        with economy.unprinted():
+            assert "add" in fx.symbolic_trace(lambda x: x + 1).print_readable(print_output=False)
+    finally:
+        torch._logging.set_logs()
+
+
+def merged(build) -> list[str]:
+    """The calls of a graph of one operand, a 2 x 2 tensor, behind merging."""
+    graph = fx.Graph()
+    operand = graph.placeholder("x")
+    mode = torch._subclasses.FakeTensorMode()
+    operand.meta["val"] = mode.from_tensor(torch.zeros(2, 2))
+
+    def call(target, *args):
+        node = graph.call_function(target, args)
+        values = torch.fx.map_arg(args, lambda each: each.meta["val"])
+        with mode:
+            node.meta["val"] = target(*values)
+        return node
+
+    graph.output(build(call, operand))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    merge(module)
+    module.graph.lint()
+    return [str(node.target).split(".")[1] for node in graph.nodes if node.op == "call_function"]
+
+
+ATEN = torch.ops.aten
+
+
+def test_equal_calls_become_one():
+    def build(call, x):
+        ends = [call(ATEN.exp.default, call(ATEN.add.Tensor, x, 1)) for _ in range(2)]
+        return call(ATEN.mul.Tensor, *ends)
+
+    assert merged(build) == ["add", "exp", "mul"]
+
+
+def test_numbers_of_other_types_are_not_equal():
+    assert merged(lambda call, x: call(ATEN.mul.Tensor, call(ATEN.add.Tensor, x, 1), call(ATEN.add.Tensor, x, 1.0))) == [
+        "add",
+        "add",
+        "mul",
+    ]
+
+
+def test_what_is_returned_keeps_its_memory():
+    assert merged(lambda call, x: (call(ATEN.add.Tensor, x, 1), call(ATEN.add.Tensor, x, 1))) == ["add", "add"]
+
+
+def test_random_numbers_stay_apart():
+    def build(call, x):
+        return call(ATEN.add.Tensor, call(ATEN.rand_like.default, x), call(ATEN.rand_like.default, x))
+
+    assert merged(build) == ["rand_like", "rand_like", "add"]
+
+
+def test_nothing_is_the_same_behind_a_write():
+    def build(call, x):
+        before = call(ATEN.exp.default, x)
+        call(ATEN.copy_.default, x, call(ATEN.add.Tensor, x, 1))
+        return call(ATEN.mul.Tensor, before, call(ATEN.exp.default, x))
+
+    assert merged(build) == ["exp", "add", "copy_", "exp", "mul"]
+
+
+def test_a_user_may_have_torchs_own_merging_off_or_on():
+    with config.patch(cse=True):
+        operands = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+        torch.compile(f, backend="cermet", options={"remainder": "aot"})(*operands).backward()
+        assert config.cse and cermet.counters()["fallbacks"] == 0
