@@ -174,7 +174,8 @@ def test_nothing_is_the_same_behind_a_write():
 
 
 def test_a_user_may_have_torchs_own_merging_off_or_on():
+    before = cermet.counters()["fallbacks"]
     with config.patch(cse=True):
         operands = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
         torch.compile(f, backend="cermet", options={"remainder": "aot"})(*operands).backward()
-        assert config.cse and cermet.counters()["fallbacks"] == 0
+        assert config.cse and cermet.counters()["fallbacks"] == before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,13 +52,15 @@ def _operands(region: Region) -> list[fx.Node]:
     return [*(node for node in linear_operands(region.head.linear) if node is not None), *operands]
 
 
-def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload, tuple[Any, ...]]:
+def _call(
+    module: fx.GraphModule, region: Region, behind_autograd: bool
+) -> tuple[torch._ops.OpOverload, tuple[Any, ...]]:
     """The op that stands for a region whose nodes are still in the graph, and its arguments."""
     if environment.check():
         return checking.call(module, region)
     operands = _operands(region)
     if region.head is None:
-        op = regions.launch_op if after_autograd(module.graph) else regions.region_op
+        op = regions.launch_op if behind_autograd else regions.region_op
         return op(len(operands), len(region.results)), (*operands, region.key)
     linear, chunk = linear_operands(region.head.linear), [region.head.chunk] if region.head.made else []
     operands = operands[sum(node is not None for node in linear) :]
@@ -65,47 +68,49 @@ def _call(module: fx.GraphModule, region: Region) -> tuple[torch._ops.OpOverload
     return head.op(region.head.made, len(operands)), arguments
 
 
-def _place(
-    region: Region, order: dict[fx.Node, int], dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]
-) -> fx.Node:
+def _place(region: Region, dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]) -> fx.Node:
     """The node before which the new one goes: after every operand has its right version, before anything needs it,
     under the grad mode and autocast of what it replaces."""
-    for node in [*_operands(region), *region.results]:
-        if node not in order:
+    needed = [*_operands(region), *region.results]
+    for node in needed:
+        if node._erased:
             raise Declined(f"{node.name} went with another region")
-    after = max((order[node] for node in [*_operands(region), *region.since]), default=-1)
+    graph = needed[-1].graph
+    root, last = graph._root, graph.output_node()
+    after = max([*_operands(region), *region.since], default=root)
     readers = [user for node in region.results for user in node.users if user not in dying]
-    before = min((order[node] for node in [*readers, *region.until]), default=len(order) - 1)
-    nodes = list(order)
-    position = after + 1
-    while position < before and (nodes[position].op == "placeholder" or states[nodes[position - 1]] != region.state):
-        position += 1
-    if position > before:
-        if not _let_wait(region, order, [node for node in readers if order[node] <= after], nodes[after]):
-            raise Declined(
-                f"{nodes[before].name} reads a result or writes an operand before {nodes[after].name} exists"
-            )
-        return _place(region, {node: index for index, node in enumerate(nodes[after].graph.nodes)}, dying, states)
-    if states[nodes[position - 1]] != region.state:
-        raise Declined(f"{nodes[before].name} runs under another grad mode or autocast than the sequence")
-    return nodes[position]
+    before = min([*readers, *region.until], default=last)
+
+    def state_before(node: fx.Node) -> tuple[Any, ...]:
+        return states[last if node.prev is root else node.prev]
+
+    place = after.next
+    while place < before and (place.op == "placeholder" or state_before(place) != region.state):
+        place = place.next
+    if before < place:
+        if not _let_wait(region, [node for node in readers if not after < node], after):
+            raise Declined(f"{before.name} reads a result or writes an operand before {after.name} exists")
+        return _place(region, dying, states)
+    if state_before(place) != region.state:
+        raise Declined(f"{before.name} runs under another grad mode or autocast than the sequence")
+    return place
 
 
-def _let_wait(region: Region, order: dict[fx.Node, int], readers: list[fx.Node], last: fx.Node) -> bool:
+def _let_wait(region: Region, readers: list[fx.Node], last: fx.Node) -> bool:
     """Moves readers of results, and all that follows from them, behind the last operand, where nothing holds them: in a
     graph that autograd made, what only computes may run later, unless what it reads is written before that."""
     if not readers or not after_autograd(last.graph):
         return False
     waiting = set(readers)
-    for node in list(order)[min(map(order.__getitem__, readers)) : order[last] + 1]:
+    for node in _between(min(readers), last):
         if not waiting.isdisjoint(node.all_input_nodes):
             waiting.add(node)
     if waiting & {*_operands(region), *region.since, *region.until}:
         return False
-    moved = sorted(waiting, key=order.__getitem__)
+    moved = sorted(waiting)
     touched = memory.memories([example(each) for node in moved for each in (node, *node.all_input_nodes)])
     module = last.graph.owning_module
-    for node in list(order)[order[moved[0]] : order[last] + 1]:
+    for node in _between(moved[0], last):
         effect = effect_of(node, module)
         if node in waiting and effect.kind != PURE:
             return False
@@ -118,6 +123,14 @@ def _let_wait(region: Region, order: dict[fx.Node, int], readers: list[fx.Node],
     return True
 
 
+def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
+    """The nodes from one to another, both included."""
+    while first is not last:
+        yield first
+        first = first.next
+    yield last
+
+
 def apply(decision: Decision) -> Replaced:
     """Rewrites the decision's graph."""
     if not decision.regions:
@@ -128,14 +141,14 @@ def apply(decision: Decision) -> Replaced:
 
 def _apply(decision: Decision) -> Replaced:
     graph = decision.module.graph
+    behind_autograd = after_autograd(graph)
     replaced = Replaced()
     became: dict[fx.Node, fx.Node] = {}
     for region in decision.regions:
         region = dataclasses.replace(region, operands=[_current(node, became) for node in region.operands])
-        order = {node: index for index, node in enumerate(graph.nodes)}
         dying = region.dying()
         try:
-            place = _place(region, order, dying, decision.states)
+            place = _place(region, dying, decision.states)
         except Declined as reason:
             missed = NearMiss(region.pattern, region.results[0].name, str(reason), region.source)
             replaced.near_misses.append(missed)
@@ -146,11 +159,11 @@ def _apply(decision: Decision) -> Replaced:
                 if scalar is not None:
                     guard_scalar(scalar)  # the region holds this number: another one compiles again
         with graph.inserting_before(place):
-            call, made = _insert(graph, region, decision.states)
+            call, made = _insert(graph, region, decision.states, behind_autograd)
         became |= made
         for node in region.results:
             node.replace_all_uses_with(became[node])
-        erase_unused(decision.module, sorted(dying, key=order.__getitem__, reverse=True))
+        erase_unused(decision.module, sorted(dying, reverse=True))
         replaced.regions.append(region)
         replaced.calls.append(call)
     returned = [region.head for region in replaced.regions if region.head is not None and region.head.returned]
@@ -166,14 +179,14 @@ def _current(node: fx.Node, became: dict[fx.Node, fx.Node]) -> fx.Node:
 
 
 def _insert(
-    graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]]
+    graph: fx.Graph, region: Region, states: dict[fx.Node, tuple[Any, ...]], behind_autograd: bool
 ) -> tuple[fx.Node, dict[fx.Node, fx.Node]]:
     """The new op, and what each result becomes: it, or of several a getitem. Each carries what tracing leaves on a
     node."""
     first = region.results[0]
-    tracing = "val" if after_autograd(graph) else "example_value"
+    tracing = "val" if behind_autograd else "example_value"
     kept = {name: first.meta[name] for name in _KEPT_META if name in first.meta}
-    call = graph.call_function(*_call(graph.owning_module, region))
+    call = graph.call_function(*_call(graph.owning_module, region, behind_autograd))
     call.meta = dict(kept)
     states[call] = region.state
     if len(region.results) == 1:
