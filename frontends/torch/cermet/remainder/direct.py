@@ -25,7 +25,7 @@ from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
 from ..rematerialization import liveness
 from ..rematerialization.partition import Partition
-from . import clusters, economy
+from . import clusters, economy, linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
@@ -109,6 +109,7 @@ def _compile(
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
+        linears.spell(joint)
         inline(joint)
         chosen(joint.graph)
         merge(joint)
@@ -123,6 +124,7 @@ def _compile(
             if kind == FORWARD:
                 _keep_saved()
             if kind == INFERENCE:
+                linears.spell(graph)
                 inline(graph)
                 chosen(graph.graph)
             simplify(graph.graph)
@@ -163,8 +165,8 @@ def _compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), economy.key_without_generators(), economy.unprinted(), _keyed(keeping, bounded):
-        with hearing() as cached:
+    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded):
+        with linears.joined(module), hearing() as cached:
             run = backend(module, list(example_inputs))
     for each in made:
         each.settle()

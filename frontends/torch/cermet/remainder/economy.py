@@ -18,6 +18,13 @@ from torch._logging import _internal as logs
 from torch.fx import graph_module
 
 
+@contextlib.contextmanager
+def spared() -> Iterator[None]:
+    """All of it."""
+    with key_without_generators(), unprinted():
+        yield
+
+
 class _System:
     """What AOTAutogradCache's key names of a machine, in the place of codecache.CacheBase."""
 
@@ -47,7 +54,7 @@ def key_without_generators() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unprinted() -> Iterator[None]:
-    """Leaves out the texts of graphs that AOTAutograd writes for a log and for its cache's, unless something is logged."""
+    """Leaves out the texts of graphs that AOTAutograd writes for logs and for its cache's, unless something is logged."""
     if logs.log_state.artifact_names or logs.trace_log.handlers:
         yield
         return
