@@ -115,7 +115,7 @@ SCENES = {
     "ViT": Scene(
         vit,
         pictures,
-        {"forward": 6, "backward": 18},
+        {"forward": 6, "backward": 16},
         {"forward": {"gelu": 2, "clone": 1, "cat": 2}, "backward": {"select_backward": 1}},
     ),
     # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
