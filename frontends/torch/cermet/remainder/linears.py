@@ -86,63 +86,92 @@ def _row_major(x: torch.Tensor) -> bool:
 def spell(module: fx.GraphModule) -> int:
     """Writes ATen's calls in the places of linear layers', in place, as autograd would have; returns of how many."""
     nodes = [node for node in module.graph.nodes if node.target in _SPELLED]
+    views: dict[tuple[Any, fx.Node], fx.Node] = {}
     for node in nodes:
         with module.graph.inserting_before(node):
-            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node), *node.args))
+            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node, views), *node.args))
         module.graph.erase_node(node)
     return len(nodes)
 
 
 class _Writer:
-    """Writes calls in the place of a node, each with what tracing left on that, and a fake value of its own."""
+    """Writes calls in the place of a node, each with what tracing left on that, and a fake value. Fake tensors take
+    their time: the node's own value is its last call's, and the same view of the same tensor is made once (`views`)."""
 
-    def __init__(self, node: fx.Node) -> None:
-        self._node = node
-        self.shape = node.meta["val"].shape
+    def __init__(self, node: fx.Node, views: dict[tuple[Any, fx.Node], fx.Node]) -> None:
+        self._node, self._views = node, views
+        self._value = node.meta["val"]
 
-    def call(self, target: Any, *arguments: Any, values: Sequence[Any] = (), **keywords: Any) -> fx.Node:
-        """`values`: the arguments of the fake value, where they are others."""
+    def _call(self, value: torch.Tensor, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
         made = self._node.graph.call_function(target, arguments, keywords)
-        given = [each.meta["val"] if isinstance(each, fx.Node) else each for each in values or arguments]
-        with self._node.meta["val"].fake_mode, torch.no_grad():
-            made.meta = {**self._node.meta, "val": target(*given, **keywords)}
+        made.meta = {**self._node.meta, "val": value}
         return made
 
-    def view(self, source: fx.Node, shape: Sequence[Any], view: Any = _aten.view.default) -> fx.Node:
-        """Of a symbolic size it says that it follows from the others."""
-        value = source.meta["val"]
-        if value.dim() == 3 and not _row_major(value):
-            source = self.call(_aten.clone.default, source, memory_format=torch.contiguous_format)
-            view = _aten._unsafe_view.default
-        written = [size if isinstance(size, int) else -1 for size in shape]
-        return self.call(view, source, written, values=(source, list(shape)))
+    def _faked(self, target: Any, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        with self._value.fake_mode, torch.no_grad():
+            return target(*arguments, **keywords)
+
+    def result(self, target: Any, *arguments: Any) -> fx.Node:
+        """The call that gives the node's value."""
+        return self._call(self._value, target, *arguments)
+
+    def result_of_rows(self, view: Any, target: Any, *arguments: Any) -> fx.Node:
+        """The call that gives the rows of the node's value, and a view of it as that."""
+        outer, inner, columns = self._value.shape
+        made = self._call(self._faked(_aten.view.default, self._value, [outer * inner, columns]), target, *arguments)
+        return self.result(view, made, _sizes(self._value.shape))
+
+    def turned(self, source: fx.Node) -> fx.Node:
+        """The transpose of a matrix."""
+        if (known := self._views.get((_aten.t.default, source))) is None:
+            known = self._call(self._faked(_aten.t.default, source.meta["val"]), _aten.t.default, source)
+            self._views[_aten.t.default, source] = known
+        return known
 
     def rows(self, source: fx.Node) -> fx.Node:
-        """A matrix of the last dimension's."""
-        outer, inner, columns = source.meta["val"].shape
-        return self.view(source, [outer * inner, columns])
+        """The last dimension's, in a matrix."""
+        if (known := self._views.get((_aten.view.default, source))) is not None:
+            return known
+        dense, view, value = source, _aten.view.default, source.meta["val"]
+        if not _row_major(value):
+            value = self._faked(_aten.clone.default, value, memory_format=torch.contiguous_format)
+            dense = self._call(value, _aten.clone.default, source, memory_format=torch.contiguous_format)
+            view = _aten._unsafe_view.default
+        outer, inner, columns = value.shape
+        shape = [outer * inner, columns]
+        made = self._call(self._faked(view, value, shape), view, dense, _sizes(shape))
+        self._views[_aten.view.default, source] = made
+        return made
+
+    def sum_of_rows(self, source: fx.Node) -> fx.Node:
+        value = self._faked(_aten.view.default, self._value, [1, *self._value.shape])
+        return self._call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
+
+
+def _sizes(shape: Sequence[Any]) -> list[int]:
+    """As a view is told of them: a symbolic one follows from the others."""
+    return [size if isinstance(size, int) else -1 for size in shape]
 
 
 def _forward(write: _Writer, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
     if bias is not None:
-        made = write.call(_aten.addmm.default, bias, write.rows(x), write.call(_aten.t.default, weight))
-        return write.view(made, write.shape)
-    columns = write.call(_aten.t.default, weight)
-    return write.view(write.call(_aten.mm.default, write.rows(x), columns), write.shape, _aten._unsafe_view.default)
+        rows = write.rows(x)
+        return write.result_of_rows(_aten.view.default, _aten.addmm.default, bias, rows, write.turned(weight))
+    columns = write.turned(weight)
+    return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, write.rows(x), columns)
 
 
 def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node) -> fx.Node:
-    return write.view(write.call(_aten.mm.default, write.rows(cotangent), weight), write.shape)
+    return write.result_of_rows(_aten.view.default, _aten.mm.default, write.rows(cotangent), weight)
 
 
 def _weight(write: _Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
-    columns = write.call(_aten.t.default, write.rows(cotangent))
-    return write.call(_aten.mm.default, columns, write.rows(x))
+    return write.result(_aten.mm.default, write.turned(write.rows(cotangent)), write.rows(x))
 
 
 def _bias(write: _Writer, cotangent: fx.Node) -> fx.Node:
-    total = write.call(_aten.sum.dim_IntList, write.rows(cotangent), [0], True)
-    return write.view(total, write.shape)
+    total = write.sum_of_rows(cotangent)
+    return write.result(_aten.view.default, total, list(total.meta["val"].shape[1:]))
 
 
 _SPELLED: dict[Any, Callable[..., fx.Node]] = {FORWARD: _forward, INPUT: _input, WEIGHT: _weight, BIAS: _bias}
