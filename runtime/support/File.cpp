@@ -231,8 +231,10 @@ void Folder::touch(const std::string& name) const {
 std::vector<std::string> Folder::names() const {
   std::vector<std::string> names;
   // Of its own, since reading moves a descriptor's position.
-  const int descriptor = openat(descriptor_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const std::unique_ptr<DIR, int (*)(DIR*)> directory(descriptor < 0 ? nullptr : fdopendir(descriptor), closedir);
+  Descriptor own(openat(descriptor_.number(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(own.number() < 0 ? nullptr : fdopendir(own.number()), closedir);
+  if (directory)
+    own.forget(); // closedir() closes it
   while (const dirent* entry = directory ? readdir(directory.get()) : nullptr)
     if (const std::string_view name = entry->d_name; name != "." && name != "..")
       names.emplace_back(name);

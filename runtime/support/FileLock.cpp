@@ -89,7 +89,8 @@ FileLock::Answer FileLock::tryTake() {
   while (failure == EINTR);
   if (failure == 0)
     return Answer::Taken;
-  return failure == EAGAIN || failure == EACCES ? Answer::Busy : Answer::Refused;
+  // EACCES is of a system that forbids locks, not of another holder: waiting for it would be in vain.
+  return failure == EAGAIN ? Answer::Busy : Answer::Refused;
 }
 
 } // namespace cermet

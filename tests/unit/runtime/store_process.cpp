@@ -3,6 +3,7 @@
 //   keys   each is asked for once; 0: keys of a thousand, at random, for ever (until killed)       seed   of the order
 //   asks   so many questions at random instead of for ever       make   milliseconds that it takes to make one
 //   bound  of the directory, in bytes       locks   0: the file system has none
+//   inplace   1: no file gets its name when it is whole; it is written under it, as a control
 #include "runtime/cache/Store.h"
 #include <cstdarg>
 #include <cstdio>
@@ -14,10 +15,26 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <unistd.h>
 
-static bool hasLocks = true;
+static bool hasLocks = true, writesInPlace = false;
 
 // In the place of the C library's, for this program.
+extern "C" int renameat(int fromFolder, const char* from, int toFolder, const char* to) noexcept {
+  static const auto real = reinterpret_cast<int (*)(int, const char*, int, const char*)>(dlsym(RTLD_NEXT, "renameat"));
+  if (!writesInPlace)
+    return real(fromFolder, from, toFolder, to);
+  const int source = openat(fromFolder, from, O_RDONLY),
+            target = openat(toFolder, to, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  char piece[16];
+  for (ssize_t size; (size = read(source, piece, sizeof(piece))) > 0;)
+    if (write(target, piece, static_cast<size_t>(size)) != size)
+      break;
+  close(source);
+  close(target);
+  return unlinkat(fromFolder, from, 0);
+}
+
 extern "C" int fcntl(int file, int command, ...) {
   va_list rest;
   va_start(rest, command);
@@ -32,7 +49,8 @@ extern "C" int fcntl(int file, int command, ...) {
 }
 
 int main(int count, char** arguments) {
-  std::map<std::string, long> given{{"keys", 0}, {"seed", 0}, {"asks", 0}, {"make", 0}, {"bound", 0}, {"locks", 1}};
+  std::map<std::string, long> given{{"keys", 0},  {"seed", 0},  {"asks", 0},   {"make", 0},
+                                    {"bound", 0}, {"locks", 1}, {"inplace", 0}};
   for (int index = 2; index < count; ++index) {
     const char* value = std::strchr(arguments[index], '=');
     const auto known =
@@ -42,6 +60,7 @@ int main(int count, char** arguments) {
     known->second = std::atol(value + 1);
   }
   hasLocks = given["locks"] != 0;
+  writesInPlace = given["inplace"] != 0;
   const unsigned keys = static_cast<unsigned>(given["keys"]);
   const long asks = keys > 0 ? keys : given["asks"];
   std::mt19937 random(static_cast<unsigned>(given["seed"]));

@@ -3,6 +3,7 @@
 #include "runtime/cache/Listing.h"
 #include "runtime/cache/Store.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include "tests/unit/runtime/Trial.h"
 #include "tests/unit/runtime/cache/StoreProcess.h"
 #include <algorithm>
 #include <fstream>
@@ -110,8 +111,9 @@ TEST_F(BoundTest, HoldsWhileManyWrite) {
   constexpr uint64_t kBound = 16 << 20; // of 35 MB that are asked for
   std::vector<StoreProcess> processes;
   for (int seed = 0; seed < 16; ++seed)
-    processes.emplace_back(
-        cache, std::vector<std::string>{fmt::format("seed={}", seed), "asks=300", fmt::format("bound={}", kBound)});
+    processes.emplace_back(cache, std::vector<std::string>{fmt::format("seed={}", seed),
+                                                           fmt::format("asks={}", wanted("TRIAL_ASKS", 300)),
+                                                           fmt::format("bound={}", kBound)});
   uint64_t most = 0;
   while (!std::all_of(processes.begin(), processes.end(), [](StoreProcess& process) { return process.isDone(); })) {
     most = std::max(most, bytes());
@@ -124,6 +126,8 @@ TEST_F(BoundTest, HoldsWhileManyWrite) {
     EXPECT_EQ(counts.failures, 0);
     removals += counts.removals;
   }
+  saw("removals", removals);
+  saw("most of the bound", static_cast<double>(most) / kBound);
   EXPECT_GT(removals, 100);
   EXPECT_LE(most, kBound * 105 / 100);
   EXPECT_GT(most, kBound * 8 / 10) << "it was never full, so nothing was tested";
@@ -131,21 +135,26 @@ TEST_F(BoundTest, HoldsWhileManyWrite) {
 
 // Somebody removes everything, or the directory itself, again and again.
 TEST_F(BoundTest, WipesFailNoLoad) {
-  std::vector<StoreProcess> processes;
-  for (int seed = 0; seed < 4; ++seed)
-    processes.emplace_back(cache, std::vector<std::string>{fmt::format("seed={}", seed), "asks=600", "bound=4000000"});
-  int wipes = 0;
-  while (!std::all_of(processes.begin(), processes.end(), [](StoreProcess& process) { return process.isDone(); })) {
-    std::error_code ignored;
-    if (++wipes % 2 == 0)
-      files::remove_all(cache, ignored);
-    else
-      (void)clearDirectory(cache);
-    std::this_thread::sleep_for(1ms);
+  const long least = wanted("TRIAL_WIPES", 20);
+  long wipes = 0, loads = 0;
+  for (int seed = 0; wipes < least;) {
+    std::vector<StoreProcess> processes;
+    for (const int last = seed + 16; seed < last; ++seed, loads += 150)
+      processes.emplace_back(cache,
+                             std::vector<std::string>{fmt::format("seed={}", seed), "asks=150", "bound=4000000"});
+    while (!std::all_of(processes.begin(), processes.end(), [](StoreProcess& process) { return process.isDone(); })) {
+      std::error_code ignored;
+      if (++wipes % 2 == 0)
+        files::remove_all(cache, ignored);
+      else
+        (void)clearDirectory(cache);
+      std::this_thread::sleep_for(1ms);
+    }
+    for (StoreProcess& process : processes) // what cannot be kept between two wipes is used from memory
+      ASSERT_EQ(process.wait(), 0) << "a process met a wrong payload";
   }
-  for (StoreProcess& process : processes) // what cannot be kept between two wipes is used from memory
-    EXPECT_EQ(process.wait(), 0) << "a process met a wrong payload";
-  EXPECT_GT(wipes, 20);
+  saw("wipes", wipes);
+  saw("loads", loads);
 }
 
 } // namespace

@@ -1,7 +1,7 @@
 // The bytes of a cache entry: accepted as encode() made them, and in no other form.
 #include "runtime/cache/Entry.h"
+#include "tests/unit/runtime/Trial.h"
 #include <gtest/gtest.h>
-#include <cstdlib>
 #include <random>
 
 namespace cermet {
@@ -68,10 +68,9 @@ std::string damaged(std::string bytes, std::mt19937_64& random) {
   }
 }
 
-// DAMAGES=100000 asks for more.
 TEST(Entry, RefusesDamageOfEveryKind) {
-  const char* asked = std::getenv("DAMAGES");
-  const long damages = asked ? std::atol(asked) : 5000;
+  const long damages = wanted("TRIAL_DAMAGES", 5000);
+  saw("damages", damages * static_cast<long>(std::size(kEntryKinds)));
   std::mt19937_64 random(11);
   for (EntryKind kind : kEntryKinds) {
     Entry entry = randomEntry(static_cast<unsigned>(kind));

@@ -5,6 +5,7 @@
 #include "runtime/support/Sha256.h"
 #include "tests/unit/runtime/CommandOutput.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include "tests/unit/runtime/Trial.h"
 #include "tests/unit/runtime/cache/SomeEntries.h"
 #include "tests/unit/runtime/cache/StoredEntry.h"
 #include <algorithm>
@@ -143,10 +144,9 @@ TEST_F(PackTest, AnIndexThatLiesIsFound) {
   }
 }
 
-// DAMAGES=100000 asks for more.
 TEST_F(PackTest, DamageIsFound) {
-  const char* asked = std::getenv("DAMAGES");
-  const long damages = asked ? std::atol(asked) : 5000;
+  const long damages = wanted("TRIAL_DAMAGES", 5000);
+  saw("damages", damages);
   writePack(path, someEntries());
   const std::string whole = *readFile(path);
   std::mt19937_64 random(13);
@@ -170,9 +170,9 @@ TEST_F(PackTest, DamageIsFound) {
 TEST_F(PackTest, AKilledWriterLeavesTheOldOrTheNew) {
   std::vector<Entry> entries = someEntries();
   entries[3].payload.assign(2'000'000, 'x');
-  const auto kept = [&](bool inPlace) {
-    int whole = 0;
-    for (int round = 0; round < 20; ++round) {
+  const auto damaged = [&](long kills, bool inPlace) {
+    long damaged = 0;
+    for (long round = 0; round < kills; ++round) {
       writePack(path, {entries[3]});
       int ends[2];
       EXPECT_EQ(pipe(ends), 0);
@@ -200,12 +200,16 @@ TEST_F(PackTest, AKilledWriterLeavesTheOldOrTheNew) {
       int status = 0;
       waitpid(writer, &status, 0);
       EXPECT_TRUE(WIFSIGNALED(status));
-      whole += isWhole(path);
+      damaged += !isWhole(path);
     }
-    return whole;
+    return damaged;
   };
-  EXPECT_EQ(kept(false), 20);
-  EXPECT_LT(kept(true), 20) << "the control, which writes in place";
+  const long kills = wanted("TRIAL_PACK_KILLS", 20), found = damaged(kills, false), control = damaged(20, true);
+  saw("kills", kills);
+  saw("damaged", found);
+  saw("damaged by the control", control);
+  EXPECT_EQ(found, 0);
+  EXPECT_GT(control, 0) << "the control, which writes in place";
 }
 
 TEST_F(PackTest, WhatIsNoPackIsRefusedByName) {

@@ -3,6 +3,7 @@
 #include "runtime/cache/Store.h"
 #include "runtime/support/File.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include "tests/unit/runtime/Trial.h"
 #include "tests/unit/runtime/cache/StoreProcess.h"
 #include <atomic>
 #include <fstream>
@@ -322,13 +323,14 @@ TEST_F(StoreTest, ProcessesShareADirectory) {
     EXPECT_EQ(file.problem, "") << file.path;
 }
 
-// Also while they remove what is too much.
-TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
-  for (int round = 0; round < 60; ++round) {
-    const std::string bound = round % 2 == 0 ? "bound=0" : "bound=8000000";
-    StoreProcess first(directory.path(), {fmt::format("seed={}", 2 * round), bound});
-    StoreProcess second(directory.path(), {fmt::format("seed={}", 2 * round + 1), bound});
-    const std::string kernels = directory / "kernel";
+// Two at a time; every other time they also remove what is too much. What was damaged in the end.
+static long damagedByKills(const std::string& directory, long kills, bool inPlace) {
+  for (long round = 0; round < kills / 2; ++round) {
+    const std::string bound = round % 2 == 0 ? "bound=0" : "bound=8000000",
+                      place = fmt::format("inplace={}", static_cast<int>(inPlace));
+    StoreProcess first(directory, {fmt::format("seed={}", 2 * round), bound, place});
+    StoreProcess second(directory, {fmt::format("seed={}", 2 * round + 1), bound, place});
+    const std::string kernels = directory + "/kernel";
     for (int turn = 0; turn < 5000 && (!files::exists(kernels) || files::is_empty(kernels)); ++turn)
       std::this_thread::sleep_for(std::chrono::milliseconds(1)); // until they are at it
     std::this_thread::sleep_for(std::chrono::milliseconds(5 + round % 20));
@@ -337,16 +339,29 @@ TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
     EXPECT_EQ(first.wait(), -SIGKILL) << "a process met a wrong payload";
     EXPECT_EQ(second.wait(), -SIGKILL) << "a process met a wrong payload";
   }
-  const auto stored = listDirectory(directory.path());
-  ASSERT_TRUE(stored.ok());
-  size_t whole = 0;
+  const auto stored = listDirectory(directory);
+  EXPECT_TRUE(stored.ok());
+  long whole = 0, damaged = 0;
   for (const StoredFile& file : *stored) {
-    if (file.leftover) // a temporary file that never got its name
-      continue;
-    EXPECT_EQ(file.problem, "") << file.path;
-    ++whole;
+    // A temporary file never got its name; one that was moved aside did.
+    if (file.path.ends_with(".bad") || (!file.leftover && !file.problem.empty()))
+      ++damaged;
+    else if (!file.leftover)
+      ++whole;
   }
-  EXPECT_GT(whole, 0u) << "nothing was stored, so nothing was tested";
+  EXPECT_GT(whole, 0) << "nothing was stored, so nothing was tested";
+  return damaged;
+}
+
+TEST_F(StoreTest, AKilledProcessLeavesNoDamage) {
+  const long kills = wanted("TRIAL_KILLS", 120), damaged = damagedByKills(directory.path(), kills, false);
+  TestDirectory another;
+  const long control = damagedByKills(another.path(), 20, true);
+  saw("kills", kills);
+  saw("damaged", damaged);
+  saw("damaged by the control", control);
+  EXPECT_EQ(damaged, 0);
+  EXPECT_GT(control, 0) << "the control, which writes in place";
 }
 
 } // namespace

@@ -1,0 +1,196 @@
+"""The sections of the trial: each runs programs of build/ so often as it is asked and compares what they saw with what must hold.
+
+    python tests/trial/run.py [--part 1.0] [--out FILE] [SECTION ...]
+
+--part is of the counts. What was seen takes its sections' places in tests/trial/results.json, with the commit, or with
+--out is written there alone. Ends with 1 where something did not hold; a section that cannot run here says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "bin"
+KEPT = Path(__file__).resolve().with_name("results.json")
+sys.path[:0] = [str(ROOT / "bench")]
+import environment
+import results
+
+
+class Absent(Exception):
+    """What a section needs is not here."""
+
+
+@dataclass
+class Seen:
+    """What a section saw, and what of it must hold."""
+
+    figures: dict[str, float | int | str] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+
+    def must(self, what: str, holds: bool) -> None:
+        if not holds:
+            self.broken.append(what)
+
+
+@dataclass
+class Counts:
+    part: float
+
+    def __call__(self, whole: int, least: int = 1) -> int:
+        return max(least, round(whole * self.part))
+
+
+def program(name: str) -> str:
+    path = BUILD / name
+    if not path.exists():
+        raise Absent(f"{path} is not built")
+    return str(path)
+
+
+def tests(seen: Seen, name: str, counts: dict[str, int]) -> dict[str, float]:
+    """Tests of test_runtime with counts of their own; what they recorded, added up."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.xml"
+        ran = subprocess.run([program("test_runtime"), f"--gtest_filter={name}", f"--gtest_output=xml:{report}"],
+                             env=os.environ | {f"TRIAL_{key}": str(value) for key, value in counts.items()},
+                             capture_output=True, text=True)
+        seen.must(f"{name}: {ran.stdout[-2000:]}{ran.stderr[-500:]}", ran.returncode == 0)
+        cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    seen.must(f"{name} is no test", bool(cases))
+    found: dict[str, float] = {}
+    for each in (each for case in cases for each in case.iter("property")):
+        found[each.get("name", "")] = found.get(each.get("name", ""), 0) + float(each.get("value", "nan"))
+    return {what: int(value) if value.is_integer() else round(value, 4) for what, value in found.items()}
+
+
+def kills(seen: Seen, counts: Counts) -> None:
+    """kill -9 while publishing, evicting, packing: 10,000, 0 damaged loads; a control that writes in place shows some"""
+    stores = tests(seen, "StoreTest.AKilledProcessLeavesNoDamage", {"KILLS": counts(8000, 20)})
+    packs = tests(seen, "PackTest.AKilledWriterLeavesTheOldOrTheNew", {"PACK_KILLS": counts(2000, 10)})
+    seen.figures |= {what: stores.get(what, -1) + packs.get(what, -1) for what in stores}
+    seen.must("nothing is damaged", seen.figures.get("damaged") == 0)
+    seen.must("each control shows some", min(found.get("damaged by the control", 0) for found in (stores, packs)) > 0)
+
+
+def damage(seen: Seen, counts: Counts) -> None:
+    """truncations, flips and other damage of each kind of entry and a pack: at least 500,000, all rejected"""
+    each = {"DAMAGES": counts(200_000)}
+    entries = tests(seen, "Entry.RefusesDamageOfEveryKind", each)
+    packs = tests(seen, "PackTest.DamageIsFound", each)
+    seen.figures |= {"of entries": entries.get("damages", 0), "of a pack": packs.get("damages", 0)}
+
+
+def node(seen: Seen, counts: Counts) -> None:
+    """64 processes x 200 keys, cold: 200 made, at most 1.3 x the time of one process; locks stubbed out: right, 0 errors"""
+    asked = {"PROCESSES": counts(64, 4), "KEYS": counts(200, 10), "MILLISECONDS": 100}
+    together = tests(seen, "Turn.ProcessesThatStartTogetherMakeEachKeyOnce", asked)
+    seen.figures |= together
+    seen.must("at most 1.3 x the time of one", together.get("times the seconds of one", 9) <= 1.3)
+    alone = tests(seen, "Turn.WithoutLocksEachMakesItsOwn", asked)
+    seen.figures |= {f"without locks, {what}": alone.get(what, -1) for what in ("made", "failures")}
+
+
+def holders(seen: Seen, counts: Counts) -> None:
+    """whoever makes an entry killed, 1,000 times: the next goes on within 1 s"""
+    seen.figures |= tests(seen, "Turn.AKilledMakerIsFollowedWithinASecond", {"HOLDERS": counts(1000)})
+
+
+def bound(seen: Seen, counts: Counts) -> None:
+    """16 writers with removal at a small bound, and 1,000 wipes: bound held within 5 %, 0 failed loads"""
+    seen.figures |= tests(seen, "BoundTest.HoldsWhileManyWrite", {"ASKS": counts(3000, 300)})
+    seen.figures |= tests(seen, "BoundTest.WipesFailNoLoad", {"WIPES": counts(1000)})
+    seen.must("within 5 % of the bound", seen.figures.get("most of the bound", 9) <= 1.05)
+
+
+def calls(seen: Seen, counts: Counts) -> None:
+    """every Nth system call fails, once and from then on, with 12 errors: 0 failed compiles, 0 leaks, one warning a cause"""
+    seen.figures |= {"errors": counts(12)} | tests(seen, "Scenes/FailingCallsTest.*", {"ERRORS": counts(12)})
+
+
+def graphs(seen: Seen, counts: Counts) -> None:
+    """graphs of 1,000, 10,000, 50,000 operations: 0.1, 1.5, 10 s to a plan, linear"""
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "plans.json"
+        subprocess.run([program("cermet_bench_plans"), "--ask", "compile", "--repeats", "2", "--out", str(out)],
+                       check=True, capture_output=True)
+        rows = json.loads(out.read_text())["times"]
+    seconds = {(row["graph"], row["operations"]): row["processor_ms"] / 1e3 for row in rows}
+    for operations, most in ((1000, 0.1), (10_000, 1.5), (50_000, 10)):
+        slowest = max((time, graph) for (graph, size), time in seconds.items() if size == operations)
+        seen.figures[f"{operations} operations, seconds"] = round(slowest[0], 3)
+        seen.must(f"{slowest[1]} of {operations} operations takes {slowest[0]:.2f} s, at most {most}", slowest[0] <= most)
+    growth, graph = max((seconds[graph, 50_000] / 5 / seconds[graph, 10_000], graph) for graph, _ in seconds)
+    seen.figures["an operation of 50,000 beside one of 10,000"] = round(growth, 2)
+    seen.must(f"{graph}: an operation of 50,000 takes {growth:.2f} x one of 10,000, at most 2", growth <= 2)
+
+
+def warm(seen: Seen, counts: Counts) -> None:
+    """warm start from a pack, text to launch, new process: at most 5 ms beside the driver's own"""
+    target = "auto" if environment.describe()["gpu"] else "host"
+    asked = subprocess.run([program("cermet_bench_warm_start"), "--packed", "--target", target, "--turns",
+                            str(counts(100, 5))], check=True, capture_output=True, text=True)
+    taken = json.loads(asked.stdout)["without_driver"]
+    seen.figures |= {"target": target, "median, ms": taken["median_ms"], "nine of ten, ms": taken["p90_ms"]}
+    seen.must("at most 5 ms", taken["median_ms"] <= 5)
+
+
+SECTIONS: dict[str, Callable[[Seen, Counts], None]] = {
+    each.__name__: each for each in (kills, damage, node, holders, bound, calls, graphs, warm)}
+
+
+def keep(taken: dict[str, dict]) -> None:
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    KEPT.write_text(results.text({name: taken.get(name, kept.get(name)) for name in SECTIONS
+                                  if name in taken or name in kept}) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", type=float, default=1, help="of the counts")
+    parser.add_argument("--out", type=Path, help="where to write what was seen, in the kept results' place")
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; all without one")
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.sections if name not in SECTIONS]:
+        parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    if asked.part != 1 and not asked.out:
+        parser.error("a part of the counts is not kept: give --out FILE")
+    on = environment.describe() | {"cores": os.cpu_count()}
+    taken: dict[str, dict] = {}
+    broken = False
+    for name in asked.sections or SECTIONS:
+        seen, began = Seen(), time.monotonic()
+        try:
+            SECTIONS[name](seen, Counts(asked.part))
+        except Absent as why:
+            print(f"{name}: not run: {why}")
+            continue
+        seconds = round(time.monotonic() - began, 1)
+        broken |= bool(seen.broken)
+        taken[name] = {"asked": SECTIONS[name].__doc__, "held": not seen.broken, "figures": seen.figures,
+                       "seconds": seconds, "commit": on["commit"], "time": on["time"], "cores": on["cores"],
+                       "load": round(os.getloadavg()[0], 1)}
+        print(f"{name}: {taken[name]['asked']}\n    {'held' if not seen.broken else 'BROKEN'}, {seconds} s: "
+              + ", ".join(f"{what} {figure}" for what, figure in seen.figures.items()), flush=True)
+        for what in seen.broken:
+            print(f"    not so: {what}")
+        if not asked.out:
+            keep(taken)
+    if asked.out:
+        asked.out.write_text(results.text(taken) + "\n")
+    sys.exit(broken)
+
+
+if __name__ == "__main__":
+    main()
