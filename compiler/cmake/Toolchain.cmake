@@ -6,6 +6,8 @@ set(CERMET_SANITIZE "" CACHE STRING "Comma-separated sanitizers, e.g. address,un
 add_library(cermet_flags INTERFACE)
 target_include_directories(cermet_flags INTERFACE ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 target_compile_options(cermet_flags INTERFACE -Wall -Wextra -Werror -Wno-unused-parameter -ffunction-sections -fdata-sections)
+# Clang says of GCC 12's own std::stable_sort that what it uses is deprecated.
+target_compile_options(cermet_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 if(CERMET_SANITIZE)
   target_compile_options(cermet_flags INTERFACE -fsanitize=${CERMET_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(cermet_flags INTERFACE -fsanitize=${CERMET_SANITIZE})

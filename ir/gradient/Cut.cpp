@@ -16,7 +16,6 @@ public:
 
 private:
   mutable func::FuncOp joint; // MLIR's accessors are not const
-  int inputs;
   SmallVector<Value> outputs, gradients;
   llvm::DenseMap<Value, unsigned> outputIndex; // the first that the value is
   llvm::DenseSet<Value> backward;              // depends on a cotangent
@@ -47,7 +46,7 @@ static bool holdsOneNumberPerRow(Type type) {
   return tensor && tensor.getRank() > 0 && tensor.getShape().back() == 1 && isa<FloatType>(tensor.getElementType());
 }
 
-Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint), inputs(inputs) {
+Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint) {
   Block& block = joint.getBody().front();
   ValueRange results = block.getTerminator()->getOperands();
   outputs.append(results.begin(), results.begin() + outputCount);

@@ -19,6 +19,6 @@ extern "C" uint32_t arc4random() noexcept {
 }
 
 // libstdc++ 12 gave it another version (GLIBCXX_3.4.30) for what libpthread became in glibc 2.34, and does the same.
-void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) noexcept {
+void std::condition_variable::wait(std::unique_lock<std::mutex>& lock) {
   pthread_cond_wait(native_handle(), lock.mutex()->native_handle());
 }
