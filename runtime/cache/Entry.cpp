@@ -99,7 +99,10 @@ Result<Entry> decode(std::string_view bytes) {
   if (!kind)
     return damaged("its kind is unknown");
   entry.kind = *kind;
-  entry.nvrtcVersion = header["nvrtc_version"].get<int>();
+  const int64_t version = header["nvrtc_version"].get<int64_t>();
+  if (version < 0 || version > INT32_MAX)
+    return damaged("its NVRTC's version is none");
+  entry.nvrtcVersion = static_cast<int>(version);
   rest.remove_prefix(prefix.headerBytes);
   entry.key = rest.substr(0, prefix.keyBytes);
   entry.payload = rest.substr(prefix.keyBytes);
