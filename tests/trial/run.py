@@ -1,4 +1,4 @@
-"""The sections of the trial: each runs programs of build/ so often as it is asked and compares what they saw with what must hold.
+"""The sections of the trial: each runs what is built as often as it is asked and compares what it saw.
 
     python tests/trial/run.py [--part 1.0] [--out FILE] [SECTION ...]
 
@@ -21,7 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build" / "bin"
+BUILD, FUZZERS = ROOT / "build" / "bin", ROOT / "build-libfuzzer" / "bin"
+CORPORA = ROOT / "tests" / "fuzz" / "bytes" / "corpora"
+OPTIONS = {"ASAN_OPTIONS": "detect_container_overflow=0", # MLIR's vectors are filled by code that is not instrumented
+           "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1"}
 KEPT = Path(__file__).resolve().with_name("results.json")
 sys.path[:0] = [str(ROOT / "bench")]
 import environment
@@ -52,8 +55,8 @@ class Counts:
         return max(least, round(whole * self.part))
 
 
-def program(name: str) -> str:
-    path = BUILD / name
+def program(name: str, where: Path = BUILD) -> str:
+    path = where / name
     if not path.exists():
         raise Absent(f"{path} is not built")
     return str(path)
@@ -76,7 +79,7 @@ def tests(seen: Seen, name: str, counts: dict[str, int]) -> dict[str, float]:
 
 
 def kills(seen: Seen, counts: Counts) -> None:
-    """kill -9 while publishing, evicting, packing: 10,000, 0 damaged loads; a control that writes in place shows some"""
+    """kill -9 while publishing, evicting, packing: 10,000, 0 damaged loads; a control that writes in place has some"""
     stores = tests(seen, "StoreTest.AKilledProcessLeavesNoDamage", {"KILLS": counts(8000, 20)})
     packs = tests(seen, "PackTest.AKilledWriterLeavesTheOldOrTheNew", {"PACK_KILLS": counts(2000, 10)})
     seen.figures |= {what: stores.get(what, -1) + packs.get(what, -1) for what in stores}
@@ -93,7 +96,7 @@ def damage(seen: Seen, counts: Counts) -> None:
 
 
 def node(seen: Seen, counts: Counts) -> None:
-    """64 processes x 200 keys, cold: 200 made, at most 1.3 x the time of one process; locks stubbed out: right, 0 errors"""
+    """64 processes x 200 keys, cold: 200 made, at most 1.3 x the time of one; locks stubbed out: right, 0 errors"""
     asked = {"PROCESSES": counts(64, 4), "KEYS": counts(200, 10), "MILLISECONDS": 100}
     together = tests(seen, "Turn.ProcessesThatStartTogetherMakeEachKeyOnce", asked)
     seen.figures |= together
@@ -115,8 +118,23 @@ def bound(seen: Seen, counts: Counts) -> None:
 
 
 def calls(seen: Seen, counts: Counts) -> None:
-    """every Nth system call fails, once and from then on, with 12 errors: 0 failed compiles, 0 leaks, one warning a cause"""
+    """every Nth system call fails, once and from there on, 12 errors: 0 failed compiles, 0 leaks, one warning"""
     seen.figures |= {"errors": counts(12)} | tests(seen, "Scenes/FailingCallsTest.*", {"ERRORS": counts(12)})
+
+
+def fuzz(seen: Seen, counts: Counts) -> None:
+    """libFuzzer on text, entry, pack, plan and a sequence of C calls, ASan and UBSan: a minute each, nothing found"""
+    for name in sorted(path.stem.lower() for path in CORPORA.parent.glob("*.cpp") if path.stem != "Mutations"):
+        with tempfile.TemporaryDirectory() as scratch:
+            corpora = [CORPORA / name] + [ROOT / "tests" / more for more in ("graphs", "errors") if name == "text"]
+            ran = subprocess.run([program(f"bytes_{name}", FUZZERS), f"-max_total_time={counts(60)}", "-timeout=60",
+                                  "-rss_limit_mb=6000", "-print_final_stats=1",
+                                  f"-artifact_prefix={FUZZERS}/found-{name}-", scratch,
+                                  *(str(path) for path in corpora if path.exists())],
+                                 env=os.environ | OPTIONS, capture_output=True, text=True, errors="replace")
+        executed = [line.split()[-1] for line in ran.stderr.splitlines() if "number_of_executed_units" in line]
+        seen.figures[f"inputs of {name}"] = int(executed[0]) if executed else 0
+        seen.must(f"bytes_{name}: {ran.stderr[-3000:]}", ran.returncode == 0 and bool(executed))
 
 
 def graphs(seen: Seen, counts: Counts) -> None:
@@ -130,7 +148,8 @@ def graphs(seen: Seen, counts: Counts) -> None:
     for operations, most in ((1000, 0.1), (10_000, 1.5), (50_000, 10)):
         slowest = max((time, graph) for (graph, size), time in seconds.items() if size == operations)
         seen.figures[f"{operations} operations, seconds"] = round(slowest[0], 3)
-        seen.must(f"{slowest[1]} of {operations} operations takes {slowest[0]:.2f} s, at most {most}", slowest[0] <= most)
+        seen.must(f"{slowest[1]} of {operations} operations takes {slowest[0]:.2f} s, at most {most}",
+                  slowest[0] <= most)
     growth, graph = max((seconds[graph, 50_000] / 5 / seconds[graph, 10_000], graph) for graph, _ in seconds)
     seen.figures["an operation of 50,000 beside one of 10,000"] = round(growth, 2)
     seen.must(f"{graph}: an operation of 50,000 takes {growth:.2f} x one of 10,000, at most 2", growth <= 2)
@@ -147,7 +166,7 @@ def warm(seen: Seen, counts: Counts) -> None:
 
 
 SECTIONS: dict[str, Callable[[Seen, Counts], None]] = {
-    each.__name__: each for each in (kills, damage, node, holders, bound, calls, graphs, warm)}
+    each.__name__: each for each in (kills, damage, node, holders, bound, calls, fuzz, graphs, warm)}
 
 
 def keep(taken: dict[str, dict]) -> None:

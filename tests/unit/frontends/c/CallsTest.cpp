@@ -1,184 +1,11 @@
-// Calls of the C interface in any order with any arguments: live handles, destroyed ones, NULL, counts and sizes that
-// are wrong. Each ends in a status; a failure has a message and leaves its outputs as they were. CERMET_CALLS makes
-// more.
+// Calls of the C interface in any order with any arguments (Caller.h). CERMET_CALLS makes more; the program bytes_calls
+// of tests/fuzz/bytes looks for orders that reach new code.
+#include "tests/unit/frontends/c/Caller.h"
 #include "tests/unit/frontends/c/ContextTest.h"
-#include "tests/unit/runtime/Plans.h"
 #include <random>
 
 namespace cermet {
 namespace {
-
-class Caller {
-public:
-  explicit Caller(uint64_t seed) : random_(seed) {}
-  ~Caller() {
-    for (auto* each : executables_)
-      cermet_executable_destroy(each);
-    for (auto* each : plans_)
-      cermet_plan_destroy(each);
-    for (auto* each : contexts_)
-      cermet_context_destroy(each);
-  }
-
-  void call() {
-    switch (below(14)) {
-    case 0:
-      return create();
-    case 1:
-      return destroy(contexts_, cermet_context_destroy, 6);
-    case 2:
-      return destroy(plans_, cermet_plan_destroy, 2);
-    case 3:
-      return destroy(executables_, cermet_executable_destroy, 2);
-    case 4:
-    case 5:
-      return compile();
-    case 6:
-    case 7:
-      return prepare();
-    case 8:
-      return describe();
-    case 9:
-      return ask();
-    case 10:
-      return external();
-    default:
-      return launch();
-    }
-  }
-  int succeeded = 0, failed = 0;
-
-private:
-  int below(int bound) { return static_cast<int>(random_() % static_cast<unsigned>(bound)); }
-  bool rarely() { return below(8) == 0; }
-  // Not more than there is, or a lie that is seen.
-  size_t someSize(size_t whole) {
-    const size_t size = rarely() ? random_() >> below(64) : whole;
-    return size > whole && size <= 4096 ? whole : size;
-  }
-  template <typename Handle> Handle* any(const std::vector<Handle*>& handles) {
-    return handles.empty() || below(16) == 0 ? nullptr : handles[random_() % handles.size()];
-  }
-
-  // What an output holds before a call, and must hold after one that failed.
-  template <typename Pointer> static Pointer untouched() { return reinterpret_cast<Pointer>(uintptr_t(0x5a5a)); }
-
-  bool ended(cermet_status status, const char* what) { return ended(status, what, 0, 0); }
-  // `output` is what it is after the call.
-  template <typename Output> bool ended(cermet_status status, const char* what, const Output& output, Output before) {
-    EXPECT_STRNE(cermet_status_name(status), "unknown status") << what;
-    EXPECT_NE(status, CERMET_INTERNAL) << what << ": " << cermet_error_message();
-    if (status == CERMET_OK)
-      return ++succeeded;
-    EXPECT_STRNE(cermet_error_message(), "") << what;
-    EXPECT_EQ(output, before) << what << ": " << cermet_error_message();
-    ++failed;
-    return false;
-  }
-
-  void create() {
-    cermet_context_options options{};
-    options.size = someSize(sizeof(options));
-    options.cache_directory = "";
-    options.cache = rarely() ? "off" : below(2) ? "on" : nullptr;
-    options.packs = rarely() ? "/nowhere/a.cpack" : nullptr;
-    auto* context = untouched<cermet_context*>();
-    if (ended(cermet_context_create(&options, rarely() ? nullptr : &context), "create", context,
-              untouched<cermet_context*>()))
-      contexts_.push_back(context);
-  }
-  // One in so many is destroyed; handles stay in the list, so they are used and destroyed again.
-  template <typename Handle> void destroy(const std::vector<Handle*>& handles, void (*end)(Handle*), int in) {
-    if (below(in) == 0)
-      end(any(handles));
-  }
-  void compile() {
-    const std::string texts[] = {scalePlan().dump(), sumPlan().dump(), gatherPlan().dump(), externalPlan(),
-                                 "fail 2 no",        "fail 3 never",   "fail 4 not here",   "fail 5 refused"};
-    const std::string& text = texts[below(below(2) ? 8 : 4)];
-    const char* targets[] = {"host", "auto", "sm_90", "sm_1", ""};
-    auto* plan = untouched<cermet_plan*>();
-    if (ended(cermet_compile(any(contexts_), rarely() ? nullptr : text.data(), rarely() ? random_() : text.size(),
-                             targets[below(2) ? 0 : below(5)], rarely() ? nullptr : &plan),
-              "compile", plan, untouched<cermet_plan*>()))
-      plans_.push_back(plan);
-  }
-  void prepare() {
-    auto* executable = untouched<cermet_executable*>();
-    if (ended(cermet_prepare(any(contexts_), any(plans_), rarely() ? static_cast<int32_t>(random_()) : 0,
-                             rarely() ? nullptr : &executable),
-              "prepare", executable, untouched<cermet_executable*>()))
-      executables_.push_back(executable);
-  }
-  void describe() {
-    cermet_value_info info{};
-    info.size = someSize(sizeof(info));
-    ended((below(2) ? cermet_plan_input : cermet_plan_output)(any(plans_), below(5) - 1, rarely() ? nullptr : &info),
-          "describe", info.name, static_cast<const char*>(nullptr));
-    cermet_plan_json(any(plans_));
-    cermet_plan_input_count(any(plans_));
-    cermet_context_cache_directory(any(contexts_));
-  }
-  void ask() {
-    cermet_counters counters{};
-    counters.size = rarely() ? 8 * static_cast<size_t>(below(20)) : sizeof(counters);
-    ended(cermet_context_counters(any(contexts_), rarely() ? nullptr : &counters), "counters");
-    const uint8_t wanted[4] = {1, 0, 1, 1};
-    char* json = untouched<char*>();
-    cermet_context* context = any(contexts_);
-    const cermet_status status =
-        below(2) ? cermet_match(context, rarely() ? nullptr : "a graph", 7, rarely() ? nullptr : &json)
-                 : cermet_differentiate(context, "a graph", 7, rarely() ? nullptr : wanted, below(6) - 1, &json);
-    if (ended(status, "ask", json, untouched<char*>()))
-      cermet_string_free(json);
-  }
-  void external() {
-    const auto runs = [](void*, const char*, const cermet_tensor*, int32_t, int32_t, void*) { return CERMET_OK; };
-    ended(cermet_executable_set_external(any(executables_), rarely() ? nullptr : +runs, nullptr), "external");
-  }
-  void launch() {
-    alignas(256) static float memory[3][1024];
-    alignas(256) static char workspace[1 << 14];
-    int64_t sizes[3][3], strides[3][3];
-    cermet_tensor tensors[3];
-    const int64_t extents[] = {1, 2, 2, 8, 8, 8, 0, -1, 9, int64_t(1) << 62};
-    const bool right = below(2);
-    for (int tensor = 0; tensor < 3; ++tensor) {
-      const int rank = right ? (tensor == 1 ? 1 : 3) : below(5) - 1;
-      for (int dim = 0; dim < 3; ++dim) {
-        sizes[tensor][dim] = !right ? extents[below(10)] : rank == 1 || dim == 2 ? 8 : 2;
-        strides[tensor][dim] = !right ? below(18) - 1 : dim == 0 ? 16 : dim == 1 ? 8 : 1;
-      }
-      if (right && rank == 1)
-        strides[tensor][0] = 1;
-      tensors[tensor] = {rarely() ? nullptr : memory[tensor], rarely() ? nullptr : sizes[tensor],
-                         rarely() ? nullptr : strides[tensor], rank, rarely() ? below(14) - 1 : CERMET_F32};
-      // What the launch may believe of a tensor it also reads and writes.
-      for (int dim = 0; !right && dim < 3; ++dim)
-        if (sizes[tensor][dim] > 8 || strides[tensor][dim] < 0)
-          tensors[tensor].data = nullptr;
-    }
-    cermet_executable* executable = any(executables_);
-    const int32_t count = rarely() ? below(6) - 1 : 3;
-    size_t bytes = 0x5a5a;
-    ended(cermet_workspace_size(executable, rarely() ? nullptr : tensors, std::min(count, 3),
-                                rarely() ? nullptr : &bytes),
-          "workspace size", bytes, size_t(0x5a5a));
-    ended(cermet_launch(executable, nullptr, rarely() ? nullptr : tensors, std::min(count, 3),
-                        rarely() ? nullptr : workspace + below(2) * 64, rarely() ? 0 : sizeof(workspace) - 64),
-          "launch");
-  }
-  static std::string externalPlan() {
-    Json json = scalePlan();
-    json["steps"][0] = {{"kind", "external"}, {"op", "frob"}, {"operands", {0, 1}}, {"results", {2}}};
-    return json.dump();
-  }
-
-  std::mt19937_64 random_;
-  std::vector<cermet_context*> contexts_;
-  std::vector<cermet_plan*> plans_;
-  std::vector<cermet_executable*> executables_;
-};
 
 struct Calls : ContextTest {
   static void SetUpTestSuite() { useCompiler(FAKE_COMPILER); }
@@ -189,7 +16,7 @@ TEST_F(Calls, OfAnyOrderEndInAStatus) {
   const int calls = said ? atoi(said) : 20000;
   int succeeded = 0, failed = 0;
   for (int first = 0; first < calls; first += 500) {
-    Caller caller(static_cast<uint64_t>(first));
+    Caller caller([random = std::mt19937_64(static_cast<uint64_t>(first))](int) mutable { return random(); });
     for (int turn = 0; turn < 500 && !HasFailure(); ++turn)
       caller.call();
     ASSERT_FALSE(HasFailure()) << "seed " << first;
