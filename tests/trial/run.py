@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,45 @@ def damage(seen: Seen, counts: Counts) -> None:
     seen.figures |= {"of entries": entries.get("damages", 0), "of a pack": packs.get("damages", 0)}
 
 
+NORM = """module attributes {{cermet.version = 1 : i64}} {{
+  func.func @norm(%x: tensor<?x{0}xf32, #cermet.symbols<["r0"]>>, %w: tensor<{0}xf32>)
+      -> tensor<?x{0}xf32, #cermet.symbols<["r0"]>> {{
+    %y = cermet.rms_norm %x, %w {{eps = 1.0e-6 : f64}}
+        : tensor<?x{0}xf32, #cermet.symbols<["r0"]>>, tensor<{0}xf32> to tensor<?x{0}xf32, #cermet.symbols<["r0"]>>
+    return %y : tensor<?x{0}xf32, #cermet.symbols<["r0"]>>
+  }}
+}}"""
+
+
+def compiled(seen: Seen, cache: str, processes: int, texts: list[str]) -> tuple[int, int, float]:
+    """Plans and kernels that so many tools made which start together over a directory, and the seconds of all."""
+    began = time.monotonic()
+    tools = [subprocess.Popen([program("cermet"), "compile", *texts, "--target", "host", "--cache", cache],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(processes)]
+    plans = kernels = 0
+    for tool in tools:
+        said, warned = tool.communicate()
+        counted = re.search(r"plans: (\d+) made .* kernels: (\d+) made", said)
+        seen.must(f"cermet compile: {warned}", tool.returncode == 0 and not warned and counted is not None)
+        plans, kernels = plans + int(counted[1]) if counted else -1, kernels + int(counted[2]) if counted else -1
+    return plans, kernels, time.monotonic() - began
+
+
+def graphs_of_a_node(seen: Seen, counts: Counts) -> None:
+    """64 processes x 200 graph texts, cold, to kernels for the host: 200 of each made, at most 1.3 x one's time"""
+    processes, many = counts(64, 4), counts(200, 10)
+    with tempfile.TemporaryDirectory() as scratch:
+        texts = [f"{scratch}/{number}.mlir" for number in range(many)]
+        for number, text in enumerate(texts):
+            Path(text).write_text(NORM.format(512 + 8 * number))
+        alone = compiled(seen, f"{scratch}/one", 1, texts)
+        together = compiled(seen, f"{scratch}/all", processes, texts)
+    seen.figures |= {"processes": processes, "texts": many, "plans made": together[0], "kernels made": together[1],
+                     "seconds of one": round(alone[2], 2), "times the seconds of one": round(together[2] / alone[2], 2)}
+    seen.must("each is made once", alone[:2] == together[:2] == (many, many))
+    seen.must("at most 1.3 x the time of one", together[2] <= 1.3 * alone[2])
+
+
 def node(seen: Seen, counts: Counts) -> None:
     """64 processes x 200 keys, cold: 200 made, at most 1.3 x the time of one; locks stubbed out: right, 0 errors"""
     asked = {"PROCESSES": counts(64, 4), "KEYS": counts(200, 10), "MILLISECONDS": 100}
@@ -166,7 +206,7 @@ def warm(seen: Seen, counts: Counts) -> None:
 
 
 SECTIONS: dict[str, Callable[[Seen, Counts], None]] = {
-    each.__name__: each for each in (kills, damage, node, holders, bound, calls, fuzz, graphs, warm)}
+    each.__name__: each for each in (kills, damage, node, graphs_of_a_node, holders, bound, calls, fuzz, graphs, warm)}
 
 
 def keep(taken: dict[str, dict]) -> None:
