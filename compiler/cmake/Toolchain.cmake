@@ -42,8 +42,11 @@ file(GLOB llvm_archives ${LLVM_LIBRARY_DIR}/libLLVM*.a)
 list(FILTER llvm_archives EXCLUDE REGEX
   "LLVM(AArch64|AMDGPU|ARC|ARM|AVR|BPF|CSKY|DirectX|Hexagon|Lanai|LoongArch|M68k|MSP430|Mips|NVPTX|PowerPC|RISCV|SPIRV|Sparc|SystemZ|VE|WebAssembly|XCore|Xtensa)|Test|Exegesis")
 set(lld_archives ${LLVM_LIBRARY_DIR}/liblldELF.a ${LLVM_LIBRARY_DIR}/liblldCommon.a)
-add_library(cermet_mlir_static INTERFACE)
-target_link_libraries(cermet_mlir_static INTERFACE
+add_library(cermet_mlir_archives INTERFACE)
+target_link_libraries(cermet_mlir_archives INTERFACE
   -Wl,--start-group ${lld_archives} ${mlir_archives} ${llvm_archives} -Wl,--end-group -l:libz.a -l:libzstd.a dl pthread m)
-target_link_options(cermet_mlir_static INTERFACE -fuse-ld=lld -B${LLVM_TOOLS_BINARY_DIR}
-  -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--icf=all)
+target_link_options(cermet_mlir_archives INTERFACE -fuse-ld=lld -B${LLVM_TOOLS_BINARY_DIR} -Wl,--gc-sections)
+# With nothing of them for others to see, and as small as that can be.
+add_library(cermet_mlir_static INTERFACE)
+target_link_libraries(cermet_mlir_static INTERFACE cermet_mlir_archives)
+target_link_options(cermet_mlir_static INTERFACE -Wl,--exclude-libs,ALL -Wl,--icf=all)

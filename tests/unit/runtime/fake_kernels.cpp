@@ -1,6 +1,7 @@
 // Host kernels as the compiler would make them, written by hand: what tests launch without a compiler. All work on f32.
 #include "runtime/abi/RowArguments.h"
 
+using cermet::HostFault;
 using cermet::RowArguments;
 
 namespace {
@@ -23,30 +24,30 @@ constexpr int64_t kColumns = 8;
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 // y = x * weight, [.., 8] by [8]
-EXPORT void scale_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t) {
+EXPORT void scale_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t, HostFault*) {
   for (int64_t row = begin; row < end; ++row)
     for (int64_t column = 0; column < kColumns; ++column)
       rowOf(arguments, 2, row)[column] =
           rowOf(arguments, 0, row)[column] * reinterpret_cast<float*>(arguments->operand[1].base)[column];
 }
-EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
-  scale_vector(arguments, begin, end, part);
+EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
+  scale_vector(arguments, begin, end, part, nullptr);
 }
 
 // Both by the same weight; the second's rows follow the first's, as its argument does.
-EXPORT void beside_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+EXPORT void beside_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
   const auto* second =
       reinterpret_cast<const RowArguments*>(reinterpret_cast<const char*>(arguments) + cermet::argumentBytes(3));
   const int64_t rows = arguments->rows;
-  scale_vector(arguments, begin < rows ? begin : rows, end < rows ? end : rows, part);
-  scale_vector(second, begin > rows ? begin - rows : 0, end > rows ? end - rows : 0, part);
+  scale_vector(arguments, begin < rows ? begin : rows, end < rows ? end : rows, part, nullptr);
+  scale_vector(second, begin > rows ? begin - rows : 0, end > rows ? end - rows : 0, part, nullptr);
 }
-EXPORT void beside_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
-  beside_vector(arguments, begin, end, part);
+EXPORT void beside_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
+  beside_vector(arguments, begin, end, part, nullptr);
 }
 
 // y = the rows of x by their numbers, -1 where there is none; negated in the scalar entry, which so shows
-EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t) {
+EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t, HostFault*) {
   const cermet::RowOperand& source = arguments->operand[0];
   for (int64_t row = begin; row < end; ++row) {
     const int64_t number = *reinterpret_cast<int64_t*>(rowOf(arguments, 1, row, sizeof(int64_t)));
@@ -57,9 +58,8 @@ EXPORT void gather_vector(const RowArguments* arguments, int64_t begin, int64_t 
   }
 }
 // The same, but it says so of a number that is none.
-EXPORT void checked_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part,
-                           cermet::HostFault* fault) {
-  gather_vector(arguments, begin, end, part);
+EXPORT void checked_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault* fault) {
+  gather_vector(arguments, begin, end, part, nullptr);
   const int64_t rows = arguments->operand[0].stride[cermet::kGatheredRows];
   for (int64_t row = end; row-- > begin;) {
     const int64_t number = *reinterpret_cast<int64_t*>(rowOf(arguments, 1, row, sizeof(int64_t)));
@@ -68,15 +68,15 @@ EXPORT void checked_vector(const RowArguments* arguments, int64_t begin, int64_t
   }
 }
 
-EXPORT void gather_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
-  gather_vector(arguments, begin, end, part);
+EXPORT void gather_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
+  gather_vector(arguments, begin, end, part, nullptr);
   for (int64_t row = begin; row < end; ++row)
     for (int64_t column = 0; column < kColumns; ++column)
       rowOf(arguments, 2, row)[column] *= -1;
 }
 
 // out[8] = sum over rows of x
-EXPORT void sum_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part) {
+EXPORT void sum_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
   float* partial = arguments->partials + part * kColumns;
   for (int64_t column = 0; column < kColumns; ++column)
     partial[column] = 0;

@@ -105,7 +105,8 @@ private:
     const std::string& text = texts[below(below(2) ? 8 : 4)];
     const char* targets[] = {"host", "auto", "sm_90", "sm_1", ""};
     auto* plan = untouched<cermet_plan*>();
-    if (ended(cermet_compile(any(contexts_), rarely() ? nullptr : text.data(), rarely() ? numbers_(64) : text.size(),
+    if (ended(cermet_compile(any(contexts_), rarely() ? nullptr : text.data(),
+                             rarely() ? std::max<size_t>(numbers_(64), CERMET_MAX_TEXT + 1) : text.size(),
                              targets[below(2) ? 0 : below(5)], rarely() ? nullptr : &plan),
               "compile", plan, untouched<cermet_plan*>()))
       plans_.push_back(plan);
