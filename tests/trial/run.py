@@ -208,6 +208,13 @@ SECTIONS: dict[str, Callable[[Seen, Counts], None]] = {
     each.__name__: each for each in (kills, damage, node, graphs_of_a_node, holders, bound, calls, fuzz, graphs, warm)}
 
 
+def tried() -> dict:
+    """On what: the results of an earlier run of some sections make no other commit of it."""
+    on = environment.describe() | {"cores": os.cpu_count()}
+    clean = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", f":!{KEPT.relative_to(ROOT)}"], cwd=ROOT)
+    return on | {"commit": on["commit"].removesuffix("-dirty")} if clean.returncode == 0 else on
+
+
 def keep(taken: dict[str, dict]) -> None:
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     KEPT.write_text(results.text({name: taken.get(name, kept.get(name)) for name in SECTIONS
@@ -224,7 +231,7 @@ def main() -> None:
         parser.error(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
     if asked.part != 1 and not asked.out:
         parser.error("a part of the counts is not kept: give --out FILE")
-    on = environment.describe() | {"cores": os.cpu_count()}
+    on = tried()
     taken: dict[str, dict] = {}
     broken = False
     for name in asked.sections or SECTIONS:
