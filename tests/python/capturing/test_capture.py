@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cermet import Error
 from cermet.capturing import command, models, shapes
 from captured import MODELS, ONLY, capture, entries, steps
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -140,3 +141,36 @@ def test_a_range_is_a_call_for_each_power_of_two_and_one_for_a_length_of_one():
     assert [str(call) for call in shapes.calls(shapes.parse("x=3..3x5..6"))] == ["x=3x5.."]
     both = [str(call) for call in shapes.calls(shapes.parse("x=2..3x4..9"))]
     assert both == ["x=2..x4..", "x=2..x8.."]
+
+
+CALLS = {
+    "a.json": '{"calls": [{"input_ids": "2x1..4096", "labels": "input_ids"}, {"image": "1x3:float16"}]}',
+    "a.toml": '[[calls]]\ninput_ids = "2x1..4096"\nlabels = "input_ids"\n[[calls]]\nimage = "1x3:float16"\n',
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_file_holds_the_kinds_of_call(name, tmp_path):
+    if name.endswith(".toml"):
+        pytest.importorskip("tomllib", reason="Python reads TOML from 3.11 on")
+    (tmp_path / name).write_text(CALLS[name])
+    given = [shapes.parse("input_ids=2x1..4096,labels=input_ids"), shapes.parse("image=1x3:float16")]
+    assert shapes.kinds(str(tmp_path / name)) == given
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ("{", "cannot be understood"),
+        ('{"calls": []}', "holds no calls"),
+        ('{"calls": [{"x": "2"}], "more": 1}', "holds no calls"),
+        ('{"calls": [{"x": 2}]}', "shapes as texts"),
+        ('{"calls": [{"x": "0"}]}', "expected a number from 1 on"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_of_no_calls_is_said(held, message, tmp_path):
+    if held is not None:
+        (tmp_path / "a.json").write_text(held)
+    with pytest.raises(Error, match=message):
+        shapes.kinds(str(tmp_path / "a.json"))

@@ -60,10 +60,10 @@ def _parser() -> argparse.ArgumentParser:
         "--shapes",
         action="append",
         required=True,
-        metavar="NAME=SHAPE,...",
+        metavar="NAME=SHAPE,...|FILE",
         help="the inputs of a call: input_ids=2x512, or 2x1..4096 for a size that varies (torch._dynamo.mark_dynamic), "
         ":DTYPE behind a shape where it is no usual one, labels=input_ids for the same tensor; repeat it for each kind "
-        "of call",
+        "of call, or name a FILE.json or FILE.toml whose list `calls` has them all",
     )
     command.add_argument(
         "--target", action="append", required=True, metavar="TARGET,...", help="sm_80 ... sm_120, host"
@@ -92,7 +92,7 @@ def _wanted(given: argparse.Namespace) -> Wanted:
     if not names or not steps:
         raise Error(f"{'--target' if not names else '--for'} names nothing, expected one or more with commas between")
     return Wanted(
-        [shapes.parse(each) for each in given.shapes],
+        [call for each in given.shapes for call in shapes.kinds(each)],
         [Target.of(name, attention) for name in names],
         steps,
         _dtype(given.autocast),

@@ -2,15 +2,19 @@
 
 A size is a number, or a range, which is a symbol: one graph serves all of it. What is decided by such a size is decided
 by the power of two below it (graph/traffic.py), so a range is as many calls as it has of those. An input may be one
-before it, `labels=input_ids`: the same tensor.
+before it, `labels=input_ids`: the same tensor. Many kinds of call are better in a file, JSON or TOML, whose list
+`calls` has an object of NAME and SHAPE for each.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import re
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import torch
 
@@ -18,6 +22,10 @@ from ..errors import Error
 from ..graph.traffic import counted
 
 _SYNTAX = "expected NAME=SIZExSIZE..., a SIZE as 512 or 1..4096, and :DTYPE behind it where it is no usual one"
+_EXAMPLES = {
+    ".json": 'like {"calls": [{"input_ids": "2x1..4096"}]}',
+    ".toml": 'like [[calls]] and below it input_ids = "2x1..4096"',
+}
 _INTEGERS = re.compile(r".*(_ids|_mask|labels|positions?|_lengths?)")
 
 
@@ -48,6 +56,37 @@ class Call:
         shapes = ("x".join(f"{size.number}.." if size.symbolic else str(size.number) for size in each)
                   for each in self.sizes.values())  # fmt: skip
         return ", ".join(f"{name}={shape}" for name, shape in zip(self.sizes, shapes))
+
+
+def kinds(text: str) -> list[tuple[Input, ...]]:
+    """The kinds of call that a user names: one in itself, or all of a file. Raises cermet.Error where it is neither."""
+    if not text.endswith((".json", ".toml")):
+        return [parse(text)]
+    held = _held(text)
+    listed = held.get("calls") if isinstance(held, dict) and held.keys() == {"calls"} else None
+    if not isinstance(listed, list) or not listed:
+        raise Error(f"{text} holds no calls, expected one list `calls` and nothing else, {_EXAMPLES[text[-5:]]}")
+    for call in listed:
+        if not isinstance(call, dict) or not call or not all(isinstance(shape, str) for shape in call.values()):
+            raise Error(f"{text} has the call {call!r}, expected names with shapes as texts, {_EXAMPLES[text[-5:]]}")
+    return [parse(",".join(f"{name}={shape}" for name, shape in call.items())) for call in listed]
+
+
+def _held(path: str) -> object:
+    try:
+        text = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Error(f"--shapes is {path!r}, a file that cannot be read: {error}") from None
+    if path.endswith(".toml") and sys.version_info < (3, 11):
+        raise Error(f"--shapes is {path!r}, and Python reads TOML from 3.11 on; write JSON, {_EXAMPLES['.json']}")
+    try:
+        if path.endswith(".json"):
+            return json.loads(text)
+        import tomllib
+
+        return tomllib.loads(text)
+    except ValueError as error:
+        raise Error(f"{path} cannot be understood: {error}") from None
 
 
 def parse(text: str) -> tuple[Input, ...]:
