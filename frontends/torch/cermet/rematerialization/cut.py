@@ -11,14 +11,15 @@ import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import networkx
 import torch
 import torch.fx as fx
+from networkx.algorithms.flow import boykov_kolmogorov
 from torch._functorch.partitioners import must_recompute
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ..graph.nodes import example
 from . import costs
-from .flow import Network
 from .waiting import base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
@@ -34,7 +35,8 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
         price: the bytes that must be saved for each byte that computing again moves.
         products: whether those may be computed again, too, whose operations take longer than their bytes.
     """
-    network = Network()
+    network = networkx.DiGraph()
+    network.add_nodes_from((_SOURCE, _SINK))
     outputs = set(graph.output_node().all_input_nodes)
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
     again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
@@ -46,7 +48,7 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
         if again[node] and not costs.is_product(node) and _is_read_behind(node, info.tangents_closure, ends):
             again[node] = costs.written(node)
         _add(network, node, info, outputs, None if node in never else again[node], price)
-    behind = network.behind(_SOURCE, _SINK)
+    _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
 
 
@@ -85,7 +87,7 @@ def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]
 
 
 def _add(
-    network: Network, node: fx.Node, info: Any, outputs: set[fx.Node], again: int | None, price: float
+    network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.Node], again: int | None, price: float
 ) -> None:
     enters, leaves = (node, "in"), (node, "out")
     for user in node.users:
@@ -101,14 +103,14 @@ def _add(
     if width is None:
         network.add_edge(enters, leaves)
     else:
-        network.add_edge(enters, leaves, _SCALE * width)
+        network.add_edge(enters, leaves, capacity=_SCALE * width)
     if node.op == "placeholder":
         network.add_edge(_SOURCE, enters)
     elif info.is_required_fw(node):
         if again is None:
             network.add_edge(_SOURCE, enters)
         elif again:
-            network.add_edge(_SOURCE, enters, round(_SCALE * price * again))
+            network.add_edge(_SOURCE, enters, capacity=round(_SCALE * price * again))
 
 
 def _must_save(node: fx.Node) -> bool:
