@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 import transformers
 
 import tiny_models
@@ -73,6 +74,18 @@ def test_loss_and_gradients_are_as_with_padding(family):
     ours, true = (trained(run, model, text, mask)[0] for run in (compiled(model), model))
     same(ours, true)
     assert counted()["calls_compact"] == 1 and "calls_segmented" not in counted(), counted()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Cohere", "Phi3"])
+def test_checkpointed_layers(family):
+    model = decoder(family).train()
+    text, mask, counted = tiny_models.words(3, LENGTH), shown(RIGHT), Counted()
+    true = trained(model, model, text, mask)[0]
+    model.gradient_checkpointing_enable()
+    call = compiled(model)
+    for _ in range(2):
+        same(trained(call, model, text, mask)[0], true)
+    assert counted()["calls_compact"] == 2, counted()
 
 
 @pytest.mark.parametrize("masked", [RIGHT, LEFT, [(3, 9), (1, 12), (5, 6)]], ids=["right", "left", "both"])
@@ -321,6 +334,35 @@ def test_a_loss_of_each_place_keeps_padding():
     assert taken(Each(), shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
 
 
+def checkpointed(function):
+    return lambda x: torch.utils.checkpoint.checkpoint(function, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        checkpointed(lambda x: torch.tanh(x) * torch.linspace(0, 1, LENGTH, dtype=x.dtype)[None, :, None]),
+        lambda x: torch.cat(checkpointed(lambda x: (x[..., ::2].exp(), x.view(-1, WIDTH).sin().view(x.shape)))(x), -1)[
+            ..., WIDTH // 2 :
+        ],
+    ],
+)
+def test_bodies_that_treat_places_alike(call):
+    assert taken(Small(call), shown(RIGHT)) == COMPACT
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        checkpointed(lambda x: x.cumsum(1)),
+        checkpointed(checkpointed(torch.tanh)),
+        lambda x: checkpointed(lambda x: (x, x.new_ones(3)))(x)[0],
+    ],
+)
+def test_bodies_that_keep_padding(call):
+    assert taken(Small(call), shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
+
+
 def test_what_declined_is_not_asked_again(monkeypatch):
     asked = []
     call = variants.Shown.__call__
@@ -338,7 +380,7 @@ def test_a_failure_leaves_the_graph_as_it_was(monkeypatch):
     def fails(self, output, recalls):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(compaction._Compaction, "_return", fails)
+    monkeypatch.setattr(compaction._Outermost, "_return", fails)
     model, mask, counted = Small().double(), shown(RIGHT), Counted()
     text = torch.randint(VOCABULARY, (3, LENGTH))
     run = compiled(model, strict=False)

@@ -12,26 +12,25 @@ somebody looks at them (loss/recall.py). Any other call or result: Declined, and
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import sympy
 import torch
 import torch.fx as fx
-import torch.nn.functional as F
-from torch._dispatch.python import enable_python_dispatcher
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..graph import nodes
 from ..graph.decision import Declined, Recalled
 from ..graph.edit import is_pure, rewriting
-from ..graph.effects import PURE, WRITE, effect_of
-from ..graph.layouts import written
+from ..graph.effects import EFFECTFUL, PURE, WRITE, effect_of
 from ..graph.nodes import example
 from ..graph.traffic import hint
 from ..ops.attending import ATTEND
 from . import axes, shown
 from .axes import Axes, Batch, argument, expression, name_of
+from .dense import Dense
 from .readings import Kind
 from .shown import LOSS
 
@@ -43,61 +42,45 @@ _STEPS = 8  # calls between logits and their loss
 def compact(module: fx.GraphModule, kind: Kind, recalls: bool) -> list[Recalled]:
     """Rewrites a graph whose attentions are over segments, in place, and adds what `Shown` tells it. `recalls`: whether
     logits may come from elsewhere. Raises Declined, and the graph is as it was."""
-    if len(list(nodes.modules(module))) > 1:
-        raise Declined("the graph has bodies")
-    with rewriting([module]):
-        return _Compaction(module, kind).run(recalls)
+    if hint(kind.length) < 2:
+        raise Declined("rows have one place")
+    modules = list(nodes.modules(module))
+    with rewriting(modules):
+        return _Outermost(modules, Batch(expression(kind.rows), expression(kind.length))).run(recalls)
 
 
-class _Compaction:
-    def __init__(self, module: fx.GraphModule, kind: Kind) -> None:
-        self.module, self.graph = module, module.graph
-        self.batch = Batch(expression(kind.rows), expression(kind.length))
-        if hint(kind.length) < 2:
-            raise Declined("rows have one place")
-        self.mode = shown.mode_of(module.graph)
-        self.dense: dict[fx.Node, tuple[fx.Node, Axes]] = {}  # of those in the graph: what stands for them
-        self.gathered: dict[tuple[fx.Node, Axes], fx.Node] = {}
-        self.tokens, self.index, self.place = self._inputs()
+class _Compaction(Dense):
+    """Of one graph: the outermost, or a body that it runs."""
 
-    # Inputs.
-
-    def _inputs(self) -> list[fx.Node]:
-        tokens = self.module.meta[shown.SIZE]
-        device = next(example(node).device for node in self.graph.nodes if node.target is ATTEND)
-        with self.mode:
-            values = [tokens, *(torch.empty(tokens, dtype=torch.int64, device=device) for _ in range(2))]
-        last = self.graph.find_nodes(op="placeholder")[-1]
-        found: list[fx.Node] = []
-        for name, value in zip(("tokens", "number", "place"), values):
-            with self.graph.inserting_after(found[-1] if found else last):
-                node = self.graph.placeholder(f"{name}_of_shown")
-            node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
-            node.meta["example_value"] = value
-            found.append(node)
-        return found
+    def __init__(self, module: fx.GraphModule, batch: Batch, mode: Any) -> None:
+        super().__init__(module.graph, batch, mode)
+        self.module = module
+        self._dead: list[fx.Node] = []  # what was replaced, and is more than a number of its operands
 
     # The walk.
 
-    def run(self, recalls: bool) -> list[Recalled]:
-        found: list[Recalled] = []
+    def walk(self) -> None:
+        """Makes what stands for the graph's values."""
         for node in list(self.graph.nodes):
-            if node.op == "output":
-                found = self._return(node, recalls)
-                break
             if node.op not in ("call_function", "call_method", "call_module"):
                 continue
+            effect, runs = effect_of(node, self.module).kind, nodes.bodies(self.module, node)
             if self._begins(node) or any(source in self.dense for source in node.all_input_nodes):
-                if effect_of(node, self.module).kind != PURE:
+                if effect != PURE and not (runs and effect == EFFECTFUL):
                     raise Declined(f"{node.name} is more than a number of its operands")
                 with self.graph.inserting_before(node.next):
-                    self._follow(node)
-            elif effect_of(node, self.module).kind == WRITE:
+                    self._run_body(node, runs) if runs else self._follow(node)
+            elif effect == WRITE:
                 raise Declined(f"{node.name} writes its operand")
+
+    def sweep(self) -> None:
+        """Removes what nothing reads any more."""
         for node in reversed(list(self.graph.nodes)):
-            if not node.users and is_pure(node, self.module):
+            if not node.users and (is_pure(node, self.module) or node in self._dead):
                 self.graph.erase_node(node)
-        return found
+
+    def _run_body(self, node: fx.Node, bodies: Sequence[fx.GraphModule]) -> None:
+        raise Declined(f"{node.name} runs a body within a body")
 
     def _begins(self, node: fx.Node) -> bool:
         """Whether values of places begin with a call: it looks up words or positions."""
@@ -118,155 +101,8 @@ class _Compaction:
         where = rule(self, node)
         if where is not None:
             new, place = where
-            self._assert_shape(node, new, place)
+            self.assert_shape(node, new, place)
             self.dense[node] = new, place
-
-    def _return(self, output: fx.Node, recalls: bool) -> list[Recalled]:
-        items = output.args[0]
-        if not isinstance(items, (tuple, list)):
-            raise Declined("the graph returns other than a tuple")
-        found, given = [], list(items)
-        for index, item in enumerate(items):
-            if item not in self.dense:
-                continue
-            if not recalls or not self._feeds_loss(item):
-                raise Declined(f"the graph returns {item.name}, which has values at each place")
-            found.append(Recalled(index, example(item)))
-            with self.graph.inserting_before(output):
-                given[index] = self._emit(item, "call_method", "new_empty", (self.index, (0,)))
-        output.args = (tuple(given),)
-        return found
-
-    def _feeds_loss(self, item: fx.Node) -> bool:
-        """Whether a value is what a loss is of, or views and casts of it are."""
-        pending, steps = [item], 0
-        while pending and steps < _STEPS:
-            node = pending.pop(0)
-            steps += 1
-            for user in node.users:
-                if name_of(user) == LOSS:
-                    return True
-                if name_of(user) in ("reshape", "cast", "identity"):
-                    pending.append(user)
-        return False
-
-    # Making nodes.
-
-    def _emit(self, like: fx.Node, op: str, target: Any, args: tuple[Any, ...], kwargs: Any = None) -> fx.Node:
-        node = self.graph.create_node(op, target, args, kwargs or {})
-        node.meta = {**like.meta, "example_value": self._value(like, node)}
-        return node
-
-    def _value(self, like: fx.Node, node: fx.Node) -> Any:
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), example)
-        old = example(like)
-        first = old[0] if isinstance(old, (tuple, list)) else old
-        try:
-            with self.mode, enable_python_dispatcher(), torch.set_grad_enabled(first.requires_grad):
-                found = _run(node, args, kwargs)
-                if isinstance(found, torch.Tensor) and found.dtype != first.dtype:
-                    if first.dtype in (torch.bfloat16, torch.float16) and found.is_floating_point():  # autocast's
-                        with torch.autocast(first.device.type, dtype=first.dtype):
-                            found = _run(node, args, kwargs)
-        except Exception as error:
-            raise Declined(f"{like.name} cannot be traced for shown places: {error}") from error
-        return found
-
-    def _again(self, node: fx.Node, values: dict[fx.Node, fx.Node], **changed: Any) -> fx.Node:
-        """A call with other operands."""
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda item: values.get(item, item))
-        return self._emit(node, node.op, node.target, args, kwargs)
-
-    def _shape(self, node: fx.Node, where: Axes) -> list[Any]:
-        """Of what stands for a value."""
-        shape: list[Any] = list(example(node).shape)
-        shape[where.place] = self.tokens
-        if where.row is not None:
-            shape[where.row] = 1
-        if any(isinstance(size, torch.SymInt) for size in shape):
-            raise Declined(f"{node.name} has another size that varies")
-        return shape
-
-    def _assert_shape(self, node: fx.Node, new: fx.Node, where: Axes) -> None:
-        olds, news = example(node), example(new)
-        if isinstance(olds, torch.Tensor):
-            olds, news = [olds], [news]
-        for old, value in zip(olds, news, strict=True):
-            shape = list(old.shape)
-            shape[where.place] = example(self.tokens)
-            if where.row is not None:
-                shape[where.row] = 1
-            same = [written(size) for size in shape] == [written(size) for size in value.shape]
-            if not same or value.dtype != old.dtype or value.requires_grad != old.requires_grad:
-                raise Declined(f"{node.name} would be another tensor for shown places: {value}")
-
-    # Operands.
-
-    def _first(self, node: fx.Node) -> tuple[fx.Node, Axes]:
-        source = node.args[0] if node.args else node.kwargs.get("input")
-        if source not in self.dense:
-            raise Declined(f"{node.name} has places in another operand than the first")
-        return self.dense[source]
-
-    def _alike(self, node: fx.Node, where: Axes, rank: int) -> fx.Node:
-        """What stands for an operand beside others whose axes are these, in a result of so many dimensions."""
-        shift = rank - example(node).dim()
-        if node in self.dense:
-            new, mine = self.dense[node]
-            if mine.behind(shift) != where:
-                raise Declined(f"{node.name} has its places elsewhere than the values beside it")
-            return new
-        mine = Axes(where.place - shift, None if where.row is None else where.row - shift)
-        return self._gather(node, mine)
-
-    def _gather(self, node: fx.Node, where: Axes) -> fx.Node:
-        """A value of all places as one of those that are shown; as it is, where it is the same for all of them."""
-        shape = [expression(size) for size in example(node).shape]
-        by_row = where.row is not None and where.row >= 0 and shape[where.row] == self.batch.rows != 1
-        if where.place < 0 or shape[where.place] == 1:
-            if by_row:
-                raise Declined(f"{node.name} has a number for each row and none for each place")
-            return node
-        each = self.batch.rows * self.batch.length if by_row or where.row is None else self.batch.length
-        if by_row and where.place != where.row + 1:
-            raise Declined(f"{node.name} has rows and places apart")
-        if shape[where.place] not in (each, self.batch.length):
-            raise Declined(f"{node.name} has another number of places")
-        key = node, where
-        if key not in self.gathered:
-            self.gathered[key] = self._gathered(node, where, by_row, shape[where.place])
-        return self.gathered[key]
-
-    def _gathered(self, node: fx.Node, where: Axes, by_row: bool, size: sympy.Expr) -> fx.Node:
-        if name_of(node) == "reshape" and node.target == "unsqueeze" and isinstance(node.args[1], int):
-            dimension = node.args[1] % example(node).dim()
-            if dimension not in where:  # so that what many calls read is gathered once
-                source = self._gather(node.args[0], where.without(dimension))
-                return self._emit(node, "call_method", "unsqueeze", (source, node.args[1]))
-        value, dimension, index = node, where.place, self.place
-        if by_row:
-            value = self._emit(node, "call_method", "flatten", (node, where.row, where.place))
-            dimension, index = where.row, self.index
-        elif where.row is None and size != self.batch.length:
-            index = self.index
-        if example(node).requires_grad:
-            value = self._looked_up(value, dimension, index)
-        else:
-            value = self._emit(node, "call_method", "index_select", (value, dimension, index))
-        if by_row:
-            value = self._emit(node, "call_method", "unsqueeze", (value, where.row))
-        return value
-
-    def _looked_up(self, value: fx.Node, dimension: int, index: fx.Node) -> fx.Node:
-        """As an embedding does, whose gradient is the same each time."""
-        shape = example(value).shape
-        if dimension != len(shape) - 2 or any(expression(size) != 1 for size in shape[:dimension]):
-            raise Declined(f"{value.name} needs a gradient that would be summed in no order")
-        table = self._emit(value, "call_method", "flatten", (value, 0, dimension)) if dimension else value
-        found = self._emit(value, "call_function", F.embedding, (index, table))
-        for _ in range(dimension):
-            found = self._emit(value, "call_method", "unsqueeze", (found, 0))
-        return found
 
     # Rules: what a call becomes, and where it leaves the axes.
 
@@ -284,54 +120,54 @@ class _Compaction:
             raise Declined(f"{node.name} has operands whose places are elsewhere")
         place = where.pop()
         values = {
-            source: self._alike(source, place, old.dim())
+            source: self.alike(source, place, old.dim())
             for source in node.all_input_nodes
             if isinstance(example(source), torch.Tensor)
         }
         with _Pointwise() as seen:
-            new = self._again(node, values)
+            new = self.again(node, values)
         if seen.other:
             raise Declined(f"{node.name} ({seen.other}) may mix places")
         return new, place
 
     def _move(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         source = node.args[0]
-        new, where = self._first(node)
+        new, where = self.first(node)
         if name_of(node) == "getitem" and isinstance(example(source), (tuple, list)):
-            return self._again(node, {source: new}), where
-        return self._again(node, {source: new}), axes.moved(node, where)
+            return self.again(node, {source: new}), where[node.args[1]] if isinstance(where, tuple) else where
+        return self.again(node, {source: new}), axes.moved(node, where)
 
     def _reshape(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         source = node.args[0]
-        new, where = self._first(node)
+        new, where = self.first(node)
         where = self.batch.regrouped(where, example(source).shape, example(node).shape)
-        return self._emit(node, "call_method", "reshape", (new, self._shape(node, where))), where
+        return self.emit(node, "call_method", "reshape", (new, self.shape(node, where))), where
 
     def _expand(self, node: fx.Node) -> tuple[fx.Node, Axes]:
-        new, where = self._first(node)
+        new, where = self.first(node)
         where = where.behind(example(node).dim() - example(node.args[0]).dim())
-        return self._emit(node, "call_method", "expand", (new, self._shape(node, where))), where
+        return self.emit(node, "call_method", "expand", (new, self.shape(node, where))), where
 
     def _along(self, node: fx.Node) -> tuple[fx.Node, Axes]:
-        new, where = self._first(node)
+        new, where = self.first(node)
         dimension = argument(node, axes.ALONG[name_of(node)], "dim", 1 if name_of(node) == "normalize" else None)
         axes.along(node, dimension, where, example(node).dim())
-        return self._again(node, {node.args[0]: new}), where
+        return self.again(node, {node.args[0]: new}), where
 
     def _over_last(self, node: fx.Node) -> tuple[fx.Node, Axes]:
-        new, where = self._first(node)
+        new, where = self.first(node)
         rank, over = example(node).dim(), len(argument(node, 1, "normalized_shape"))
         axes.along(node, list(range(rank - over, rank)), where, rank)
-        return self._again(node, {node.args[0]: new}), where
+        return self.again(node, {node.args[0]: new}), where
 
     def _linear(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         """Also a product with a matrix."""
-        new, where = self._first(node)
+        new, where = self.first(node)
         matrix = argument(node, 1, "weight")
         axes.along(node, -1, where, example(node).dim())
         if matrix in self.dense or example(matrix).dim() != 2:
             raise Declined(f"{node.name} is a product of two values with places")
-        return self._again(node, {node.args[0]: new}), where
+        return self.again(node, {node.args[0]: new}), where
 
     def _cat(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         new, where = self._parts(node)
@@ -348,32 +184,32 @@ class _Compaction:
         places = {where for _, where in found.values()}
         if len(found) != len(set(node.args[0])) or len(places) > 1:
             raise Declined(f"{node.name} joins values whose places are elsewhere")
-        return self._again(node, {part: new for part, (new, _) in found.items()}), places.pop()
+        return self.again(node, {part: new for part, (new, _) in found.items()}), places.pop()
 
     def _embed(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         indices = node.args[0]
         new, where = self.dense.get(indices, (None, Axes(1, 0)))
         if argument(node, 1, "weight") in self.dense:
             raise Declined(f"{node.name} looks up values with places")
-        return self._again(node, {indices: new or self._gather(indices, where)}), where
+        return self.again(node, {indices: new or self.gather(indices, where)}), where
 
     def _attend(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         where = Axes(2, 0)
-        return self._again(node, {each: self._alike(each, where, 4) for each in node.args[:3]}), where
+        return self.again(node, {each: self.alike(each, where, 4) for each in node.args[:3]}), where
 
     def _lose(self, node: fx.Node) -> None:
         """A loss, which ignores what is left out. What it gives has no places."""
-        new, where = self._first(node)
+        new, where = self.first(node)
         scores, labels = node.args[0], argument(node, 1, "target")
         if argument(node, 6, "reduction", "mean") not in ("mean", "sum"):
             raise Declined(f"{node.name} gives a loss for each place")
         if example(scores).dim() != 2 or where != Axes(0):
             raise Declined(f"{node.name} is of scores that are no rows of all places")
         if labels not in self.dense:
-            labels_there = self._gather(labels, where)
+            labels_there = self.gather(labels, where)
         else:
-            labels_there = self._alike(labels, where, 1)
-        found = self._again(node, {scores: new, labels: labels_there})
+            labels_there = self.alike(labels, where, 1)
+        found = self.again(node, {scores: new, labels: labels_there})
         if example(found).shape or example(found).dtype != example(node).dtype:
             raise Declined(f"{node.name} would be another tensor for shown places")
         node.replace_all_uses_with(found)
@@ -408,7 +244,138 @@ class _Pointwise(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-def _run(node: fx.Node, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    if node.op == "call_method":
-        return getattr(args[0], node.target)(*args[1:], **kwargs)
-    return node.target(*args, **kwargs)
+class _Outermost(_Compaction):
+    def __init__(self, modules: Sequence[fx.GraphModule], batch: Batch) -> None:
+        super().__init__(modules[0], batch, shown.mode_of(modules[0].graph))
+        self._calls = collections.Counter(
+            body for module in modules for node in module.graph.nodes for body in nodes.bodies(module, node)
+        )
+        attentions = (node for module in modules for node in module.graph.nodes if node.target is ATTEND)
+        self.tokens, self.index, self.place = self._inputs(example(next(attentions)).device)
+
+    def _inputs(self, device: torch.device) -> list[fx.Node]:
+        tokens = self.module.meta[shown.SIZE]
+        with self.mode:
+            values = [tokens, *(torch.empty(tokens, dtype=torch.int64, device=device) for _ in range(2))]
+        found = [
+            _placeholder(self.graph, f"{name}_of_shown", {"example_value": value})
+            for name, value in zip(("tokens", "number", "place"), values)
+        ]
+        for node in found:
+            node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
+        return found
+
+    def run(self, recalls: bool) -> list[Recalled]:
+        self.walk()
+        found = self._return(self.graph.output_node(), recalls)
+        self.sweep()
+        return found
+
+    def _run_body(self, node: fx.Node, bodies: Sequence[fx.GraphModule]) -> None:
+        """A body that no other call runs becomes one of shown places, and its call one of that."""
+        (body,) = bodies if len(bodies) == 1 else (None,)
+        places = body.graph.find_nodes(op="placeholder") if body is not None else []
+        operands = node.args[1:]
+        if body is None or self._calls[body] != 1 or len(places) != len(operands):
+            raise Declined(f"{node.name} runs other than one body of its own")
+        inner = _Body(self, body, dict(zip(places, operands)))
+        values, where = inner.run()
+        given = [self.dense[each][0] if each in self.dense else each for each in operands]
+        call = self.graph.call_function(node.target, (node.args[0], *given, *inner.given), node.kwargs)
+        call.meta = {**node.meta, "example_value": values}
+        self.dense[node] = call, where
+        self._dead.append(node)
+
+    def _return(self, output: fx.Node, recalls: bool) -> list[Recalled]:
+        items = output.args[0]
+        if not isinstance(items, (tuple, list)):
+            raise Declined("the graph returns other than a tuple")
+        found, given = [], list(items)
+        for index, item in enumerate(items):
+            if item not in self.dense:
+                continue
+            if not recalls or not self._feeds_loss(item):
+                raise Declined(f"the graph returns {item.name}, which has values at each place")
+            found.append(Recalled(index, example(item)))
+            with self.graph.inserting_before(output):
+                given[index] = self.emit(item, "call_method", "new_empty", (self.index, (0,)))
+        output.args = (tuple(given),)
+        return found
+
+    def _feeds_loss(self, item: fx.Node) -> bool:
+        """Whether a value is what a loss is of, or views and casts of it are."""
+        pending, steps = [item], 0
+        while pending and steps < _STEPS:
+            node = pending.pop(0)
+            steps += 1
+            for user in node.users:
+                if name_of(user) == LOSS:
+                    return True
+                if name_of(user) in ("reshape", "cast", "identity"):
+                    pending.append(user)
+        return False
+
+
+class _Body(_Compaction):
+    """A graph that the outermost runs in one place."""
+
+    def __init__(self, outer: _Outermost, module: fx.GraphModule, operands: dict[fx.Node, Any]) -> None:
+        super().__init__(module, outer.batch, outer.mode)
+        self._outer, self._operands = outer, operands
+        self.given: dict[fx.Node, fx.Node] = {}  # what it is given of the outermost beside its operands
+
+    def _of_outer(self, node: fx.Node) -> fx.Node:
+        if node not in self.given:
+            self.given[node] = _placeholder(self.graph, f"{node.name}_given", dict(node.meta))
+        return self.given[node]
+
+    @property
+    def tokens(self) -> fx.Node:  # type: ignore[override]
+        return self._of_outer(self._outer.tokens)
+
+    @property
+    def index(self) -> fx.Node:  # type: ignore[override]
+        return self._of_outer(self._outer.index)
+
+    @property
+    def place(self) -> fx.Node:  # type: ignore[override]
+        return self._of_outer(self._outer.place)
+
+    def gather(self, node: fx.Node, where: Axes) -> fx.Node:
+        operand = self._operands.get(node)
+        if operand is None:
+            return super().gather(node, where)
+        there = self._outer.gather(operand, where)  # so that what all bodies read is gathered once
+        return node if there is operand else self._of_outer(there)
+
+    def run(self) -> tuple[Any, Any]:
+        """The values that it gives, and where they have their axes."""
+        before = [place for place, operand in self._operands.items() if operand in self._outer.dense]
+        for place in before:
+            new, where = self._outer.dense[self._operands[place]]
+            with self.graph.inserting_after(place):
+                stands = self.graph.placeholder(f"{place.name}_shown")
+            stands.meta = {**place.meta, "example_value": example(new)}
+            self.dense[place] = stands, where
+        self.walk()
+        output = self.graph.output_node()
+        items = output.args[0]
+        several = isinstance(items, (tuple, list))
+        results = list(items) if several else [items]
+        if not all(item in self.dense for item in results):
+            raise Declined(f"{output.name} of a body gives values without places, too")
+        found = [self.dense[item] for item in results]
+        output.args = (tuple(new for new, _ in found),) if several else (found[0][0],)
+        self.sweep()
+        for place in before:
+            self.graph.erase_node(place)
+        values, where = (tuple(each) for each in zip(*((example(new), where) for new, where in found)))
+        return (values, where) if several else (values[0], where[0])
+
+
+def _placeholder(graph: fx.Graph, name: str, meta: dict[str, Any]) -> fx.Node:
+    """Behind the others."""
+    with graph.inserting_after(graph.find_nodes(op="placeholder")[-1]):
+        node = graph.placeholder(name)
+    node.meta = meta
+    return node
