@@ -63,7 +63,8 @@ def encoder(family="Bert"):
 
 # --- Models ----------------------------------------------------------------------------------------------------------
 
-DECODERS = [name for name, family in tiny_models.FAMILIES.items() if family.sdpa and name not in ("Mixtral", "Qwen2Moe")]
+_EXPERTS = ("Mixtral", "Qwen2Moe")
+DECODERS = [name for name, family in tiny_models.FAMILIES.items() if family.sdpa and name not in _EXPERTS]
 ENCODERS = ["Bert", "Roberta", "Electra", "Albert"]
 
 
@@ -225,6 +226,7 @@ class Small(torch.nn.Module):
         self.products = torch.nn.Linear(WIDTH, 3 * WIDTH)
         self.head = torch.nn.Linear(WIDTH, VOCABULARY)
         self.before, self.after, self.more = before, after, more
+        self.loss = F.cross_entropy
 
     def forward(self, input_ids, attention_mask, labels):
         hidden = self.words(input_ids)
@@ -237,7 +239,7 @@ class Small(torch.nn.Module):
         hidden = hidden + attended.transpose(1, 2).reshape(rows, length, WIDTH)
         if self.after is not None:
             hidden = self.after(hidden)
-        loss = F.cross_entropy(self.head(hidden).view(-1, VOCABULARY), labels.view(-1))
+        loss = self.loss(self.head(hidden).view(-1, VOCABULARY), labels.view(-1))
         return loss if self.more is None else (loss, self.more(hidden))
 
 
@@ -301,6 +303,8 @@ def test_calls_that_treat_places_alike(call):
         lambda x: torch.cat([x[:, :1], x[:, 1:]], 1),
         lambda x: x * torch.arange(3, dtype=x.dtype)[:, None, None],
         lambda x: x.clone().mul_(2),
+        lambda x: x + 0 * torch.rand(x.shape[:2], dtype=x.dtype)[..., None],
+        lambda x: x.max() + x,
         lambda x: x / x.norm(),
     ],
 )
@@ -324,14 +328,24 @@ def test_other_results_of_places_keep_padding(more):
 
 
 def test_a_loss_of_each_place_keeps_padding():
-    class Each(Small):
-        def forward(self, input_ids, attention_mask, labels):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(F, "cross_entropy", lambda *given: _CROSS_ENTROPY(*given, reduction="none").square().mean())
-                return super().forward(input_ids, attention_mask, labels)
+    model = Small()
+    model.loss = lambda *given: F.cross_entropy(*given, reduction="none").square().mean()
+    assert taken(model, shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
 
-    _CROSS_ENTROPY = F.cross_entropy
-    assert taken(Each(), shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda *given: F.cross_entropy(*given, reduction="sum"),
+        lambda *given: F.cross_entropy(*given, label_smoothing=0.1) * 3,
+        lambda *given: F.cross_entropy(*given, weight=torch.linspace(0.5, 2, VOCABULARY, dtype=given[0].dtype)),
+        lambda *given: F.cross_entropy(*given) + F.cross_entropy(given[0] * 2, given[1]),
+    ],
+)
+def test_losses_that_ignore(loss):
+    model = Small()
+    model.loss = loss
+    assert taken(model, shown(RIGHT)) == COMPACT
 
 
 def checkpointed(function):
@@ -361,6 +375,12 @@ def test_bodies_that_treat_places_alike(call):
 )
 def test_bodies_that_keep_padding(call):
     assert taken(Small(call), shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
+
+
+def test_a_loss_in_a_body_keeps_padding():
+    model = Small()
+    model.loss = lambda *given: torch.utils.checkpoint.checkpoint(F.cross_entropy, *given, use_reentrant=False)
+    assert taken(model, shown([(0, 9), (0, 12), (0, 3)])) == SEGMENTED
 
 
 def test_what_declined_is_not_asked_again(monkeypatch):

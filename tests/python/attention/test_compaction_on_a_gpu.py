@@ -1,5 +1,5 @@
-"""On a GPU, where torch's flash attention is the kernel: models over batches with padding have, by the rule for numbers,
-the loss and the gradients that they have with it, and nothing of the padding is computed."""
+"""On a GPU, where torch's flash attention is the kernel: models over batches with padding have, by the rule for
+numbers, the loss and the gradients that they have with it, and nothing of the padding is computed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..graph import nodes
 from ..graph.decision import Declined, Recalled
 from ..graph.edit import is_pure, rewriting
-from ..graph.effects import EFFECTFUL, PURE, WRITE, effect_of
+from ..graph.effects import EFFECTFUL, PURE, WRITE, draws, effect_of
 from ..graph.nodes import example
 from ..graph.traffic import hint
 from ..ops.attending import ATTEND
@@ -70,8 +70,8 @@ class _Compaction(Dense):
                     raise Declined(f"{node.name} is more than a number of its operands")
                 with self.graph.inserting_before(node.next):
                     self._run_body(node, runs) if runs else self._follow(node)
-            elif effect == WRITE:
-                raise Declined(f"{node.name} writes its operand")
+            elif effect == WRITE or effect == EFFECTFUL and draws(node):
+                raise Declined(f"{node.name} is not the same when it runs again")
 
     def sweep(self) -> None:
         """Removes what nothing reads any more."""

@@ -1,4 +1,4 @@
-"""What stands in a graph for values of all places: values of those that are shown, made and gathered (compaction.py)."""
+"""What stands in a graph for values of all places: values of those that are shown (compaction.py)."""
 
 from __future__ import annotations
 

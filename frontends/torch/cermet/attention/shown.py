@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch._dynamo.source import ConstantSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic
 
+from ..graph import nodes
 from ..graph.decision import Declined
 from ..graph.nodes import example
 from ..graph.traffic import hint
@@ -71,9 +72,11 @@ def targets(module: fx.GraphModule, kind: Kind) -> list[tuple[fx.Node, int]]:
     """The labels of a graph's losses, and which is ignored. Raises Declined where it has none that leaves some out."""
     batch = Batch(expression(kind.rows), expression(kind.length))
     found = []
-    for node in module.graph.nodes:
+    for owner, node in [(part, node) for part in nodes.modules(module) for node in part.graph.nodes]:
         if name_of(node) != LOSS:
             continue
+        if owner is not module:
+            raise Declined(f"{node.name} is in a body")
         labels = argument(node, 1, "target")
         if not isinstance(labels, fx.Node) or example(labels).is_floating_point():
             raise Declined(f"{node.name} compares with other than labels")

@@ -61,6 +61,11 @@ def transform_edge(node: fx.Node) -> bool | None:
     return False if name.endswith(("_decrement_nesting", "_exit_dual_level")) else None
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether a call is one of those that draw random numbers, unless it is pure as it is called."""
+    return _RANDOM.search(target_name(node)) is not None
+
+
 def _flattened(arguments: Any) -> tuple[fx.Node, ...]:
     return tuple(dict.fromkeys(tensor_nodes(arguments)))
 
