@@ -29,10 +29,13 @@ class _Linear(torch.autograd.Function):
         of_x, of_weight, _ = ctx.needs_input_grad
         ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
         ctx.input_first = bias is not None  # as autograd has it for ATen's calls
+        ctx.set_materialize_grads(False)  # what nobody differentiates has no gradient of zeros
         return FORWARD(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, cotangent: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if cotangent is None:
+            return None, None, None
         x, weight = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.needs_input_grad
         first = INPUT(cotangent, weight) if of_x and ctx.input_first else None
