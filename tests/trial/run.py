@@ -122,7 +122,7 @@ def compiled(seen: Seen, cache: str, processes: int, texts: list[str]) -> tuple[
 
 
 def graphs_of_a_node(seen: Seen, counts: Counts) -> None:
-    """64 processes x 200 graph texts, cold, to kernels of NVRTC's where it is here: 200 of each made, at most 1.3 x one's time"""
+    """64 processes x 200 graph texts, cold, to kernels (of NVRTC's, if here): 200 of each, at most 1.3 x one's time"""
     processes, many = counts(64, 4), counts(200, 10)
     with tempfile.TemporaryDirectory() as scratch:
         texts = [f"{scratch}/{number}.mlir" for number in range(many)]
