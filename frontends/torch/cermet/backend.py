@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch._dynamo.exc import RestartAnalysis
 
@@ -112,7 +113,9 @@ def _in_variants(record: Record, example_inputs: Sequence[Any]) -> tuple[Record,
     found: dict[Masks, Record] = {}
 
     def again(*arguments: Any) -> Any:
-        return padded.of_apart(arguments)(*arguments)
+        with torch.enable_grad():  # where it is made now
+            run = padded.of(arguments) or padded.plain
+        return run(*arguments)
 
     def make(masks: Masks, variant: variants.Variant) -> Callable[..., Any] | None:
         try:

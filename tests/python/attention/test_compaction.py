@@ -181,6 +181,15 @@ def test_logits_are_those_of_every_place():
         assert counted()[calls] == 1, counted()
 
 
+def test_logits_that_a_compiled_function_is_given():
+    """They are made while that is compiled, under torch's lock."""
+    model = decoder()
+    text, mask = tiny_models.words(3, LENGTH), shown(RIGHT)
+    ours, true = (trained(run, model, text, mask)[1] for run in (compiled(model), model))
+    total = torch.compile(lambda logits: logits.detach().square().sum(), backend="aot_eager")
+    assert truth.relative(total(ours), true.detach().square().sum()) < 2e-5
+
+
 def test_logits_have_gradients():
     model = decoder()
     text, mask = tiny_models.words(3, LENGTH), shown(RIGHT)

@@ -7,7 +7,6 @@ variant is compiled when a call needs it.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import logging
@@ -147,14 +146,6 @@ class Later:
                 if self._make is not None:
                     self._make_in_a_call()
         return self._made if not self._asked or self._fit(arguments, more) else None
-
-    def of_apart(self, arguments: Sequence[Any]) -> Callable[..., Any]:
-        """As `of`, or the graph as it is. What has to be made is made by a thread of its own: who asks may be within
-        a tensor's dispatch, where autograd records nothing."""
-        if self._make is not None:
-            with concurrent.futures.ThreadPoolExecutor(1) as apart:
-                apart.submit(self.of, arguments).result()
-        return self.of(arguments) or self.plain
 
     def _make_in_a_call(self) -> None:
         guards, plain = self._state.guards(), copy_of(self._module) if self._sizes else None

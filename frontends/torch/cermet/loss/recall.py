@@ -60,11 +60,15 @@ def attach(
     def with_results(*arguments: Any) -> Any:
         results = list(run(*arguments))
         given = arguments[: len(arguments) - shown.given]
+        # Who looks may be within a tensor's dispatch, where autograd records nothing: a graph that is made there would
+        # have no backward.
+        keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
         for each in recalled:
 
             def make(output: int = each.output) -> torch.Tensor:
                 shown.looked = True
-                return lazy.made(again(*given)[output])
+                with torch._C._ForceDispatchKeyGuard(*keys):
+                    return lazy.made(again(*given)[output])
 
             result = lazy.recalled(make, given, shown.sized(each.like.shape, given), each.like.dtype, each.like.device)
             if torch.is_grad_enabled() and each.like.requires_grad:
