@@ -309,6 +309,8 @@ def test_calls_that_treat_places_alike(call):
         lambda x: x.reshape(x.shape[0], -1, 2 * WIDTH).tanh().reshape(x.shape),
         lambda x: F.conv1d(x.transpose(1, 2), torch.ones(WIDTH, 1, 3, dtype=x.dtype), padding=1, groups=WIDTH).mT,
         lambda x: x.sort(1).values,
+        lambda x: torch.cat(x.split([5, 7], 1)[::-1], 1),
+        lambda x: x + torch.mean(input=x, dim=-1, keepdim=True),
         lambda x: torch.cat([x[:, :1], x[:, 1:]], 1),
         lambda x: x * torch.arange(3, dtype=x.dtype)[:, None, None],
         lambda x: x.clone().mul_(2),

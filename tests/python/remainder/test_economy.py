@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import subprocess
@@ -46,6 +47,25 @@ def test_nothing_is_collected_while_a_graph_is_compiled(monkeypatch):
     assert False in seen and gc.isenabled(), f"collected at recompiles: {seen}, afterwards: {gc.isenabled()}"
 
 
+@contextlib.contextmanager
+def another_that_compiles():
+    inside, leave = threading.Event(), threading.Event()
+
+    def compiles():
+        with garbage.uncollected():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    inside.wait()
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
 def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_again():
     try:
         gc.disable()
@@ -54,41 +74,19 @@ def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_
         assert not gc.isenabled(), "collects, expected as it was"
     finally:
         gc.enable()
-    inside, leave = threading.Event(), threading.Event()
-
-    def other():
-        with garbage.uncollected():
-            inside.set()
-            leave.wait()
-
-    thread = threading.Thread(target=other)
-    with pytest.raises(ValueError), garbage.uncollected():
-        thread.start()
-        inside.wait()
-        raise ValueError
-    assert not gc.isenabled(), "collects beside a thread that compiles"
-    leave.set()
-    thread.join()
+    with another_that_compiles():
+        with pytest.raises(ValueError), garbage.uncollected():
+            raise ValueError
+        assert not gc.isenabled(), "collects beside a thread that compiles"
     assert gc.isenabled(), "does not collect behind the last thread"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_process_that_was_forked_beside_a_compiling_thread_collects():
-    inside, leave = threading.Event(), threading.Event()
-
-    def other():
-        with garbage.uncollected():
-            inside.set()
-            leave.wait()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    inside.wait()
-    child = os.fork()
-    if not child:
-        os._exit(0 if gc.isenabled() else 1)
-    leave.set()
-    thread.join()
+    with another_that_compiles():
+        child = os.fork()
+        if not child:
+            os._exit(0 if gc.isenabled() else 1)
     assert os.waitpid(child, 0)[1] == 0, "the forked process does not collect"
 
 

@@ -114,11 +114,14 @@ def moved(node: fx.Node, axes: Axes) -> Axes:
         raise Declined(f"{node.name} has an operand of sizes that are not known")
     probe = torch.empty(shape, device="meta")
     arguments, named = fx.node.map_arg((node.args[1:], node.kwargs), _number)
-    found = (
-        getattr(probe, node.target)(*arguments, **named)
-        if node.op == "call_method"
-        else node.target(probe, *arguments, **named)
-    )
+    try:
+        found = (
+            getattr(probe, node.target)(*arguments, **named)
+            if node.op == "call_method"
+            else node.target(probe, *arguments, **named)
+        )
+    except Exception as error:  # pieces of given sizes, which are others
+        raise Declined(f"{node.name} works on rows or places: {error}") from error
     for each in found if isinstance(found, (tuple, list)) else [found]:
         sizes = list(each.shape)
         if sizes.count(_PLACES) != 1 or sizes.count(_ROWS) != (axes.row is not None):

@@ -69,7 +69,10 @@ class _Compaction(Dense):
                 if effect != PURE and not (runs and effect == EFFECTFUL):
                     raise Declined(f"{node.name} is more than a number of its operands")
                 with self.graph.inserting_before(node.next):
-                    self._run_body(node, runs) if runs else self._follow(node)
+                    try:
+                        self._run_body(node, runs) if runs else self._follow(node)
+                    except (AttributeError, IndexError, KeyError, TypeError) as error:
+                        raise Declined(f"{node.name} is a call of another form: {error}") from error
             elif effect == WRITE or effect == EFFECTFUL and draws(node):
                 raise Declined(f"{node.name} is not the same when it runs again")
 
