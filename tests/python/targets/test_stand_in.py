@@ -30,7 +30,7 @@ CALLS = {
     "gradients that sm_86 lacks": ([2, 4, 16, 200], [2, 4, 16, 200], "bfloat16", False, True, "sm_86", "efficient"),
 }
 PROBE = """
-import json, sys
+import json, sys, threading
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,12 +43,13 @@ class Seen(TorchDispatchMode):
         self.names.append(function.name())
         return function(*args, **kwargs or {})
 
-found = {}
+found, threads = {}, set()
 for name, (queries, keys, dtype, masked, causal, target, _) in json.loads(sys.argv[1]).items():
     with standing_in(Target.of(target), op_library.stand_in_for_cuda), FakeTensorMode(), Seen() as seen:
         seen.names = []
         dtype = getattr(torch, dtype)
         query, key = (torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for shape in (queries, keys))
+        query.register_hook(lambda grad: threads.add(threading.current_thread()))
         mask = torch.ones(queries[2], keys[2], dtype=torch.bool, device="cuda") if masked else None
         result = torch.nn.functional.scaled_dot_product_attention(
             query, key, key, mask, is_causal=causal, enable_gqa=queries[1] != keys[1])
@@ -56,6 +57,8 @@ for name, (queries, keys, dtype, masked, causal, target, _) in json.loads(sys.ar
         assert result.shape == query.shape and query.grad.shape == query.shape and key.grad.device.type == "cuda"
         kernels = {each.split("product_")[1].split("_")[0] for each in seen.names if "scaled_dot_product" in each}
         found[name] = kernels.pop() if len(kernels) == 1 else "math" if not kernels else sorted(kernels)
+# A thread of autograd's would still hold modes, and the process could not end.
+assert threads == {threading.main_thread()}, threads
 print(json.dumps(found))
 """
 

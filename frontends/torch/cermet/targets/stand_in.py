@@ -36,6 +36,9 @@ def standing_in(target: Target, tell: Callable[[], str]) -> Iterator[None]:
             for name, value in values.items():
                 undo.enter_context(_set(place, name, value))
         undo.enter_context(attention.taking(target))
+        # Autograd's thread for a device lets go of the modes that a backward ran under after who called it went on: a
+        # process that ends meanwhile is aborted, since that thread asks for the interpreter.
+        undo.enter_context(torch.autograd.set_multithreading_enabled(False))
         yield
 
 
