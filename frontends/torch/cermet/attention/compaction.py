@@ -21,7 +21,7 @@ import torch
 import torch.fx as fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..graph import nodes
+from ..graph import dropouts, nodes
 from ..graph.decision import Declined, Recalled
 from ..graph.edit import is_pure, rewriting
 from ..graph.effects import EFFECTFUL, PURE, WRITE, draws, effect_of
@@ -66,7 +66,8 @@ class _Compaction(Dense):
                 continue
             effect, runs = effect_of(node, self.module).kind, nodes.bodies(self.module, node)
             if self._begins(node) or any(source in self.dense for source in node.all_input_nodes):
-                if effect != PURE and not (runs and effect == EFFECTFUL):
+                allowed = effect == EFFECTFUL and (runs or dropouts.dropped(node) is not None)
+                if effect != PURE and not allowed:
                     raise Declined(f"{node.name} is more than a number of its operands")
                 with self.graph.inserting_before(node.next):
                     try:
@@ -99,6 +100,8 @@ class _Compaction(Dense):
             rule = _Compaction._attend
         elif name in axes.MOVING:
             rule = _Compaction._move
+        elif dropouts.dropped(node) is not None:
+            rule = _Compaction._drop
         if rule is None:
             rule = _Compaction._each
         where = rule(self, node)
@@ -132,6 +135,13 @@ class _Compaction(Dense):
         if seen.other:
             raise Declined(f"{node.name} ({seen.other}) may mix places")
         return new, place
+
+    def _drop(self, node: fx.Node) -> tuple[fx.Node, Axes]:
+        """A dropout. What is left out draws nothing, so that the masks are others than those of the graph of all
+        places."""
+        new, where = self.first(node)
+        self._dead.append(node)
+        return self.again(node, {node.args[0] if node.args else node.kwargs["input"]: new}), where
 
     def _move(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         source = node.args[0]

@@ -22,21 +22,29 @@ from .nodes import attribute, example
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def _probability(node: fx.Node) -> Any:
-    """Of a call that drops elements of a tensor that kernels take; else None. Dynamo may keep it symbolic."""
+def dropped(node: fx.Node) -> Any:
+    """The probability of a call that drops elements, not in place; else None. Dynamo may keep it symbolic."""
     if node.op != "call_function" or node.target not in (F.dropout, torch.dropout):
         return None
     given = dict(zip(("input", "p", "training", "inplace"), node.args)) | node.kwargs
     training = given.get("training", given.get("train", True))
     if training is not True or given.get("inplace", False) is not False or not isinstance(given.get("input"), fx.Node):
         return None
-    p, x = given.get("p", 0.5), example(given["input"])
+    p = given.get("p", 0.5)
     number = example(p) if isinstance(p, fx.Node) else p
     if isinstance(number, torch.SymFloat):
         number = number.node.hint
-    drops = isinstance(number, float) and 0 < number < 1
-    fits = isinstance(x, torch.Tensor) and x.dtype in _DTYPES and not memory.wrapped(x)
-    return p if drops and fits else None
+    return p if isinstance(number, float) and 0 < number < 1 else None
+
+
+def _operand(node: fx.Node) -> fx.Node:
+    return node.args[0] if node.args else node.kwargs["input"]
+
+
+def _fits(node: fx.Node) -> bool:
+    """Whether kernels take what a dropout is of."""
+    x = example(_operand(node))
+    return isinstance(x, torch.Tensor) and x.dtype in _DTYPES and not memory.wrapped(x)
 
 
 def _of(module: fx.GraphModule, function: Any) -> list[fx.Node]:
@@ -45,13 +53,13 @@ def _of(module: fx.GraphModule, function: Any) -> list[fx.Node]:
 
 def seed(module: fx.GraphModule) -> None:
     """Gives each dropout of a graph (not of its bodies) a seed of its own."""
-    found = [(node, p) for node in module.graph.nodes if (p := _probability(node)) is not None]
+    found = [(node, p) for node in module.graph.nodes if (p := dropped(node)) is not None and _fits(node)]
     if not found:
         return
     with rewriting([module]):
         with module.graph.inserting_before(_first(module.graph)):
             for number, (node, p) in enumerate(found):
-                x = node.args[0] if node.args else node.kwargs["input"]
+                x = _operand(node)
                 node.target, node.args, node.kwargs = seeded.dropout, (x, p, _seed(module.graph, number, x)), {}
 
 
