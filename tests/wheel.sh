@@ -29,13 +29,7 @@ step "a step from the wheel" wheel-step.log bash -c '
   set -euo pipefail
   "$1" -m pip install -q --disable-pip-version-check --no-deps --no-compile --target "$2/site" "$3"
   export PYTHONPATH=$2/site CERMET_CACHE_DIR=$2/cache
-  cd "$2" && "$1" -c "
-import torch, cermet
-assert cermet.__file__.startswith(\"$2/site\"), cermet.__file__
-gate, up = torch.randn(2, 4, 32, requires_grad=True).unbind()
-torch.compile(lambda gate, up: torch.nn.functional.silu(gate) * up, backend=\"cermet\")(gate, up).sum().backward()
-assert cermet.counters()[\"kernels_compiled\"] > 0, cermet.counters()
-"' - "$python" "$scratch" "$PWD/$wheel"
+  cd "$2" && "$1" "$4" "$2/site"' - "$python" "$scratch" "$PWD/$wheel" "$PWD/tests/wheel/step.py"
 step "commands of the wheel" wheel-commands.log bash -c '
   set -euo pipefail
   export PYTHONPATH=$2/site CERMET_CACHE_DIR=$2/cache
