@@ -2,6 +2,7 @@
 #include "runtime/device/Elf.h"
 #include "runtime/support/File.h"
 #include "runtime/support/Fork.h"
+#include "runtime/support/Interrupted.h"
 #include <atomic>
 #include <cerrno>
 #include <dlfcn.h>
@@ -28,9 +29,7 @@ std::string uniquePath(int descriptor) {
 
 bool writeAll(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR)
-      continue;
+    const ssize_t count = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
     if (count < 0)
       return false;
     bytes.remove_prefix(static_cast<size_t>(count));

@@ -1,4 +1,5 @@
 #include "runtime/support/File.h"
+#include "runtime/support/Interrupted.h"
 #include <cerrno>
 #include <dirent.h>
 #include <fcntl.h>
@@ -36,9 +37,8 @@ Result<std::string> readAll(const Descriptor& file, const std::string& path, siz
   std::string bytes(size, '\0');
   size_t filled = 0;
   while (filled < bytes.size()) {
-    const ssize_t count = ::read(file.number(), bytes.data() + filled, bytes.size() - filled);
-    if (count < 0 && errno == EINTR)
-      continue;
+    const ssize_t count =
+        uninterrupted([&] { return ::read(file.number(), bytes.data() + filled, bytes.size() - filled); });
     if (count < 0)
       return failed(path, errno);
     if (count == 0)
@@ -53,9 +53,7 @@ int writeAll(Descriptor& file, std::string_view bytes) {
   if (file.number() < 0)
     return errno;
   while (!bytes.empty()) {
-    const ssize_t count = ::write(file.number(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR)
-      continue;
+    const ssize_t count = uninterrupted([&] { return ::write(file.number(), bytes.data(), bytes.size()); });
     if (count < 0)
       return errno;
     bytes.remove_prefix(static_cast<size_t>(count));
@@ -102,10 +100,9 @@ Result<Descriptor> openRegularFile(const std::string& path, uint64_t& size) {
 
 Status readAt(const Descriptor& file, const std::string& path, uint64_t offset, std::string& bytes) {
   for (size_t filled = 0; filled < bytes.size();) {
+    const auto from = static_cast<off_t>(offset + filled);
     const ssize_t count =
-        pread(file.number(), bytes.data() + filled, bytes.size() - filled, static_cast<off_t>(offset + filled));
-    if (count < 0 && errno == EINTR)
-      continue;
+        uninterrupted([&] { return pread(file.number(), bytes.data() + filled, bytes.size() - filled, from); });
     if (count < 0)
       return failed(path, errno);
     if (count == 0)

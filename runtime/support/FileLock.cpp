@@ -1,5 +1,6 @@
 #include "runtime/support/FileLock.h"
 #include "runtime/support/Fork.h"
+#include "runtime/support/Interrupted.h"
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -83,14 +84,10 @@ FileLock::Answer FileLock::tryTake() {
   struct flock wanted = byteRange(F_WRLCK, byte_);
   if (file_.number() < 0 || generation_ != forkGeneration.load())
     return Answer::Refused;
-  int failure;
-  do
-    failure = fcntl(file_.number(), F_OFD_SETLK, &wanted) == 0 ? 0 : errno;
-  while (failure == EINTR);
-  if (failure == 0)
+  if (uninterrupted([&] { return fcntl(file_.number(), F_OFD_SETLK, &wanted); }) == 0)
     return Answer::Taken;
   // EACCES is of a system that forbids locks, not of another holder: waiting for it would be in vain.
-  return failure == EAGAIN ? Answer::Busy : Answer::Refused;
+  return errno == EAGAIN ? Answer::Busy : Answer::Refused;
 }
 
 } // namespace cermet
