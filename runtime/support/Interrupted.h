@@ -1,5 +1,5 @@
-// A system call that a signal interrupts is made again, but not for ever: a file system in user space, a tracer or a storm
-// of signals may answer EINTR to each.
+// A system call that a signal interrupts is made again, but not for ever: a file system in user space, a tracer or a
+// storm of signals may answer EINTR to each.
 #pragma once
 #include <cerrno>
 
