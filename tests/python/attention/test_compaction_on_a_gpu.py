@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.gpu, absent]
 ROWS, LENGTH = 4, 96
 
 
-def encoder():
+def encoder(dropped=0.0):
     config = transformers.BertConfig(
         vocab_size=128, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96,
-        attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0, attn_implementation="sdpa",
+        attention_probs_dropout_prob=0.0, hidden_dropout_prob=dropped, attn_implementation="sdpa",
     )  # fmt: skip
     return transformers.AutoModelForMaskedLM.from_config(config).to("cuda", torch.bfloat16)
 
@@ -67,3 +67,17 @@ def test_logits_are_those_of_every_place():
     with torch.no_grad():
         true = model(**given).logits
     torch.testing.assert_close(found.logits.detach(), true, rtol=5e-2, atol=5e-2)
+
+
+def test_dropouts_draw_for_what_is_shown():
+    model, given, counted = encoder(0.2), batch(0), Counted()
+    compiled = torch.compile(model.train(), backend="cermet", options={"strict": True})
+    losses = {"ours": [], "eager": []}
+    for seed in [*range(32), 0]:
+        for name, run in (("ours", compiled), ("eager", model)):
+            torch.manual_seed(seed)
+            losses[name].append(trained(run, model, given)["loss"].double().cpu())
+    assert counted()["calls_compact"] == 33, counted()
+    assert losses["ours"][-1] == losses["ours"][0] != losses["ours"][1]  # a seed decides the run
+    ours, eager = (torch.stack(each[:-1]) for each in losses.values())
+    assert (ours.mean() - eager.mean()).abs() < 5 * ((ours.var() + eager.var()) / 32).sqrt() + 1e-2
