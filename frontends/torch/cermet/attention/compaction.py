@@ -141,7 +141,7 @@ class _Compaction(Dense):
         places."""
         new, where = self.first(node)
         self._dead.append(node)
-        return self.again(node, {node.args[0] if node.args else node.kwargs["input"]: new}), where
+        return self.again(node, {dropouts.operand(node): new}), where
 
     def _move(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         source = node.args[0]

@@ -37,13 +37,14 @@ def dropped(node: fx.Node) -> Any:
     return p if isinstance(number, float) and 0 < number < 1 else None
 
 
-def _operand(node: fx.Node) -> fx.Node:
+def operand(node: fx.Node) -> fx.Node:
+    """What a dropout is of."""
     return node.args[0] if node.args else node.kwargs["input"]
 
 
 def _fits(node: fx.Node) -> bool:
     """Whether kernels take what a dropout is of."""
-    x = example(_operand(node))
+    x = example(operand(node))
     return isinstance(x, torch.Tensor) and x.dtype in _DTYPES and not memory.wrapped(x)
 
 
@@ -59,7 +60,7 @@ def seed(module: fx.GraphModule) -> None:
     with rewriting([module]):
         with module.graph.inserting_before(_first(module.graph)):
             for number, (node, p) in enumerate(found):
-                x = _operand(node)
+                x = operand(node)
                 node.target, node.args, node.kwargs = seeded.dropout, (x, p, _seed(module.graph, number, x)), {}
 
 
