@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <map>
 #include <random>
 
 namespace cermet::simt {
@@ -159,14 +160,22 @@ void expectNothingKnown(const Tensors& run) {
     }
 }
 
-// Row by row: what is no number is none, and the rest strays from float64 by no more than the traced program does.
-void expectRight(const std::string& text, const Tensors& run, const std::string& what) {
+// How far the numbers of an output's row stray from float64, squared and added up over all that was tried: ours and the
+// traced program's.
+struct Strayed {
+  double ours = 0, theirs = 0, norm = 0;
+  bool tooFar() const { return !(std::sqrt(ours) <= 1.05 * std::sqrt(theirs) + 1e-6 * std::sqrt(norm) + 1e-30); }
+};
+using Rows = std::map<std::pair<size_t, int64_t>, Strayed>; // by output and row
+
+// Row by row: what is no number is none, and the rest is added to `rows`.
+void compare(const std::string& text, const Tensors& run, const std::string& what, Rows& rows) {
   const auto truth = interpret(text, run, false), traced = interpret(text, run, true);
   for (size_t i : {3, 4}) {
     const std::vector<double> values = run.values(i);
     const int64_t width = run.shapes[i][1];
     for (int64_t row = 0; row < kRows; ++row) {
-      double ours = 0, theirs = 0, norm = 0;
+      auto& [ours, theirs, norm] = rows[{i, row}];
       int64_t wrong = 0;
       for (int64_t k = row * width; k < (row + 1) * width; ++k) {
         wrong += std::isnan(values[k]) != std::isnan(traced[i][k]) ||
@@ -178,8 +187,6 @@ void expectRight(const std::string& text, const Tensors& run, const std::string&
         norm += truth[i][k] * truth[i][k];
       }
       EXPECT_EQ(wrong, 0) << what << ": output " << i << ", row " << row;
-      EXPECT_LE(std::sqrt(ours), 1.05 * std::sqrt(theirs) + 1e-6 * std::sqrt(norm) + 1e-30)
-          << what << ": output " << i << ", row " << row;
     }
   }
 }
@@ -190,19 +197,32 @@ void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool is
   const PlanKernels kernels(plan);
   EXPECT_EQ(kernels.spec(0).programs[0].schedule.stages == kRollingStages, isRolling) << plan.steps[0].spec;
   for (bool scalar : {false, true}) {
-    PlanOptions options;
-    options.scalar = scalar;
-    options.blocks = 3;
-    options.seed = std::random_device{}();
-    std::mt19937_64 random(options.seed);
-    Tensors tensors(columns, dtype);
-    fill(tensors, random);
-    const std::string what =
-        fmt::format("{} columns, {} entry, seed {}", columns, scalar ? "scalar" : "vector", options.seed);
-    ASSERT_EQ(run(plan, kernels, tensors.arguments(), options), "") << what;
-    expectRight(text, tensors, what);
-    if (isLabelLoss)
-      expectNothingKnown(tensors);
+    Rows rows;
+    const auto tooFar = [&] {
+      return std::find_if(rows.begin(), rows.end(), [](const auto& each) { return each.second.tooFar(); });
+    };
+    std::string what = fmt::format("{} columns, {} entry, seeds", columns, scalar ? "scalar" : "vector");
+    // A loss is one number, and near zero what the traced program rounds may cancel by luck: then more are judged as
+    // one.
+    for (int tried = 0, wanted = 1; tried < wanted; ++tried) {
+      PlanOptions options;
+      options.scalar = scalar;
+      options.blocks = 3;
+      options.seed = std::random_device{}();
+      std::mt19937_64 random(options.seed);
+      Tensors tensors(columns, dtype);
+      fill(tensors, random);
+      what += fmt::format(" {}", options.seed);
+      ASSERT_EQ(run(plan, kernels, tensors.arguments(), options), "") << what;
+      compare(text, tensors, what, rows);
+      if (isLabelLoss)
+        expectNothingKnown(tensors);
+      if (tooFar() != rows.end())
+        wanted = 16;
+    }
+    if (const auto found = tooFar(); found != rows.end())
+      ADD_FAILURE() << what << ": output " << found->first.first << ", row " << found->first.second << " strays by "
+                    << std::sqrt(found->second.ours) << ", the traced program by " << std::sqrt(found->second.theirs);
   }
 }
 
