@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Tries the newest wheel in .whl/ (tests/wheel.sh writes it) with each Python and each torch: both are installed by pip, with
-# all that they ask for, into an environment of their own, and step.py takes one step there.
+# Tries the newest wheel in .whl/ (tests/wheel.sh writes it) with each Python and each torch: both are installed by pip,
+# with all that they ask for, into an environment of their own, and step.py takes one step there.
 #
 #   bash tests/wheel/matrix.sh [-w WHEEL] [-t TORCH]... [PYTHON]...
 #
-# A TORCH is a version (without one: that of tests/requirements.txt), a PYTHON the path of an interpreter (without one: python3.10
-# to python3.14 on PATH). Prints a row for each pair: ok, FAILED with the reason, "not to be had" where pip knows no such torch
-# for this Python, or "not here" where the machine has no such Python. Exits with 1 if a pair failed or none was ok.
+# A TORCH is a version (without one: that of tests/requirements.txt), a PYTHON the path of an interpreter (without one:
+# python3.10 to python3.14 on PATH). Prints a row for each pair: ok, FAILED with the reason, "not to be had" where pip
+# knows no such torch for this Python, or "not here" where the machine has no such Python. Exits with 1 if a pair failed
+# or none was ok.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../setup.sh"
 
@@ -27,8 +28,8 @@ shift $((OPTIND - 1))
 
 version_of() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null; }
 
-# The first interpreter of this version on PATH that runs (one that only says which others there are does not) and can make
-# an environment.
+# The first interpreter of this version on PATH that runs (one that only says which others there are does not) and can
+# make an environment.
 on_path() {
   local candidate
   while read -r candidate; do
@@ -47,7 +48,8 @@ if [ $# -eq 0 ]; then
 else
   names=()
   for interpreter in "$@"; do
-    name=$(version_of "$interpreter") || fail "'$interpreter' is no Python that runs; expected the path of an interpreter"
+    name=$(version_of "$interpreter") ||
+      fail "'$interpreter' is no Python that runs; expected the path of an interpreter"
     names+=("$name")
     interpreters[$name]=$interpreter
   done

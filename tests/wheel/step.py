@@ -1,4 +1,4 @@
-"""One step of the installed package, forward and backward, against eager: `python step.py FOLDER`, where cermet must lie."""
+"""One step of the installed package, forward and backward, against float64: `python step.py FOLDER`, where it must lie."""
 
 import os
 import platform
@@ -9,7 +9,8 @@ import torch
 import cermet
 
 folder = os.path.realpath(sys.argv[1])
-assert os.path.realpath(cermet.__file__).startswith(folder + os.sep), f"cermet is {cermet.__file__}, expected in {folder}"
+found = os.path.realpath(cermet.__file__)
+assert found.startswith(folder + os.sep), f"cermet is {found}, expected in {folder}"
 
 
 def glu(gate, up):
