@@ -1,4 +1,4 @@
-"""One step of the installed package, forward and backward, against float64: `python step.py FOLDER`, where it must lie."""
+"""One step of the installed package, forward and backward, against float64: `python step.py FOLDER` that it lies in."""
 
 import os
 import platform
