@@ -29,19 +29,24 @@ def counted(size: int) -> int:
     return 1 << (size.bit_length() - 1) if size > 0 else size
 
 
-def judged(size: Any) -> int:
+def longest(size: int) -> int:
+    """The most that a symbol may be which counts as its hint does: what decides where memory is bounded."""
+    return 2 * counted(size) - 1 if size > 0 else size
+
+
+def judged(size: Any, count: Callable[[int], int] = counted) -> int:
     """A size by which something is decided: a number is itself, a symbol counts."""
     if isinstance(size, int):
         return size
     expression, environment = size.node.expr, size.node.shape_env
     known = getattr(environment, "backed_var_to_val", None)  # before torch 2.11 by another name
     known = environment.var_to_val if known is None else known
-    values = {symbol: counted(int(known[symbol])) for symbol in expression.free_symbols if symbol in known}
+    values = {symbol: count(int(known[symbol])) for symbol in expression.free_symbols if symbol in known}
     try:
         value = expression.xreplace({symbol: sympy.Integer(number) for symbol, number in values.items()})
     except ArithmeticError:  # a size that holds for the hint and not for what the symbol counts as
-        return counted(hint(size))
-    return int(value) if value.is_Integer and value > 0 else counted(hint(size))
+        return count(hint(size))
+    return int(value) if value.is_Integer and value > 0 else count(hint(size))
 
 
 def describe(tensor: torch.Tensor) -> str:

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import Error
-from ..graph.traffic import hint, judged
+from ..graph.traffic import hint, judged, longest
 from ..ops import regions
 from ..ops.regions import NAMESPACE
 from . import kept as kept_rows
@@ -41,12 +41,12 @@ _COPIED = 16  # one in so many numbers is rounded through a copy (_round_in_plac
 
 
 def chunk_rows(hidden: torch.Tensor, weight: torch.Tensor, budget: int, of_hidden: bool, of_weight: bool) -> int:
-    """The rows of a piece, whose logits are of `budget` bytes at most; 0 where the whole takes no more memory, for as
-    many rows as there are at hand.
+    """The rows of a piece, whose logits are of `budget` bytes at most; 0 where the whole takes no more memory, for
+    as many rows as there may be (graph/traffic.py).
 
     The whole holds the logits' gradient until the backward has made the weight's of it; pieces hold one of them beside
     the sum in f32, and then the weight's gradient twice, since the backward scales it."""
-    rows = math.prod(map(judged, hidden.shape[:-1]))
+    rows = math.prod(judged(size, longest) for size in hidden.shape[:-1])
     bytes_of_row = int(weight.shape[0]) * weight.element_size()
     chunk = max(1, budget // bytes_of_row)
     if chunk > 2 * _TILE:
