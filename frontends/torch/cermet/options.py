@@ -21,15 +21,16 @@ _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 @dataclasses.dataclass(frozen=True)
 class Keeping:
     """What a forward keeps (rematerialization): a value whose bytes are less than `price` times those that computing it
-    again moves. Without a price, what torch's partitioner keeps. `products`: long ones may be computed again, too."""
+    again moves. Without a price, what torch's partitioner keeps. `products`: the part of a step's time that long ones
+    may take again."""
 
     price: float | None
-    products: bool = False
+    products: float = 0.01
 
 
-KEEPING = {"fast": Keeping(None), "auto": Keeping(0.25), "least": Keeping(0.02, products=True)}
+KEEPING = {"fast": Keeping(None), "auto": Keeping(0.25), "least": Keeping(0.02, products=1.0)}
 # From the first on, where there is a bound, until it is held.
-_LADDER = (KEEPING["auto"], Keeping(0.1), Keeping(0.1, True), Keeping(0.06, True), Keeping(0.04, True), KEEPING["least"])
+_LADDER = (KEEPING["auto"], Keeping(0.1), Keeping(0.1, 1.0), Keeping(0.06, 1.0), Keeping(0.04, 1.0), KEEPING["least"])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from cermet.remainder.aten.simplification import simplify
+from cermet.graph import memory
+from cermet.remainder.aten.simplification import drop_copies, simplify
 
 CASES = {  # a function, and how many of its copies stay
     "between two calls": (lambda x: torch.cos(torch.sin(x).clone()), 0),
@@ -29,6 +30,23 @@ def test_copies_that_nobody_could_tell_from_what_they_copy_go(name):
     copies = [node for node in traced.graph.nodes if node.target is torch.ops.aten.clone.default]
     assert len(copies) == expected, traced.code
     torch.testing.assert_close(traced(x), function(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_views_of_a_copy_that_went_lie_where_its_source_does(name):
+    function, expected = CASES[name]
+    x = torch.randn(4, 6)
+    traced = make_fx(lambda x: torch.exp(function(x)[0].view(-1)[2:]), tracing_mode="fake")(x)
+    true = traced(x)
+    drop_copies(traced.graph)
+    traced.recompile()
+    for node in traced.graph.nodes:
+        if node.op == "call_function":
+            made = memory.shared(node.meta["val"], node.args[0].meta["val"])
+            assert made == (node.target in (torch.ops.aten.view.default, torch.ops.aten.select.int,
+                                            torch.ops.aten.slice.Tensor, torch.ops.aten.t.default)), node
+    assert len(traced.graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default)) <= expected
+    torch.testing.assert_close(traced(x), true, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

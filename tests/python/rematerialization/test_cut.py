@@ -128,6 +128,18 @@ def wide(family: str):
     return tiny(family, hidden_size=1024, intermediate_size=2048, num_hidden_layers=3).train()
 
 
+def test_scores_that_are_written_out_are_made_again():
+    """Nothing of their size is kept: they follow from queries and keys, and what the softmax gives from them."""
+    model, length = tiny("Gemma2", hidden_size=1024, intermediate_size=2048, num_hidden_layers=3).train(), 512
+    text = words(1, length)
+    kept = {}
+    for memory in ("fast", "auto"):
+        plan = cermet.memory(model, input_ids=text, labels=text, options={"memory": memory})
+        saved = [held for held in plan.peak.held if held.kind == "saved"]
+        kept[memory] = [held for held in saved if held.value.endswith(f"{length}, {length}]")]
+    assert kept["fast"] and not kept["auto"], kept
+
+
 @pytest.mark.parametrize("family", ["Llama", "Qwen3", "Phi3"])
 def test_less_is_kept_the_dearer_memory_is(family):
     model, text = wide(family), words(2, 64)

@@ -48,3 +48,31 @@ def wrapped(value: torch.Tensor) -> str:
     if is_traceable_wrapper_subclass(value):
         return f"is a {type(value).__name__}, expected a plain tensor"
     return ""
+
+
+class Moved:
+    """Fake values in other memory: each in new memory, but for what shares memory with another or with what was given."""
+
+    def __init__(self) -> None:
+        self._bases: dict[int, torch.Tensor] = {}
+
+    def given(self, inside: Any, outside: Any) -> None:
+        """What lies where `inside` does lies where `outside` does."""
+        if isinstance(inside, torch.Tensor) and isinstance(outside, torch.Tensor):
+            self._bases[inside.untyped_storage()._cdata] = outside
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list)):
+            return type(value)(map(self.of, value))
+        mode = getattr(value, "fake_mode", None)
+        if mode is None or value.layout != torch.strided:
+            return value
+        with mode, torch.no_grad():
+            base = self._bases.get(value.untyped_storage()._cdata)
+            if base is None:
+                made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+                self._bases[value.untyped_storage()._cdata] = made
+                return made
+            if base.dtype != value.dtype:
+                base = base.view(value.dtype)
+            return base.as_strided(value.shape, value.stride(), value.storage_offset())

@@ -33,7 +33,7 @@ from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.merging import merge
 from .aten.mutation import write
-from .aten.simplification import simplify
+from .aten.simplification import drop_copies, simplify
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine, hearing
@@ -112,6 +112,7 @@ def _compile(
         linears.spell(joint)
         inline(joint)
         chosen(joint.graph)
+        drop_copies(joint.graph)
         merge(joint)
         return partition(joint, *arguments, **keywords)
 

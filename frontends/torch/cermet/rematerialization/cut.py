@@ -26,14 +26,14 @@ _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
 
 
-def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> list[fx.Node]:
+def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> list[fx.Node]:
     """The nodes to keep, in the graph's order.
 
     Args:
         graph: a joint graph of AOTAutograd's.
         info: what torch's partitioner knows of it (`NodeInfo`): which nodes the forward needs, which follow a tangent.
         price: the bytes that must be saved for each byte that computing again moves.
-        products: whether those may be computed again, too, whose operations take longer than their bytes.
+        products: the part of a step's time that those may take again whose operations take longer than their bytes.
     """
     network = networkx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
@@ -41,8 +41,8 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
     again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
     never = _around_products(values, again)
-    if not products:
-        never.update(filter(costs.is_long_product, values))
+    if products < 1:
+        never |= _too_long(graph, again, price, products)
     ends = last(graph, info.tangents_closure)
     for node in values:
         if again[node] and not costs.is_product(node) and _is_read_behind(node, info.tangents_closure, ends):
@@ -50,6 +50,19 @@ def keep(graph: fx.Graph, info: Any, price: float, products: bool = True) -> lis
         _add(network, node, info, outputs, None if node in never else again[node], price)
     _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
+
+
+def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, products: float) -> set[fx.Node]:
+    """Long products but for those that, the least for their bytes first, take a part of the step's time together: the
+    scores of an attention that is written out, which are many numbers of few operations each."""
+    long = {node: again[node] for node in again if again[node] and costs.is_long_product(node)}
+    worth = [node for node, cost in long.items() if price * cost < costs.written(node)]
+    room = products * sum(costs.computed_again(node) or 0 for node in graph.nodes) if worth else 0
+    for node in sorted(worth, key=lambda node: long[node] / costs.written(node)):
+        room -= long.pop(node)
+        if room < 0:
+            return {node, *long}
+    return set(long)
 
 
 def _is_read_behind(node: fx.Node, behind: Collection[fx.Node], ends: Collection[fx.Node]) -> bool:

@@ -21,7 +21,7 @@ class Partition:
     """A `partition_fn` of AOTAutograd's. `price` and `products` as for cut.keep; without a price it keeps what torch
     would."""
 
-    def __init__(self, price: float | None, products: bool, failed: Failing) -> None:
+    def __init__(self, price: float | None, products: float, failed: Failing) -> None:
         self._price = price
         self._products = products
         self._failed = failed

@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 from torch.fx.node import map_arg
 
+from ...graph import memory
 from ...graph.layouts import written
 from ...graph.nodes import attribute
 from .merging import merge
@@ -65,12 +66,12 @@ def _form(value: Any) -> Any:
 
 def _put(module: fx.GraphModule, body: fx.GraphModule, call: fx.Node) -> list[fx.Node]:
     """A body's nodes in the place of a call, whose results are read by number."""
-    graph, memory = module.graph, _Memory()
+    graph, moved = module.graph, memory.Moved()
     values: dict[fx.Node, Any] = {}
     made = []
     for node, operand in zip(body.graph.find_nodes(op="placeholder"), call.args[2:]):
         values[node] = operand
-        memory.given(node.meta.get("val"), operand.meta.get("val") if isinstance(operand, fx.Node) else operand)
+        moved.given(node.meta.get("val"), operand.meta.get("val") if isinstance(operand, fx.Node) else operand)
     with graph.inserting_before(call):
         for node in body.graph.nodes:
             if node.op in ("placeholder", "output"):
@@ -80,7 +81,7 @@ def _put(module: fx.GraphModule, body: fx.GraphModule, call: fx.Node) -> list[fx
                 copy.target = _moved(module, body, node.target)
             copy.meta = {**node.meta, **{tag: call.meta[tag] for tag in _TAGS if tag in call.meta}}
             if "val" in node.meta:
-                copy.meta["val"] = memory.of(node.meta["val"])
+                copy.meta["val"] = moved.of(node.meta["val"])
             values[node] = copy
             made.append(copy)
     results = map_arg(body.graph.output_node().args[0], values.__getitem__)
@@ -110,30 +111,3 @@ def _moved(module: fx.GraphModule, body: fx.GraphModule, target: str) -> str:
         name += "_"
     setattr(module, name, held)
     return name
-
-
-class _Memory:
-    """Fake values of one call's own: each in new memory, but for what shares memory with another or with an operand."""
-
-    def __init__(self) -> None:
-        self._bases: dict[int, torch.Tensor] = {}
-
-    def given(self, inside: Any, outside: Any) -> None:
-        if isinstance(inside, torch.Tensor) and isinstance(outside, torch.Tensor):
-            self._bases[inside.untyped_storage()._cdata] = outside
-
-    def of(self, value: Any) -> Any:
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(self.of, value))
-        mode = getattr(value, "fake_mode", None)
-        if mode is None or value.layout != torch.strided:
-            return value
-        with mode, torch.no_grad():
-            base = self._bases.get(value.untyped_storage()._cdata)
-            if base is None:
-                made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-                self._bases[value.untyped_storage()._cdata] = made
-                return made
-            if base.dtype != value.dtype:
-                base = base.view(value.dtype)
-            return base.as_strided(value.shape, value.stride(), value.storage_offset())

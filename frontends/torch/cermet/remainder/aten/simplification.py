@@ -7,6 +7,7 @@ A graph that a compiler lowers pays nothing for them; one whose operations are c
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -19,10 +20,24 @@ _SAME = {_aten.detach.default, _aten.alias.default}
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 
 
+def drop_copies(graph: fx.Graph) -> None:
+    """Those of memory, in place; of a joint graph, so that none is planned for as if it were something of its own."""
+    outside = _outside(graph)
+    moved, places = memory.Moved(), frozenset()
+    for node in list(graph.nodes):
+        if _copies_in_vain(node, outside):
+            moved.given(node.meta["val"], node.args[0].meta["val"])
+            places |= memory.memories(node.meta["val"])
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif not places.isdisjoint(memory.memories(node.meta.get("val"))):
+            node.meta["val"] = moved.of(node.meta["val"])  # a view of it
+
+
 def simplify(graph: fx.Graph) -> None:
     """In place; every output keeps its node, so that results share memory only where they did."""
     returned = set(graph.output_node().all_input_nodes)
-    outside = memory.memories([node.meta.get("val") for node in (*returned, *graph.find_nodes(op="placeholder"))])
+    outside = _outside(graph)
     for node in list(graph.nodes):
         if node.target in _RESHAPES and _sums_alone(node):
             _keep_no_ones(node.args[0], node)
@@ -39,13 +54,23 @@ def simplify(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+def _outside(graph: fx.Graph) -> frozenset[Hashable]:
+    """The memory of what a graph is given and of what it returns."""
+    nodes = (*graph.output_node().all_input_nodes, *graph.find_nodes(op="placeholder"))
+    return memory.memories([node.meta.get("val") for node in nodes])
+
+
 def _copies_in_vain(node: fx.Node, outside: frozenset[Hashable]) -> bool:
     """Whether a copy lies as what it copies does, and neither is in memory that others have: nothing writes them."""
     if node.target is not _aten.clone.default:
         return False
     copy, copied = node.meta["val"], node.args[0].meta["val"]
-    same = [written(stride) for stride in copy.stride()] == [written(stride) for stride in copied.stride()]
+    same = [*map(written, _place(copy))] == [*map(written, _place(copied))]
     return same and outside.isdisjoint(memory.memories([copy, copied]))
+
+
+def _place(value: torch.Tensor) -> tuple[Any, ...]:
+    return (*value.stride(), value.storage_offset())
 
 
 def _equal(node: fx.Node) -> fx.Node | None:
