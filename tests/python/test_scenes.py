@@ -116,7 +116,7 @@ SCENES = {
         vit,
         pictures,
         {"forward": 6, "backward": 16},
-        {"forward": {"gelu": 2, "clone": 1, "cat": 2}, "backward": {"select_backward": 1}},
+        {"forward": {"gelu": 2, "cat": 2}, "backward": {"select_backward": 1}},
     ),
     # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
     # stands behind what reads tables. A residual's gradient is added behind a norm that is made again.
@@ -138,9 +138,10 @@ SCENES = {
         gpt2,
         text,
         {"forward": 8, "backward": 14},
-        {"forward": {"clone": 1, "constant_pad_nd": 1}, "backward": {"cat": 2}},
+        {"forward": {"constant_pad_nd": 1}, "backward": {"cat": 2}},
     ),
-    # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them.
+    # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them. A product of few
+    # operations is made again, and a residual's gradient added behind it.
     "Qwen3-MoE": Scene(
         experts,
         text,
@@ -150,14 +151,15 @@ SCENES = {
                 "index": 4, "index_put": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
                 "constant_pad_nd": 1, "arange": 2, "histc": 2,
             },  # fmt: skip
-            "backward": {"embedding": 1, "scatter": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
+            "backward": {"add": 1, "embedding": 1, "scatter": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
         },
         types=(torch.float32,),
     ),
+    # One product of the adapters is made again, and scaled.
     "LoRA": Scene(
         adapted,
         text,
-        {"forward": 16, "backward": 15},
+        {"forward": 16, "backward": 16},
         {"forward": {"constant_pad_nd": 1}, "backward": {}},
     ),
 }

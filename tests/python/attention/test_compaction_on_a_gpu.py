@@ -78,6 +78,7 @@ def test_dropouts_draw_for_what_is_shown():
             torch.manual_seed(seed)
             losses[name].append(trained(run, model, given)["loss"].double().cpu())
     assert counted()["calls_compact"] == 33, counted()
-    assert losses["ours"][-1] == losses["ours"][0] != losses["ours"][1]  # a seed decides the run
+    assert losses["ours"][-1] == losses["ours"][0]  # a seed decides the run
+    assert len(set(map(float, losses["ours"]))) > 1
     ours, eager = (torch.stack(each[:-1]) for each in losses.values())
     assert (ours.mean() - eager.mean()).abs() < 5 * ((ours.var() + eager.var()) / 32).sqrt() + 1e-2

@@ -23,7 +23,7 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import liveness
+from ..rematerialization import liveness, ordering
 from ..rematerialization.partition import Partition
 from . import clusters, economy, linears
 from .aten.accumulation import accumulate
@@ -134,6 +134,7 @@ def _compile(
             accumulate(graph.graph)
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys)
+            ordering.order(graph)
             widen(graph.graph)
             told(kind, graph, fused.replaced)
             made.append(line(kind, graph, fused.keys))

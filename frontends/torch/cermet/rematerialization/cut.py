@@ -56,7 +56,8 @@ def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, p
     """Long products but for those that, the least for their bytes first, take a part of the step's time together: the
     scores of an attention that is written out, which are many numbers of few operations each."""
     long = {node: again[node] for node in again if again[node] and costs.is_long_product(node)}
-    worth = [node for node, cost in long.items() if price * cost < costs.written(node)]
+    single = [node for node in long if isinstance(example(node), torch.Tensor)]
+    worth = [node for node in single if price * long[node] < costs.written(node)]
     room = products * sum(costs.computed_again(node) or 0 for node in graph.nodes) if worth else 0
     for node in sorted(worth, key=lambda node: long[node] / costs.written(node)):
         room -= long.pop(node)

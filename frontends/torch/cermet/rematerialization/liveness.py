@@ -61,7 +61,7 @@ def step(
 ) -> Step:
     """Where nothing else runs between the two. `weights`: which of the forward's inputs, by their places, are called so."""
     inputs = [node for node in forward.graph.nodes if node.op == "placeholder"]
-    storages = _Storages(forward.graph)
+    storages = Storages(forward.graph)
     given = storages.of(inputs)
     parameters = {node for place, node in enumerate(inputs) if place in weights}
     fixed = [storages.held(each, WEIGHT if storages.owner[each] in parameters else INPUT) for each in given]
@@ -74,7 +74,7 @@ def step(
     returned, kept = outputs[: len(outputs) - len(saved)], outputs[len(outputs) - len(saved) :]
     peaks = [_peak(forward.graph, storages, given, storages.of(_nodes(kept)), fixed)]
 
-    theirs = _Storages(backward.graph)
+    theirs = Storages(backward.graph)
     # Both list the tensors in one order; sizes come last of what the forward returns, and first of what the backward takes.
     pairs = zip(_tensors(kept), _tensors(saved))
     known = [place for ours, place in pairs if storages.of([ours]) <= given]
@@ -89,7 +89,7 @@ def step(
     )
 
 
-class _Storages:
+class Storages:
     """The storages of a graph's values, each named by the first node that has it."""
 
     def __init__(self, graph: fx.Graph) -> None:
@@ -109,28 +109,28 @@ class _Storages:
 
     def held(self, storage: Hashable, kind: str) -> Held:
         """As something that is there."""
-        node = self.owner[storage]
-        value = next(each for each in _flat(example(node)) if storage in memory.memories(each))
+        node, value = self.owner[storage], self._value(storage)
         made_by = re.sub(r"(_\d+)+$", "", str(node.target)) if node.op == "placeholder" else target_name(node)
         return Held(kind, _bytes(value), traffic.describe(value), made_by, source_line(node))
 
+    def bytes(self, storage: Hashable) -> int:
+        return _bytes(self._value(storage))
 
-def _peak(
-    graph: fx.Graph,
-    storages: _Storages,
-    given: frozenset[Hashable],
-    kept: Collection[Hashable],
-    fixed: list[Held],
-) -> Peak:
-    """Of one graph. `given`: what the caller holds all the time; `kept`: of its results, what is saved; `fixed`: what is
-    held beside all that."""
+    def _value(self, storage: Hashable) -> torch.Tensor:
+        return next(each for each in _flat(example(self.owner[storage])) if storage in memory.memories(each))
+
+
+def _highest(
+    graph: fx.Graph, storages: Storages, given: frozenset[Hashable]
+) -> tuple[int, fx.Node | None, frozenset[Hashable]]:
+    """The most bytes, the call while which they are held, and the storages."""
     nodes = list(graph.nodes)
     last = {source: index for index, node in enumerate(nodes) for source in node.all_input_nodes}
     until: dict[Hashable, int] = {}  # the last call that reads a storage through any of its values
     for index, node in enumerate(nodes):
         for storage in storages.of([node] if node.op != "output" else ()):
             until[storage] = max(until.get(storage, index), last.get(node, index))
-    sizes = {each: storages.held(each, TRANSIENT).bytes for each in storages.owner if each not in given}
+    sizes = {each: storages.bytes(each) for each in storages.owner if each not in given}
     ends: dict[int, list[Hashable]] = {}
     for storage in sizes:
         ends.setdefault(until[storage], []).append(storage)
@@ -150,6 +150,25 @@ def _peak(
                 if storage in alive:
                     alive.discard(storage)
                     now -= sizes[storage]
+    return most, when, there
+
+
+def most(graph: fx.Graph, given: Collection[fx.Node] = ()) -> int:
+    """The most bytes that one graph holds by itself. `given`: inputs that are the caller's all the time."""
+    storages = Storages(graph)
+    return _highest(graph, storages, storages.of(given))[0]
+
+
+def _peak(
+    graph: fx.Graph,
+    storages: Storages,
+    given: frozenset[Hashable],
+    kept: Collection[Hashable],
+    fixed: list[Held],
+) -> Peak:
+    """Of one graph. `given`: what the caller holds all the time; `kept`: of its results, what is saved; `fixed`: what is
+    held beside all that."""
+    _, when, there = _highest(graph, storages, given)
     if when is None:
         return Peak(sum(each.bytes for each in fixed), "", tuple(fixed))
     results = storages.of(_nodes(graph.output_node().args[0]))
