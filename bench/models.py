@@ -133,12 +133,16 @@ _QWEN_7B = _sizes(3584, 18944, 28, 28, 4, 152064, **_APART)
 # Slices of eight layers of large models, and models whole.
 MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),
+    "Llama-3-8B, checkpointing": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8,
+                                       checkpointing=True),
     "Qwen3-8B": Model("Qwen3", _sizes(4096, 12288, 36, 32, 8, 151936, head_dim=128, **_APART), 4, 2048, 8),
     "Phi-3-mini": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 2048, 8),
     "Phi-3-mini, AdamW": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 1024,
                                optimizer=True),
     "Qwen2.5-0.5B": Model("Qwen2", _sizes(896, 4864, 24, 14, 2, 151936, **_TIED), 8, 1024),
     "Llama-3.2-1B": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, **_TIED), 8, 1024),
+    "Llama-3.2-1B, 32768 tokens": Model("Llama", _sizes(2048, 8192, 16, 32, 8, 128256, head_dim=64, positions=32768,
+                                                        **_TIED), 1, 32768, checkpointing=True),
     "Gemma-2-2B": Model("Gemma2", _sizes(2304, 9216, 26, 8, 4, 256000, head_dim=256), 8, 1024),
     # transformers runs these experts by its default, "grouped_mm": tokens sorted by expert and torch's grouped product
     # over them. Its "eager" would be a loop over the experts that were hit.
