@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import BackendCompilerFailed
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -142,7 +141,7 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
             raise Error(f"{record.choice}; expected a graph that direct calls run: nothing is planned of others")
         graphs: list[fx.GraphModule] = []
         fakes = record.inputs(inputs)
-        direct.compile(record.module, fakes, given, lambda _, graph, __: graphs.append(graph), settings.failing, False)
+        direct.compile(record.module, fakes, given, lambda _, graph, *__: graphs.append(graph), settings.failing, False)
         steps.append(liveness.step(*graphs, weights=weights))
         return module.forward
 
@@ -150,11 +149,8 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
     with FakeCopyMode(mode):
         shadow = copy.deepcopy(model)
     args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
-    try:
-        with mode:
-            apart.run(shadow, capture, *args, **kwargs)
-    except BackendCompilerFailed as error:
-        raise (error.inner_exception if isinstance(error.inner_exception, Error) else error) from None
+    with mode:
+        apart.run(shadow, capture, *args, **kwargs)
     return _together(steps)
 
 

@@ -14,8 +14,9 @@ from .errors import Error
 from .fusing import timing
 from .fusing.replacement import Replaced
 from .graph.edit import copy_of
-from .options import Options
+from .options import Options, parse
 from .records import Record, Settings
+from .rematerialization.plan import Plan
 from .remainder import direct
 from .report import apart, runs
 from .report.breaks import GraphBreaks
@@ -23,7 +24,13 @@ from .report.explanation import Explanation
 from .report.findings import Findings
 
 
-def explain(model: Callable[..., Any], *args: Any, measure: bool = False, **kwargs: Any) -> Explanation:
+def explain(
+    model: Callable[..., Any],
+    *args: Any,
+    measure: bool = False,
+    options: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Explanation:
     """Traces `model(*args, **kwargs)` with TorchDynamo and says what Cermet would replace in it.
 
     The model runs once, eagerly, as traced, and what a run of it writes is written: the running statistics of a batch
@@ -36,20 +43,23 @@ def explain(model: Callable[..., Any], *args: Any, measure: bool = False, **kwar
         args, kwargs: what it is called with; the gradient mode and `model.training` are those of the caller.
         measure: also time what would run behind autograd, each launch and each call alone on made-up tensors, which
             makes the kernels.
+        options: of the backend, as `torch.compile` would be given them.
 
     Returns:
         An Explanation: `counts`, `places`, `near_misses`, `graph_breaks`, `foreign`, `left`, `remainders` (what the
         option of that name, left to itself, would choose), `runs` (what the graphs behind autograd launch and call:
-        forward and backward, or inference where nothing wants a gradient), `launches` (how often, by kind).
+        forward and backward, or inference where nothing wants a gradient), `launches` (how often, by kind), `plans`
+        (of each graph with a backward what is saved for that, for whom and why, and what it makes again).
 
     Raises:
-        cermet.Error: the compiler refused a graph.
+        cermet.Error: the compiler refused a graph, an option is none that is known, or `memory` cannot be held.
     """
     environment.log()
+    given = parse(None, options)
     found, breaks = Explanation(), GraphBreaks()
 
     def capture(module: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-        found.merge(explained(module, inputs, Options("auto", False, {}), measure))
+        found.merge(explained(module, inputs, given, measure))
         return module.forward
 
     apart.run(model, capture, *args, **kwargs)
@@ -83,15 +93,20 @@ def rewritten(module: fx.GraphModule, inputs: Sequence[Any], settings: Settings)
 
 def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.Measure | None) -> str:
     """Adds to a record what the graphs behind autograd would run; what is against that where it is the program's."""
+    sources = runs.sources_of(record.regions)
+
+    def told(kind: str, graph: fx.GraphModule, replaced: Replaced, planned: Callable[[], Plan] | None) -> None:
+        heard.append((kind, graph, replaced))
+        record.plans += [planned()] if planned is not None else []
+
     heard: list[tuple[str, fx.GraphModule, Replaced]] = []
     try:
         given = record.inputs(inputs)
-        direct.compile(record.module, given, options, lambda *graph: heard.append(graph), _failing_behind, False)
+        direct.compile(record.module, given, options, told, _failing_behind, False)
     except (Error, TorchDynamoException):
         raise
     except Exception as error:
         return f"; but torch's AOTAutograd fails: {type(error).__name__}: {error}"
-    sources = runs.sources_of(record.regions)
     record.runs += [runs.of(*graph, sources, measure) for graph in heard]
     return ""
 

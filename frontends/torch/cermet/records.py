@@ -25,6 +25,7 @@ from .options import Options
 from .remainder import choice
 from .remainder.choice import Choice
 from .remainder.content import Remainder
+from .rematerialization.plan import Plan
 from .report.explanation import Explanation
 from .report.findings import Findings
 from .report.runs import Run
@@ -122,6 +123,7 @@ class Record:
         self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []
         self.runs: list[Run] = []  # what direct calls run, as far as that was told
+        self.plans: list[Plan] = []  # what their forward keeps, likewise
 
     def failed(self, error: Exception, what: str = "a graph") -> None:
         """Does what the door does about a failure, and keeps it. May raise."""
@@ -163,7 +165,7 @@ class Record:
 
     def explanation(self) -> Explanation:
         """What was told of the graph."""
-        found = Explanation(graphs=1, failures=list(self.failures), runs=list(self.runs))
+        found = Explanation(graphs=1, failures=list(self.failures), runs=list(self.runs), plans=list(self.plans))
         if "unmasked" in self.have:
             found.take_masks(self.masks, self.settings.masks in (Masks.SEGMENTS, Masks.COMPACT))
         for part in self._replaced:

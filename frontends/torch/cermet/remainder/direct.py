@@ -23,8 +23,9 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import liveness, ordering
+from ..rematerialization import liveness, noting, ordering
 from ..rematerialization.partition import Partition
+from ..rematerialization.plan import Plan
 from . import clusters, economy, linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
@@ -41,7 +42,7 @@ from .straight import StraightLine, hearing
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
-Told = Callable[[str, fx.GraphModule, Replaced], None]
+Told = Callable[[str, fx.GraphModule, Replaced, Callable[[], Plan] | None], None]
 
 
 def compile(
@@ -54,9 +55,10 @@ def compile(
 ) -> Callable[..., Any]:
     """The callable of a graph at the Dynamo level.
 
-    `told` hears of each graph behind autograd as it will run: its kind, itself, and what was put into it; not of those
-    that torch's cache has. `failed`: what becomes of a failure of ours, else what the options say. Without `launched`
-    the callable is for nobody: no kernel is made ready, and torch's cache is left alone.
+    `told` hears of each graph behind autograd as it will run: its kind, itself, what was put into it, and of a backward
+    what makes the plan of what is kept for it; not of those that torch's cache has. `failed`: what becomes of a failure
+    of ours, else what the options say. Without `launched` the callable is for nobody: no kernel is made ready, and
+    torch's cache is left alone.
 
     Raises:
         cermet.Error: more memory is needed than the options allow.
@@ -116,6 +118,10 @@ def _compile(
         merge(joint)
         return partition(joint, *arguments, **keywords)
 
+    def planned(backward: fx.GraphModule, replaced: Replaced) -> Callable[[], Plan]:
+        put = list(zip(replaced.regions, replaced.calls))
+        return functools.partial(noting.of, partition.noted, options.memory, forward[0], backward, put)
+
     def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
         capture = captures.of(graph, kind) if captures is not None else None
         return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
@@ -124,6 +130,7 @@ def _compile(
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
             if kind == FORWARD:
                 _keep_saved()
+                forward.append(graph)
             if kind == INFERENCE:
                 linears.spell(graph)
                 inline(graph)
@@ -136,11 +143,10 @@ def _compile(
             fused = clusters.fuse(graph, failed, launched, partition.keys)
             ordering.order(graph)
             widen(graph.graph)
-            told(kind, graph, fused.replaced)
             made.append(line(kind, graph, fused.keys))
             if bounded:
-                made[-1].peak = liveness.step(*forward, graph).peak.bytes
-                forward.append(graph)
+                made[-1].peak = liveness.step(*(forward if kind == BACKWARD else ()), graph).peak.bytes
+            told(kind, graph, fused.replaced, planned(graph, fused.replaced) if kind == BACKWARD else None)
 
             @functools.cache  # asked for what runs, and for the copy that is kept
             def otherwise() -> StraightLine | None:
@@ -170,6 +176,8 @@ def _compile(
     with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded):
         with linears.joined(module), hearing() as cached:
             run = backend(module, list(example_inputs))
+    partition.noted = None  # what is kept of these compilers needs no graph
+    forward.clear()
     for each in made:
         each.settle()
     return run, max((each.peak for each in (*made, *cached)), default=0)

@@ -20,6 +20,8 @@ from ..ops.regions import NAMESPACE
 OPERATIONS_PER_BYTE = 160
 _FEW = 80  # of them, for each number that a product gives: an inner size of 40, which at a peak takes half as long
 
+UNKNOWN = "what it takes is not known"
+
 # Not pointwise by their tags, and as cheap: a kernel reads their operands once or twice.
 _CHEAP = {
     "_to_copy", "clone", "cat", "stack", "constant_pad_nd", "slice_scatter", "select_scatter", "embedding", "index",
@@ -48,24 +50,34 @@ def kept(node: fx.Node) -> int:
 
 def computed_again(node: fx.Node) -> int | None:
     """Bytes that are moved in the time that a call takes; None for one that must not be made twice."""
+    found = computing(node)
+    return found if isinstance(found, int) else None
+
+
+def computing(node: fx.Node) -> int | str:
+    """Bytes that are moved in the time that a call takes; of one that must not be made twice, why."""
     if node.op != "call_function":
-        return 0 if node.op == "get_attr" else None
+        return 0 if node.op == "get_attr" else "an argument"
     if isinstance(example(node), torch.SymFloat):
         return 0  # no graph hands one to its backward
     if isinstance(node.target, torch._ops.OpOverload) and _waits(node):
-        return None
+        return "it waits for a device"
     if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
         return 0
     if not isinstance(node.target, torch._ops.OpOverload):
-        return None
+        return UNKNOWN
     if node.target.namespace == NAMESPACE:
-        return traffic.moved_by(node) if _is_launch(node) else None
-    if node.target.namespace != "aten" or node.target._schema.is_mutable or _random(node):
-        return None
+        return traffic.moved_by(node) if _is_launch(node) else "a product and its loss"
+    if node.target.namespace != "aten":
+        return UNKNOWN
+    if node.target._schema.is_mutable:
+        return "it writes memory"
+    if _random(node):
+        return "it draws numbers"
     if torch.Tag.pointwise in node.target.tags or _name(node) in _CHEAP:
         return traffic.moved_by(node)
     operations = _operations(node)
-    return None if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
+    return UNKNOWN if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
 
 
 def _is_launch(node: fx.Node) -> bool:

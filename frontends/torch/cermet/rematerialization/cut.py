@@ -7,6 +7,7 @@ in bytes kept plus the price of what is computed again, exactly.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -24,10 +25,22 @@ from .waiting import base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
+_ASKED = "torch.utils.checkpoint asks for it"
+_AROUND = "a sum around a product, which follows from the sum before it"
+_LONG = "a product that takes longer than its result is worth"
 
 
-def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> list[fx.Node]:
-    """The nodes to keep, in the graph's order.
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """`kept`: the nodes to keep, in the graph's order. `judged`: of every node, the bytes that are moved in the time that
+    it takes to make it again, None where it must not be; and what else was against that."""
+
+    kept: list[fx.Node]
+    judged: dict[str, tuple[int | None, str]]  # by name
+
+
+def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> Cut:
+    """Where the cut is.
 
     Args:
         graph: a joint graph of AOTAutograd's.
@@ -39,17 +52,20 @@ def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> lis
     network.add_nodes_from((_SOURCE, _SINK))
     outputs = set(graph.output_node().all_input_nodes)
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
-    again = {node: None if _must_save(node) else costs.computed_again(node) for node in values}
-    never = _around_products(values, again)
+    computing = {node: _ASKED if _must_save(node) else costs.computing(node) for node in values}
+    again = {node: None if isinstance(found, str) else found for node, found in computing.items()}
+    never = dict.fromkeys(_around_products(values, again), _AROUND)
     if products < 1:
-        never |= _too_long(graph, again, price, products)
+        never |= dict.fromkeys(_too_long(graph, again, price, products), _LONG)
     ends = last(graph, info.tangents_closure)
     for node in values:
         if again[node] and not costs.is_product(node) and _is_read_behind(node, info.tangents_closure, ends):
             again[node] = costs.written(node)
         _add(network, node, info, outputs, None if node in never else again[node], price)
     _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
-    return [node for node in values if (node, "in") not in behind and (node, "out") in behind]
+    kept = [node for node in values if (node, "in") not in behind and (node, "out") in behind]
+    refused = {node: found for node, found in computing.items() if isinstance(found, str)}
+    return Cut(kept, {node.name: (again[node], refused.get(node) or never.get(node, "")) for node in values})
 
 
 def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, products: float) -> set[fx.Node]:

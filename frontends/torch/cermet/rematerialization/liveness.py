@@ -68,25 +68,30 @@ def step(
     held = tuple(fixed)
     if backward is None:
         return Step(_peak(forward.graph, storages, given, (), fixed), held)
-    arguments = [node for node in backward.graph.nodes if node.op == "placeholder"]
-    saved = [node for node in arguments if "tangents" not in str(node.target)]
-    outputs = list(forward.graph.output_node().args[0])
-    returned, kept = outputs[: len(outputs) - len(saved)], outputs[len(outputs) - len(saved) :]
-    peaks = [_peak(forward.graph, storages, given, storages.of(_nodes(kept)), fixed)]
+    returned, saved = crossing(forward.graph, backward.graph)
+    kept = storages.of(ours for ours, _ in saved)
+    peaks = [_peak(forward.graph, storages, given, kept, fixed)]
 
     theirs = Storages(backward.graph)
-    # Both list the tensors in one order; sizes come last of what the forward returns, and first of what the backward takes.
-    pairs = zip(_tensors(kept), _tensors(saved))
-    known = [place for ours, place in pairs if storages.of([ours]) <= given]
-    alive = storages.of(_nodes(returned)) - given - storages.of(_nodes(kept))
+    known = [place for ours, place in saved if storages.of([ours]) <= given]
+    alive = storages.of(returned) - given - kept
     fixed += [storages.held(each, RESULT) for each in alive]
     peaks.append(_peak(backward.graph, theirs, theirs.of(known), (), fixed))
     return Step(
         max(peaks, key=lambda peak: peak.bytes),
         held,
-        tuple(storages.held(each, SAVED) for each in storages.of(_nodes(kept)) - given),
+        tuple(storages.held(each, SAVED) for each in kept - given),
         tuple(theirs.held(each, GRADIENT) for each in theirs.of(_nodes(backward.graph.output_node().args[0]))),
     )
+
+
+def crossing(forward: fx.Graph, backward: fx.Graph) -> tuple[list[fx.Node], list[tuple[fx.Node, fx.Node]]]:
+    """What a forward returns to its caller, and each tensor that it hands to its backward, as a node of both."""
+    saved = [node for node in backward.find_nodes(op="placeholder") if "tangents" not in str(node.target)]
+    outputs = list(forward.output_node().args[0])
+    border = len(outputs) - len(saved)
+    # Both list the tensors in one order; sizes come last of what the forward returns, and first of what the backward takes.
+    return _nodes(outputs[:border]), list(zip(_tensors(outputs[border:]), _tensors(saved)))
 
 
 class Storages:
@@ -109,14 +114,15 @@ class Storages:
 
     def held(self, storage: Hashable, kind: str) -> Held:
         """As something that is there."""
-        node, value = self.owner[storage], self._value(storage)
+        node, value = self.owner[storage], self.tensor(storage)
         made_by = re.sub(r"(_\d+)+$", "", str(node.target)) if node.op == "placeholder" else target_name(node)
         return Held(kind, _bytes(value), traffic.describe(value), made_by, source_line(node))
 
     def bytes(self, storage: Hashable) -> int:
-        return _bytes(self._value(storage))
+        return _bytes(self.tensor(storage))
 
-    def _value(self, storage: Hashable) -> torch.Tensor:
+    def tensor(self, storage: Hashable) -> torch.Tensor:
+        """The value that names a storage."""
         return next(each for each in _flat(example(self.owner[storage])) if storage in memory.memories(each))
 
 

@@ -12,7 +12,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..failures import Failing
 from ..graph.edit import copied
-from . import cut, parts, waiting
+from . import cut, noting, parts, waiting
 
 _CHOOSES = "choose_saved_values_set"  # of torch's partitioner, 2.10 to 2.13: asked once for each graph
 
@@ -25,11 +25,12 @@ class Partition:
         self._price = price
         self._products = products
         self._failed = failed
+        self.noted: noting.Noted | None = None  # of what was decided, once it was called
         self.keys: set[int] = set()  # of launches that were put into the graphs
 
     def __call__(self, joint: fx.GraphModule, inputs: Any, **settings: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         if self._price is None or not hasattr(partitioners, _CHOOSES):
-            return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+            return self._as_torch(joint, inputs, settings)
         plain = copied(joint.graph)
         try:
             return self._cut(joint, inputs, settings)
@@ -37,17 +38,29 @@ class Partition:
             self._failed(error, "what a forward keeps")
             joint.graph = plain
             self.keys.clear()
-            return partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+            return self._as_torch(joint, inputs, settings)
+
+    def _as_torch(
+        self, joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+        self.noted = noting.noted(joint.graph, *(module.graph for module in made), {}, None)
+        return made
 
     def _cut(
         self, joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        judged: dict[str, noting.Found] = {}
+
         def choose(graph: fx.Graph, info: Any, *_: Any, **__: Any) -> list[fx.Node]:
-            return cut.keep(graph, info, self._price, self._products)
+            found = cut.keep(graph, info, self._price, self._products)
+            judged.update(found.judged)
+            return found.kept
 
         self.keys |= parts.split(joint.graph)
         with _choosing(choose):
             made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+        self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
         for module in made:
             parts.join(module.graph)
         waiting.wait(made[1].graph)

@@ -21,6 +21,7 @@ from ..ops import regions
 from ..ops.slices import Function
 
 _NOTE = "cermet_part"
+AGAIN = "cermet_again"  # of what a backward makes again, and of views of it: the call that made it, by its name there
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +130,12 @@ def _items(graph: fx.Graph, call: fx.Node, values: list) -> Iterator[fx.Node]:
         yield item
 
 
+def whole_key(call: fx.Node) -> int:
+    """The key of what a launch, or the launch that it is a part of, computes."""
+    whole, _ = call.meta.get(_NOTE, (None, 0))
+    return call.args[-1] if whole is None else whole.key
+
+
 # --- Together again --------------------------------------------------------------------------------------------------
 
 
@@ -156,6 +163,8 @@ def _join(graph: fx.Graph, whole: _Whole, first: fx.Node, second: fx.Node, order
     for node in (call, *items):
         order[node] = order[first]
     for part, results in ((second, whole.results[1]), (first, whole.results[0])):
+        for index in results if AGAIN in part.meta else ():
+            items[index].meta[AGAIN] = part.meta[AGAIN]
         _replace(graph, part, [items[index] for index in results])
     for item in reversed(items):
         if not item.users:

@@ -19,12 +19,12 @@ from .costs import computed_again, is_product, is_view, written
 def wait(graph: fx.Graph) -> None:
     """In place; `graph` is functional, a backward."""
     order = {node: index for index, node in enumerate(graph.nodes)}
-    following = _following(graph)
-    ends = last(graph, following)
+    behind = following(graph)
+    ends = last(graph, behind)
     for node in list(graph.nodes):
         if node not in ends or is_view(node) or node.target is operator.getitem:
             continue
-        kernel = _kernel_behind(node, order, following, ends)
+        kernel = _kernel_behind(node, order, behind, ends)
         if kernel is None:
             continue
         items = [user for user in kernel.users if user.target is operator.getitem]
@@ -34,7 +34,7 @@ def wait(graph: fx.Graph) -> None:
             place = moved
 
 
-def _following(graph: fx.Graph) -> set[fx.Node]:
+def following(graph: fx.Graph) -> set[fx.Node]:
     """What follows from a cotangent."""
     found: set[fx.Node] = set()
     for node in graph.nodes:

@@ -18,17 +18,26 @@ from typing import Any
 
 import torch
 from torch._dynamo import convert_frame, eval_frame, pgo
+from torch._dynamo.exc import BackendCompilerFailed
+
+from ..errors import Error
 
 _LIMITS = ("recompile_limit", "accumulated_recompile_limit")  # those of who compiled a frame before
 _PROFILES = ("automatic_dynamic_local_pgo", "automatic_dynamic_remote_pgo")
 
 
 def run(model: Callable[..., Any], backend: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Calls a model, compiled or not, as compiled by `backend`, which Dynamo gives each graph."""
+    """Calls a model, compiled or not, as compiled by `backend`, which Dynamo gives each graph. A cermet.Error of the
+    backend's is raised as itself."""
     known = inspect.signature(torch.compile).parameters
     isolated = {name: True for name in ("isolate_recompiles",) if name in known}
     with random_numbers_kept(), _frames_forgotten(), _uncompiled(model) as call:
-        torch.compile(call, backend=backend, **isolated)(*args, **kwargs)
+        try:
+            torch.compile(call, backend=backend, **isolated)(*args, **kwargs)
+        except BackendCompilerFailed as error:
+            if isinstance(error.inner_exception, Error):
+                raise error.inner_exception from None
+            raise
 
 
 @contextlib.contextmanager

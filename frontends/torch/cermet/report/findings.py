@@ -18,6 +18,7 @@ from ..graph.traffic import describe, hint, moved_by, size_of
 from ..ops import regions
 from ..remainder import content
 from ..remainder.content import Part
+from ..rematerialization.plan import Plan
 from ..targets import devices
 from . import runs
 from .runs import Run
@@ -60,6 +61,7 @@ class Findings:
     failures: list[str] = dataclasses.field(default_factory=list)  # of ours: what they were over is left as it was
     remainders: list[str] = dataclasses.field(default_factory=list)  # who runs what is left of each graph, and why
     runs: list[Run] = dataclasses.field(default_factory=list)  # of each kind, where direct calls run what is left
+    plans: list[Plan] = dataclasses.field(default_factory=list)  # of each such graph that has a backward
     graphs: int = 0
 
     @property
@@ -118,6 +120,7 @@ class Findings:
         self.failures += other.failures
         self.remainders += other.remainders
         self.runs = runs.merged([*self.runs, *other.runs])
+        self.plans += other.plans
         self.graphs += other.graphs
 
 

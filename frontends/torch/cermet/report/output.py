@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import torch.fx as fx
 
 from .. import locks
 from ..fusing.replacement import Replaced
 from ..graph.decision import Decision, Region
+from ..rematerialization.plan import Plan
 from . import runs
 from .breaks import GraphBreaks
 from .explanation import Explanation
 from .findings import Findings
 from .runs import Run
+
+if TYPE_CHECKING:
+    from ..remainder.direct import Told
 
 _log = logging.getLogger("cermet")
 _lock = locks.lock()
@@ -32,11 +37,13 @@ def describe(decision: Decision) -> Findings:
         return Findings()
 
 
-def describe_runs(into: list[Run], found: Iterable[Region]) -> Callable[[str, fx.GraphModule, Replaced], None]:
-    """Hears of graphs behind autograd (direct.py) and adds what they run. `found`: the regions from before autograd."""
+def describe_runs(into: list[Run], plans: list[Plan], found: Iterable[Region]) -> Told:
+    """Hears of graphs behind autograd (direct.py) and adds what they run, and the plans of what is
+    kept between them. `found`: the regions from before autograd."""
 
-    def told(kind: str, module: fx.GraphModule, replaced: Replaced) -> None:
+    def told(kind: str, module: fx.GraphModule, replaced: Replaced, planned: Callable[[], Plan] | None) -> None:
         try:
+            plans.extend([planned()] if planned is not None else [])
             into.append(runs.of(kind, module, replaced, runs.sources_of(found)))
         except Exception as error:
             _not_explained(error)

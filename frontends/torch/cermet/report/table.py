@@ -8,12 +8,16 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from ..attention.masks import Meaning
+from ..rematerialization import plan as plans
+from ..rematerialization.plan import Again, Plan
 from .findings import Findings, Place
 from .runs import ATTENTION, MEMORY, PRODUCT, Call, Run
 
 WIDTH = 120
+T = TypeVar("T")
 _INDENT = "    "
 
 
@@ -93,6 +97,8 @@ def text(found: Findings) -> str:
         lines += textwrap.wrap(", ".join(left), WIDTH, initial_indent="  ", subsequent_indent="  ")
     for run in found.runs:
         lines += ["", *_run(run)]
+    for plan in found.plans:
+        lines += ["", *_plan(plan)]
     return "\n".join(lines)
 
 
@@ -146,6 +152,63 @@ def _run(run: Run) -> list[str]:
 def _call(call: Call) -> str:
     taken = "" if call.microseconds is None else f", {call.microseconds:,.1f} us"
     return f"{call.times} {call.op} ({call.bytes_moved:,} bytes{taken})"
+
+
+def _plan(plan: Plan) -> list[str]:
+    """What a forward keeps, for whom and why, and what its backward makes again and where."""
+    lines = textwrap.wrap(plan_said(plan), WIDTH, subsequent_indent="  ")
+    table = [("saved", "times", "bytes", "microseconds")]
+    details: list[list[str]] = [[]]
+    for saved, times in counted(plan.saved):
+        table.append((saved.made_by.name, str(times), f"{saved.bytes:,}", _taken(saved.microseconds)))
+        said = f"{saved.value} for {repeated(list(map(place_of, saved.readers)))}; kept: {saved.why}"
+        details.append([_clipped(source_of(saved.made_by.source)), *_wrapped(said)])
+    if plan.saved:
+        lines += _aligned(table, details)
+    table, details = [("made again", "times", "bytes", "microseconds")], [[]]
+    passing = [again for again in plan.again if not again.spared]
+    for again, times in counted(again for again in plan.again if again.spared):
+        table.append((again.made_by.name, str(times), f"{again.spared:,}", _taken(again.microseconds)))
+        said = f"{repeated(again.values)} {where_of(again)}"
+        details.append([_clipped(source_of(again.made_by.source)), *_wrapped(said)])
+    if len(table) > 1:
+        lines += _aligned(table, details)
+    if passing:
+        taken = sum(again.microseconds or 0.0 for again in passing)
+        lines.append(f"  and {number(len(passing), 'call')} on the way to these: {taken:,.1f} microseconds")
+    return lines
+
+
+def plan_said(plan: Plan) -> str:
+    """A plan in one sentence."""
+    made = f"; {plan.spared_bytes:,} bytes are made again in {plan.microseconds:,.1f} microseconds" if plan.again else ""
+    kept = f"{plan.saved_bytes:,} bytes of {number(len(plan.saved), 'value')}"
+    return (
+        f"saved for the backward, memory {plan.memory!r}: {kept}, beside {plan.inputs:,} of inputs that are there anyway"
+        f"{made}; at most {plan.peak:,} bytes are held"
+    )
+
+
+def counted(rows: Iterable[T]) -> list[tuple[T, int]]:
+    """Equal rows and how many there are."""
+    return list(collections.Counter(rows).items())
+
+
+def place_of(call: plans.Call) -> str:
+    """`aten.mm (modeling_llama.py:164)`."""
+    path, line = (*call.source.split(":", 2), "")[:2]
+    return f"{call.name} ({os.path.basename(path)}:{line})" if call.source else call.name
+
+
+def where_of(again: Again) -> str:
+    """Where a value is made again: `a further store of cluster (activations.py:103)`."""
+    asked = ", as torch.utils.checkpoint asks" if again.asked else ""
+    kernel = "" if again.where == plans.OWN and again.kernel.name == again.made_by.name else place_of(again.kernel)
+    return " ".join(filter(None, (again.where, kernel))) + asked
+
+
+def _taken(microseconds: float | None) -> str:
+    return "" if microseconds is None else f"{microseconds:,.1f}"
 
 
 def _clipped(line: str) -> str:
