@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 import torch
 import torch.nn as nn
@@ -90,6 +92,22 @@ def test_more_than_there_is_memory_for():
     text = words(1, 256).expand(10**6, 256)
     found = cermet.memory(wide("Llama", num_hidden_layers=1), input_ids=text, labels=text)
     assert found.planned > 10**12
+
+
+@pytest.mark.parametrize("inputs", ["cpu", "meta"])
+def test_a_model_on_meta_is_planned_where_it_would_run(inputs, monkeypatch):
+    """As it is with memory, tied weights once; its other tensors say where."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    model, text = wide("Llama", num_hidden_layers=1, tie_word_embeddings=True), words(4, 128)
+    expected = cermet.memory(model, input_ids=text, labels=text).peak
+    model, text = model.to("meta"), text.to(inputs)
+    model.tie_weights()
+    found = cermet.memory(model, input_ids=text, labels=text, room="100 MB")
+    assert (found.peak.bytes, found.peak.call) == (expected.bytes, expected.call) and found.largest_batch > 4
+    assert collections.Counter(found.peak.held) == collections.Counter(expected.held)
+    assert {each.device.type for each in model.parameters()} == {"meta"}
+    with pytest.raises(cermet.Error, match="measure is given, but .*on meta"):
+        cermet.memory(model, input_ids=text, labels=text, measure=True)
 
 
 def test_the_largest_batch_fits_and_one_more_does_not():

@@ -97,7 +97,9 @@ def _running(record: Record, example_inputs: Sequence[Any], recalled: _Recall | 
     pipeline.finish(record, since="unmask")
     chosen = record.choice
     _log.info("the remainder is %s: %s", chosen.remainder, chosen.reason)
-    told = output.describe_runs(record.runs, record.plans, record.regions) if record.settings.describe is not None else None
+    told = None
+    if record.settings.describe is not None:
+        told = output.describe_runs(record.runs, record.plans, record.regions)
     inputs = record.inputs(example_inputs)
     run, notes = choice.run(record.module, inputs, chosen.remainder, record.settings.options, told)
     for note in notes:

@@ -94,7 +94,8 @@ def memory(
     """Says what a step of `torch.compile(model, backend="cermet", options=options)` would hold, without running it.
 
     Args:
-        model: a module; it and its gradients stay as they are.
+        model: a module; it and its gradients stay as they are. What of it is on `meta` is planned where its other
+            tensors and the inputs are; where all are on `meta`, on a GPU if torch can use one, else on the CPU.
         args, kwargs: what it is called with, in the gradient mode and with the `model.training` of the caller.
         room: bytes, or a text like "80GB", that a step may take: what the device has, less an optimizer's states. Finds
             the largest batch for it, which takes some more traces.
@@ -102,11 +103,14 @@ def memory(
         measure: also run a forward and a backward and say what that took, of CUDA's allocator, or on a CPU of torch's.
 
     Raises:
-        cermet.Error: a graph of the model would not run by direct calls; the room is no size; there is no batch of it.
+        cermet.Error: a graph of the model would not run by direct calls; the room is no size; there is no batch of it;
+            what is on `meta` is to be measured.
     """
     environment.log()
     if isinstance(parse(None, options).memory, int):
         raise Error(f"option memory is {options['memory']!r}, expected a name: its size is what is asked for here")
+    if measure and _on_meta(_held(model, args, kwargs)):
+        raise Error("measure is given, but a tensor of the model or of its inputs is on meta, expected one with memory")
     try:
         limit = None if room is None else bytes_of(room)
     except ValueError as error:
@@ -150,8 +154,39 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
         shadow = copy.deepcopy(model)
     args, kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
     with mode:
+        args, kwargs = _placed(shadow, args, kwargs)
         apart.run(shadow, capture, *args, **kwargs)
     return _together(steps)
+
+
+def _placed(shadow: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Moves what is on `meta`, where nothing runs, to where it will: where the other tensors are, else to a GPU if torch
+    can use one. In place of a copied model; what of the inputs becomes."""
+    leaves = _held(shadow, args, kwargs)
+    if not _on_meta(leaves):
+        return args, kwargs
+    there = [value.device for value in leaves if value.device.type != "meta" and value.dim()]
+    device = there[0] if there else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    moved: dict[int, torch.Tensor] = {}  # tied ones stay tied
+
+    def place(value: torch.Tensor) -> torch.Tensor:
+        if value.device.type != "meta":
+            return value
+        if id(value) not in moved:
+            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+            if isinstance(value, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, value.requires_grad)
+            moved[id(value)] = made.requires_grad_(value.requires_grad)
+        return moved[id(value)]
+
+    for module in shadow.modules():
+        for owned in (module._parameters, module._buffers):
+            owned.update({name: place(value) for name, value in owned.items() if value is not None})
+    return tree_map_only(torch.Tensor, place, (args, kwargs))
+
+
+def _on_meta(leaves: Sequence[torch.Tensor]) -> bool:
+    return any(value.device.type == "meta" for value in leaves)
 
 
 def _inputs(module: fx.GraphModule) -> list[fx.Node]:

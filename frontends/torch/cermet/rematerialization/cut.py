@@ -32,8 +32,8 @@ _LONG = "a product that takes longer than its result is worth"
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """`kept`: the nodes to keep, in the graph's order. `judged`: of every node, the bytes that are moved in the time that
-    it takes to make it again, None where it must not be; and what else was against that."""
+    """`kept`: the nodes to keep, in the graph's order. `judged`: of every node, the bytes that are moved in the time
+    that it takes to make it again, None where it must not be; and what was against that."""
 
     kept: list[fx.Node]
     judged: dict[str, tuple[int | None, str]]  # by name

@@ -90,7 +90,7 @@ def crossing(forward: fx.Graph, backward: fx.Graph) -> tuple[list[fx.Node], list
     saved = [node for node in backward.find_nodes(op="placeholder") if "tangents" not in str(node.target)]
     outputs = list(forward.output_node().args[0])
     border = len(outputs) - len(saved)
-    # Both list the tensors in one order; sizes come last of what the forward returns, and first of what the backward takes.
+    # Both list the tensors in one order; sizes come last of what a forward returns, first of what a backward takes.
     return _nodes(outputs[:border]), list(zip(_tensors(outputs[border:]), _tensors(saved)))
 
 

@@ -38,13 +38,14 @@ def describe(decision: Decision) -> Findings:
 
 
 def describe_runs(into: list[Run], plans: list[Plan], found: Iterable[Region]) -> Told:
-    """Hears of graphs behind autograd (direct.py) and adds what they run, and the plans of what is
-    kept between them. `found`: the regions from before autograd."""
+    """Hears of graphs behind autograd (direct.py) and adds what they run, and the plans of what is kept between them.
+    `found`: the regions from before autograd."""
 
     def told(kind: str, module: fx.GraphModule, replaced: Replaced, planned: Callable[[], Plan] | None) -> None:
         try:
-            plans.extend([planned()] if planned is not None else [])
             into.append(runs.of(kind, module, replaced, runs.sources_of(found)))
+            if planned is not None:
+                plans.append(planned())
         except Exception as error:
             _not_explained(error)
 
