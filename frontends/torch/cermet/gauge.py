@@ -160,8 +160,8 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
 
 
 def _placed(shadow: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Moves what is on `meta`, where nothing runs, to where it will: where the other tensors are, else to a GPU if torch
-    can use one. In place of a copied model; what of the inputs becomes."""
+    """Moves what is on `meta`, where nothing runs, to where it will: where the other tensors are, else to a GPU if
+    torch can use one. A copied model's in place; returns the inputs."""
     leaves = _held(shadow, args, kwargs)
     if not _on_meta(leaves):
         return args, kwargs

@@ -172,6 +172,16 @@ def test_what_draws_numbers_says_so():
     assert [(saved.again, saved.why) for saved in plan.saved] == [(None, "it draws numbers")]
 
 
+def test_the_page_tells_it():
+    model = llama()
+    found = cermet.explain(model, **inputs(model))
+    (plan,), page = found.plans, found.html()
+    for title, rows in (("saved-0", plan.saved), ("again-0", plan.again)):
+        _, _, section = page.partition(f'id="{title}"')
+        assert section.partition("</section>")[0].count("<tr><td>") == len(by_layers(rows)) > 0
+    assert f"{plan.saved_bytes:,} bytes of {len(plan.saved)} values" in page and "a product" in page
+
+
 def test_the_text_tells_it():
     model = llama()
     found = cermet.explain(model, options={"memory": "least"}, **inputs(model))

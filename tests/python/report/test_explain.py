@@ -18,6 +18,7 @@ from cermet.ops import library
 from cermet.remainder import content
 from cermet import environment
 from cermet.graph.decision import NearMiss
+from cermet.rematerialization.plan import Again, Call, Plan, Saved
 from tiny_models import LAYERS, tiny, words
 
 COUNTED = [
@@ -369,8 +370,11 @@ def test_everything_from_outside_is_escaped():
     found.graph_breaks, found.failures, found.remainders = [evil], [evil], [evil]
     found.foreign[evil] = 1
     found.near_misses = [NearMiss(evil, evil, evil, evil)]
+    call = Call(evil, f"{evil}:1: {evil}")
+    saved, again = Saved(call, evil, 1, (call,), 1, evil, evil), Again(call, (evil,), 1, 1, True, evil, call, evil)
+    found.plans = [Plan(evil, 0.5, (saved,), (again,), 1, 1)]
     page = found.html()
-    assert "<img" not in page and page.count("&lt;img") >= 8
+    assert "<img" not in page and page.count("&lt;img") >= 18
 
 
 @needs_chromium

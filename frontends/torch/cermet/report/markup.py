@@ -32,6 +32,18 @@ def section(identity: str, title: str, content: str) -> str:
     return f'<section aria-labelledby="{identity}"><h2 id="{identity}">{title}</h2>{content}</section>'
 
 
+def columns(first: Iterable[str], numbers: Iterable[str], last: Iterable[str]) -> str:
+    """A table's head: names of columns of text, of numbers, and of text again."""
+    cells = [f'<th scope="col">{name}</th>' for name in first]
+    cells += [f'<th scope="col" class="number">{name}</th>' for name in numbers]
+    cells += [f'<th scope="col">{name}</th>' for name in last]
+    return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+
+def number_cell(shown: str) -> str:
+    return f"<td class='number'>{shown}</td>"
+
+
 def disclosed(title: str, text: str, kind: str) -> str:
     return (
         f'<details class="{kind}"><summary>{escape(title)}</summary>'

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..graph.decision import NearMiss
 from ..ops import library, regions
 from ..remainder.content import Part
-from . import page_runs
+from . import page_plan, page_runs
 from .findings import Findings, Place
 from .markup import amount, disclosed, escape, kernels, section
 from .page_parts import SCRIPT, STYLE
@@ -40,6 +40,7 @@ def html(found: Findings) -> str:
         _listed("remainders", "Who runs what is left", found.remainders),
         _left(found.left),
         *page_runs.sections(found.runs, device_code),
+        *page_plan.sections(found.plans),
         _shared(device_code),
     ]
     title = f"{number(found.graphs, 'graph')}, {number(len(found.graph_breaks), 'graph break')}"
@@ -72,6 +73,10 @@ reads and writes by itself, views being free; after, operands, results and saved
 def _tiles(found: Findings) -> str:
     before, after, saved = totals(found)
     launches = sum(found.launches.values()) or sum(len(place.forward) + len(place.backward) for place in found.places)
+    note = "besides operands and results"
+    if found.plans:
+        saved = sum(plan.saved_bytes for plan in found.plans)
+        note = f"of {number(sum(len(plan.saved) for plan in found.plans), 'value')}"
     counts = {name: times for name, times in found.counts.items() if times}
     backward = "backward" in found.launches or any(place.backward for place in found.places)
     directions = "forward and backward" if backward else "forward"
@@ -80,7 +85,7 @@ def _tiles(found: Findings) -> str:
         (f"{launches:,}", "launches a step", directions),
         (amount(before), "moved before", ""),
         (amount(after), "moved after", less(before, after)),
-        (amount(saved), "saved for the backward", "besides operands and results"),
+        (amount(saved), "saved for the backward", note),
         (f"{len(found.near_misses):,}", "near misses", ""),
         (f"{len(found.graph_breaks):,}", "graph breaks", ""),
     ]

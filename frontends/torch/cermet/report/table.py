@@ -134,8 +134,7 @@ def _run(run: Run) -> list[str]:
     table = [("kernels", "times", "bytes", "microseconds")]
     details: list[list[str]] = [[]]
     for launch, times in run.rows:
-        taken = "" if launch.microseconds is None else f"{launch.microseconds:,.1f}"
-        table.append((repeated(launch.kernels), str(times), f"{launch.bytes_moved:,}", taken))
+        table.append((repeated(launch.kernels), str(times), f"{launch.bytes_moved:,}", taken_of(launch.microseconds)))
         arrow = f"{repeated(launch.operands)} -> {repeated(launch.results)}"
         details.append([*(_clipped(source_of(source)) for source in launch.sources), *_wrapped(arrow)])
     if not any(row[3] for row in table[1:]):
@@ -156,11 +155,11 @@ def _call(call: Call) -> str:
 
 def _plan(plan: Plan) -> list[str]:
     """What a forward keeps, for whom and why, and what its backward makes again and where."""
-    lines = textwrap.wrap(plan_said(plan), WIDTH, subsequent_indent="  ")
+    lines = textwrap.wrap(f"saved for the backward, {plan_said(plan)}", WIDTH, subsequent_indent="  ")
     table = [("saved", "times", "bytes", "microseconds")]
     details: list[list[str]] = [[]]
     for saved, times in counted(plan.saved):
-        table.append((saved.made_by.name, str(times), f"{saved.bytes:,}", _taken(saved.microseconds)))
+        table.append((saved.made_by.name, str(times), f"{saved.bytes:,}", taken_of(saved.microseconds)))
         said = f"{saved.value} for {repeated(list(map(place_of, saved.readers)))}; kept: {saved.why}"
         details.append([_clipped(source_of(saved.made_by.source)), *_wrapped(said)])
     if plan.saved:
@@ -168,7 +167,7 @@ def _plan(plan: Plan) -> list[str]:
     table, details = [("made again", "times", "bytes", "microseconds")], [[]]
     passing = [again for again in plan.again if not again.spared]
     for again, times in counted(again for again in plan.again if again.spared):
-        table.append((again.made_by.name, str(times), f"{again.spared:,}", _taken(again.microseconds)))
+        table.append((again.made_by.name, str(times), f"{again.spared:,}", taken_of(again.microseconds)))
         said = f"{repeated(again.values)} {where_of(again)}"
         details.append([_clipped(source_of(again.made_by.source)), *_wrapped(said)])
     if len(table) > 1:
@@ -181,11 +180,12 @@ def _plan(plan: Plan) -> list[str]:
 
 def plan_said(plan: Plan) -> str:
     """A plan in one sentence."""
-    made = f"; {plan.spared_bytes:,} bytes are made again in {plan.microseconds:,.1f} microseconds" if plan.again else ""
-    kept = f"{plan.saved_bytes:,} bytes of {number(len(plan.saved), 'value')}"
+    kept, made = f"{plan.saved_bytes:,} bytes of {number(len(plan.saved), 'value')}", ""
+    if plan.again:
+        made = f"; {plan.spared_bytes:,} bytes are made again in {plan.microseconds:,.1f} microseconds"
     return (
-        f"saved for the backward, memory {plan.memory!r}: {kept}, beside {plan.inputs:,} of inputs that are there anyway"
-        f"{made}; at most {plan.peak:,} bytes are held"
+        f"memory {plan.memory!r}: {kept}, beside {plan.inputs:,} of inputs that are there anyway{made}; at most "
+        f"{plan.peak:,} bytes are held"
     )
 
 
@@ -207,7 +207,8 @@ def where_of(again: Again) -> str:
     return " ".join(filter(None, (again.where, kernel))) + asked
 
 
-def _taken(microseconds: float | None) -> str:
+def taken_of(microseconds: float | None) -> str:
+    """Microseconds, if they are known."""
     return "" if microseconds is None else f"{microseconds:,.1f}"
 
 
