@@ -164,7 +164,7 @@ def _plan(plan: Plan) -> list[str]:
         details.append([_clipped(source_of(saved.made_by.source)), *_wrapped(said)])
     if plan.saved:
         lines += _aligned(table, details)
-    table, details = [("made again", "times", "bytes", "microseconds")], [[]]
+    table, details = [("made again", "times", "bytes spared", "microseconds")], [[]]
     passing = [again for again in plan.again if not again.spared]
     for again, times in counted(again for again in plan.again if again.spared):
         table.append((again.made_by.name, str(times), f"{again.spared:,}", taken_of(again.microseconds)))
