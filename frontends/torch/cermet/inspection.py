@@ -93,21 +93,17 @@ def rewritten(module: fx.GraphModule, inputs: Sequence[Any], settings: Settings)
 
 def _run(record: Record, inputs: Sequence[Any], options: Options, measure: runs.Measure | None) -> str:
     """Adds to a record what the graphs behind autograd would run; what is against that where it is the program's."""
-    sources = runs.sources_of(record.regions)
-
-    def told(kind: str, graph: fx.GraphModule, replaced: Replaced, planned: Callable[[], Plan] | None) -> None:
-        heard.append((kind, graph, replaced))
-        record.plans += [planned()] if planned is not None else []
-
-    heard: list[tuple[str, fx.GraphModule, Replaced]] = []
+    heard: list[tuple[str, fx.GraphModule, Replaced, Callable[[], Plan] | None]] = []
     try:
         given = record.inputs(inputs)
-        direct.compile(record.module, given, options, told, _failing_behind, False)
+        direct.compile(record.module, given, options, lambda *graph: heard.append(graph), _failing_behind, False)
     except (Error, TorchDynamoException):
         raise
     except Exception as error:
         return f"; but torch's AOTAutograd fails: {type(error).__name__}: {error}"
-    record.runs += [runs.of(*graph, sources, measure) for graph in heard]
+    sources = runs.sources_of(record.regions)
+    record.runs += [runs.of(*graph, sources, measure) for *graph, _ in heard]
+    record.plans += [planned() for *_, planned in heard if planned is not None]
     return ""
 
 

@@ -164,12 +164,58 @@ def test_a_checkpoint_asks():
     assert not plan.saved
 
 
+def test_a_checkpoint_that_draws_numbers_keeps_what_they_follow_from():
+    weight = torch.randn(64, 64, requires_grad=True)
+
+    def layer(x):
+        return torch.sin(torch.rand_like(x) * (x @ weight))
+
+    def function(x):
+        return torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False).sum()
+
+    (plan,) = cermet.explain(function, torch.randn(32, 64)).plans
+    (drawn,) = [again for again in plan.again if again.made_by.name == "aten.rand_like"]
+    assert drawn.asked and drawn.moved is None and drawn.where == plans.OWN
+    (state,) = plan.saved
+    assert state.bytes == torch.get_rng_state().nbytes and state.again is None
+    assert "torch.utils.checkpoint" in state.why and state.readers
+
+
 def test_what_draws_numbers_says_so():
     def function(x, weight):
         return (torch.rand_like(x) * (x @ weight)).sum()
 
     (plan,) = cermet.explain(function, torch.randn(8, 8), torch.randn(8, 8, requires_grad=True)).plans
     assert [(saved.again, saved.why) for saved in plan.saved] == [(None, "it draws numbers")]
+
+
+def test_what_the_backend_compiles_is_told_too(monkeypatch, capsys):
+    model = llama()
+    expected = explained(model, "least")
+    monkeypatch.setenv("CERMET_EXPLAIN", "1")
+    call = torch.compile(model, backend="cermet", options={"strict": True, "memory": "least"})
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        call(**inputs(model))
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"memory 'least': {expected.saved_bytes:,} bytes of {len(expected.saved)} values" in said
+    assert f"{expected.spared_bytes:,} bytes are made again in {expected.microseconds:,.1f} microseconds" in said
+
+
+@pytest.mark.parametrize("where", ["noting.of", "liveness.crossing"])
+def test_a_plan_that_fails_fails_no_compile(monkeypatch, caplog, where):
+    from cermet import rematerialization
+
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+    module, _, name = where.partition(".")
+    monkeypatch.setattr(getattr(rematerialization, module), name, fails)
+    monkeypatch.setenv("CERMET_EXPLAIN", "1")
+    model = llama()
+    call = torch.compile(model, backend="cermet", options={"strict": True})
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        call(**inputs(model)).loss.backward()
+    assert "a graph is not explained: ZeroDivisionError: broken on purpose" in caplog.text
 
 
 def test_the_page_tells_it():

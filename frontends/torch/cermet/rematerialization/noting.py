@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 import torch
 import torch.fx as fx
@@ -24,6 +24,7 @@ from .plan import OWN, STORE, WITHIN, Again, Call, Plan, Saved
 from .waiting import base, following, readers
 
 _KEPT_BY_TORCH = "torch's partitioner keeps it"
+_ADDED = "torch adds it for what torch.utils.checkpoint makes again"
 _NO_GAIN = "to make it again costs more than its memory"
 
 Found = tuple[int | None, str]  # bytes that are moved in the time that a call takes, if it may be made again; why not
@@ -39,7 +40,7 @@ class Noted:
     joint: fx.Graph
     kept: frozenset[str]  # what the backward is given
     again: frozenset[str]  # what it has of the forward's calls
-    alone: frozenset[str]  # its other calls
+    own: frozenset[str]  # its other calls
     judged: Mapping[str, Found]  # what the cut found of calls
 
 
@@ -47,15 +48,31 @@ def noted(
     joint: fx.Graph, forward: fx.Graph, backward: fx.Graph, judged: Mapping[str, Found], price: float | None
 ) -> Noted:
     """To be asked before the two graphs are rewritten. Marks in the backward what it makes again."""
+    nodes = {node.name: node for node in joint.nodes}
     made = {node.name for node in forward.nodes if node.op == "call_function"}
-    calls = [node for node in backward.nodes if node.op == "call_function"]
-    for node in calls:
-        made_by = base(node)
-        if made_by.op == "call_function" and made_by.name in made:
-            node.meta[parts.AGAIN] = made_by.name
+    again, own = set(), set()
+    for node in backward.nodes:
+        if node.op != "call_function":
+            continue
+        name = _stands_for(node, nodes)
+        if name in made or (name != node.name and must_recompute(nodes[name])):
+            again.add(name)
+            node.meta[parts.AGAIN] = name
+        else:
+            own.add(name)
+            if parts.AGAIN in base(node).meta:  # a view of it
+                node.meta[parts.AGAIN] = base(node).meta[parts.AGAIN]
     kept = frozenset(node.name for node in backward.find_nodes(op="placeholder"))
-    names = frozenset(node.name for node in calls)
-    return Noted(price, joint, kept, names & made, names - made, judged)
+    return Noted(price, joint, kept, frozenset(again), frozenset(own), judged)
+
+
+def _stands_for(node: fx.Node, nodes: Mapping[str, fx.Node]) -> str:
+    """The name in the joint graph of a backward's call. Where torch put one of its own, as it does for numbers that are
+    drawn again, its readers tell."""
+    for user in node.users if node.name not in nodes else ():
+        if user.op == "call_function" and user.name in nodes:
+            return nodes[user.name].all_input_nodes[user.all_input_nodes.index(node)].name
+    return node.name
 
 
 class _Cut:
@@ -64,9 +81,17 @@ class _Cut:
     def __init__(self, noted: Noted) -> None:
         self._noted = noted
         self.nodes = {node.name: node for node in noted.joint.nodes}
-        self.again = [node for node in noted.joint.nodes if node.name in noted.again and _computes(node)]
+        made = (self.made_by(name) for name in noted.again if name in self.nodes)
+        self.again = sorted({node for node in made if node is not None})
         kept = [node for node in noted.joint.nodes if node.name in noted.kept]
         self._there = {*map(base, kept), *self.again}  # in the backward
+
+    def made_by(self, name: str) -> fx.Node | None:
+        """The call that a value, which the backward has of the forward's, is of there; None for a view of what is kept."""
+        node = self.nodes[name]
+        while node.name not in self._noted.kept and not _computes(node) and node.all_input_nodes:
+            node = node.all_input_nodes[0]
+        return node if _computes(node) and node.name not in self._noted.kept else None
 
     def alone(self, node: fx.Node) -> Found:
         """Of one call."""
@@ -98,7 +123,7 @@ class _Cut:
 
     def is_read(self, node: fx.Node) -> bool:
         """Whether the backward's own calls read a value."""
-        return any(each.name in self._noted.alone and _computes(each) for each in readers([node]))
+        return any(each.name in self._noted.own and _computes(each) for each in readers([node]))
 
 
 # --- Of what runs ----------------------------------------------------------------------------------------------------
@@ -114,13 +139,13 @@ def of(
     """The plan that two graphs carry out. `replaced`: the regions that were put into the backward, and their calls."""
     cut, storages = _Cut(noted), liveness.Storages(forward.graph)
     given = storages.of(forward.graph.find_nodes(op="placeholder"))
-    crossing: dict[Hashable, list[fx.Node]] = {}
-    for ours, theirs in liveness.crossing(forward.graph, backward.graph)[1]:
-        for storage in storages.of([ours]):
-            crossing.setdefault(storage, []).append(theirs)
-    saved = [_saved(cut, nodes, storages.tensor(each)) for each, nodes in crossing.items() if each not in given]
-    places = _places(backward.graph, replaced)
-    again = [_again(cut, node, *places[node.name]) for node in cut.again if node.name in places]
+    crossing: dict[Hashable, list[tuple[fx.Node, fx.Node]]] = {}
+    for pair in liveness.crossing(forward.graph, backward.graph)[1]:
+        for storage in storages.of(pair[:1]):
+            crossing.setdefault(storage, []).append(pair)
+    saved = [_saved(cut, pairs, storages.tensor(each)) for each, pairs in crossing.items() if each not in given]
+    places = _places(cut, backward.graph, replaced)
+    again = [_again(cut, node, *places[node]) for node in cut.again if node in places]
     return Plan(
         memory if isinstance(memory, str) else f"{memory:,} bytes",
         noted.price,
@@ -131,31 +156,38 @@ def of(
     )
 
 
-def _saved(cut: _Cut, nodes: list[fx.Node], held: torch.Tensor) -> Saved:
-    """Of the backward's inputs that lie in one memory."""
-    made_by = base(cut.nodes[nodes[0].name])
-    calls = tuple(_call(user) for user in sorted(readers(nodes)) if _computes(user))
+def _saved(cut: _Cut, pairs: list[tuple[fx.Node, fx.Node]], held: torch.Tensor) -> Saved:
+    """Of what the forward returns, and the backward's inputs, that lie in one memory."""
+    ours, theirs = pairs[0]
+    known = cut.nodes.get(theirs.name)
+    made_by = base(ours if known is None else known)
+    calls = tuple(_call(user) for user in sorted(readers(theirs for _, theirs in pairs)) if _computes(user))
     return Saved(
         _call(made_by),
         traffic.describe(held),
         _bytes(held),
         calls or (Call("a gradient", ""),),  # is what was kept
-        *cut.together(made_by),
+        *(cut.together(made_by) if known is not None else (None, _ADDED)),
         made_by.name,
     )
 
 
-def _places(graph: fx.Graph, replaced: Iterable[tuple[Region, fx.Node]]) -> dict[str, tuple[str, fx.Node]]:
-    """Where the calls that are marked are made, by name, and by which call."""
+def _places(
+    cut: _Cut, graph: fx.Graph, replaced: Iterable[tuple[Region, fx.Node]]
+) -> dict[fx.Node | None, tuple[str, fx.Node]]:
+    """Where the calls of the joint graph that are made again are, and by which call."""
+
+    def marked(nodes: Iterable[fx.Node]) -> Iterator[tuple[fx.Node, fx.Node | None]]:
+        return ((node, cut.made_by(node.meta[parts.AGAIN])) for node in nodes if parts.AGAIN in node.meta)
+
     behind, places = following(graph), {}
     for region, call in replaced:
-        stored = {_marked(node) for node in region.results}
-        for name in filter(None, map(_marked, region.replaced)):
-            joins = STORE if name in stored else WITHIN
-            places[name] = (joins if call in behind else OWN, call)
-    for node in graph.nodes:
-        if _marked(node) is not None:
-            places.setdefault(_marked(node), (OWN, base(node)))
+        stored = {again for _, again in marked(region.results)}
+        for _, again in marked(region.replaced):
+            joins = STORE if again in stored else WITHIN
+            places[again] = (joins if call in behind else OWN, call)
+    for node, again in marked(graph.nodes):
+        places.setdefault(again, (OWN, base(node)))
     return places
 
 
@@ -172,11 +204,6 @@ def _again(cut: _Cut, node: fx.Node, where: str, kernel: fx.Node) -> Again:
         _call(kernel),
         node.name,
     )
-
-
-def _marked(node: fx.Node) -> str | None:
-    """The name, in the joint graph, of what a node makes again."""
-    return node.meta.get(parts.AGAIN) if node.op == "call_function" else None
 
 
 def _computes(node: fx.Node) -> bool:
