@@ -25,7 +25,7 @@ from .waiting import base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
-_ASKED = "torch.utils.checkpoint asks for it"
+_ASKED = "torch.utils.checkpoint's policy, or torch for an effect, asks for it"
 _AROUND = "a sum around a product, which follows from the sum before it"
 _LONG = "a product that takes longer than its result is worth"
 

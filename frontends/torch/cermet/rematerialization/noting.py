@@ -193,7 +193,8 @@ def _places(
 
 def _again(cut: _Cut, node: fx.Node, where: str, kernel: fx.Node) -> Again:
     results = cut.results(node)
-    moved = {OWN: cut.alone(node)[0], STORE: costs.written(node), WITHIN: 0}[where]
+    stored = sum(traffic.size_of(example(each)) for each in results)
+    moved = {OWN: cut.alone(node)[0], STORE: stored, WITHIN: 0}[where]
     return Again(
         _call(node),
         tuple(traffic.describe(example(each)) for each in results),

@@ -21,7 +21,7 @@ from ..ops import regions
 from ..ops.slices import Function
 
 _NOTE = "cermet_part"
-AGAIN = "cermet_again"  # of what a backward makes again, and of views of it: the call that made it, by its name there
+AGAIN = "cermet_again"  # of what a backward makes again, and of views of it: its name in the joint graph
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from .findings import Findings, Place
 from .runs import ATTENTION, MEMORY, PRODUCT, Call, Run
 
 WIDTH = 120
-T = TypeVar("T")
+Row = TypeVar("Row")
 _INDENT = "    "
 
 
@@ -189,7 +189,7 @@ def plan_said(plan: Plan) -> str:
     )
 
 
-def counted(rows: Iterable[T]) -> list[tuple[T, int]]:
+def counted(rows: Iterable[Row]) -> list[tuple[Row, int]]:
     """Equal rows and how many there are."""
     return list(collections.Counter(rows).items())
 
