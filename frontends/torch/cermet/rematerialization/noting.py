@@ -87,7 +87,7 @@ class _Cut:
         self._there = {*map(base, kept), *self.again}  # in the backward
 
     def made_by(self, name: str) -> fx.Node | None:
-        """The call that a value, which the backward has of the forward's, is of there; None for a view of what is kept."""
+        """The call that a value which the backward has of the forward is of; None for a view of what is kept."""
         node = self.nodes[name]
         while node.name not in self._noted.kept and not _computes(node) and node.all_input_nodes:
             node = node.all_input_nodes[0]

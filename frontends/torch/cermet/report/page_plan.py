@@ -9,7 +9,7 @@ from .markup import amount, columns, escape, number_cell, section
 from .table import counted, place_of, plan_said, repeated, source_of, taken_of, where_of
 
 _SAID = (
-    "Equal values are one row. Microseconds are what it would take to make them again, on a GPU that moves 4 TB a second."
+    "Equal values are one row. Microseconds are what making one again takes on a GPU that moves 4 TB a second."
 )
 
 
