@@ -17,7 +17,7 @@ extern "C" const char* __asan_default_options() {
 namespace cermet::fuzz {
 namespace {
 
-constexpr int kMaxSeconds = 120; // of one check
+constexpr int kMaxSeconds = 60; // of one check
 
 void send(int to, const std::string& text) {
   for (size_t at = 0; at < text.size();) {

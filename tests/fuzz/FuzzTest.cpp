@@ -6,7 +6,7 @@
 namespace cermet::fuzz {
 namespace {
 
-constexpr int kTrials = 200;
+constexpr ShrinkLimits kLimits{.trials = 200};
 
 // The first failure of graphs that the compiler is given with `from` for `to`, after shrinking.
 std::pair<Case, Failure> planted(const std::string& from, const std::string& to, int operations,
@@ -23,7 +23,7 @@ std::pair<Case, Failure> planted(const std::string& from, const std::string& to,
     made.plant = {from, to};
     auto once = [](const Case& given) { return checkApart(given); };
     if (Failure failure = once(made); failure.kind == "numbers") {
-      Case small = shrink(made, failure, once, kTrials);
+      Case small = shrink(made, failure, once, kLimits);
       return {small, failure};
     }
   }
@@ -71,6 +71,22 @@ TEST(FuzzControl, ACrashIsAFailureLikeAnother) {
   given.text = "not a graph";
   given.sizes.emplace_back();
   EXPECT_EQ(checkApart(given).kind, "compile");
+}
+
+// One that takes a check's whole time in each trial is printed as it is, not made small for ever.
+TEST(FuzzControl, AFailureIsMadeSmallForALimitedTime) {
+  Case given;
+  given.text = randomGraph(1, {}).text;
+  given.sizes = {{}, {}};
+  int checked = 0;
+  auto failing = [&](const Case&) {
+    ++checked;
+    return Failure{"crash", "Alarm clock"};
+  };
+  Failure failure = failing(given);
+  EXPECT_EQ(shrink(given, failure, failing, {.seconds = 0}).text, given.text);
+  EXPECT_EQ(checked, 1);
+  EXPECT_LT(shrink(given, failure, failing, {}).text.size(), given.text.size());
 }
 
 TEST(FuzzGenerator, AGraphIsItsSeed) {

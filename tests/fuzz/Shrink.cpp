@@ -1,6 +1,7 @@
 #include "tests/fuzz/Shrink.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
+#include <chrono>
 #include <mlir/IR/MLIRContext.h>
 #include <regex>
 #include <set>
@@ -97,8 +98,10 @@ bool isGraph(const std::string& text) {
 
 class Shrinker {
 public:
-  Shrinker(Case failing, Failure& failure, const Checked& check, int trials)
-      : best(std::move(failing)), failure(failure), check(check), trials(trials) {}
+  Shrinker(Case failing, Failure& failure, const Checked& check, const ShrinkLimits& limits)
+      : best(std::move(failing)), failure(failure), check(check), trials(limits.trials),
+        end(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits.seconds))) {
+  }
 
   Case run() {
     fewerRuns();
@@ -111,7 +114,11 @@ public:
   }
 
 private:
+  using Clock = std::chrono::steady_clock;
+
   bool fails(const Case& candidate) {
+    if (Clock::now() >= end)
+      trials = 0;
     if (trials-- <= 0)
       return false;
     Failure other = check(candidate);
@@ -223,12 +230,13 @@ private:
   Failure& failure;
   const Checked& check;
   int trials;
+  const Clock::time_point end;
 };
 
 } // namespace
 
-Case shrink(Case failing, Failure& failure, const Checked& check, int mostTrials) {
-  return Shrinker(std::move(failing), failure, check, mostTrials).run();
+Case shrink(Case failing, Failure& failure, const Checked& check, const ShrinkLimits& limits) {
+  return Shrinker(std::move(failing), failure, check, limits).run();
 }
 
 int operationCount(const std::string& text) {

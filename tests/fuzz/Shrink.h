@@ -7,8 +7,14 @@ namespace cermet::fuzz {
 
 using Checked = std::function<Failure(const Case&)>;
 
+// How long a case is made smaller: what hangs takes a check's whole time in each trial.
+struct ShrinkLimits {
+  int trials = 300;
+  double seconds = 60;
+};
+
 // `failure` becomes that of what is returned.
-Case shrink(Case failing, Failure& failure, const Checked& check, int mostTrials);
+Case shrink(Case failing, Failure& failure, const Checked& check, const ShrinkLimits& limits);
 
 int operationCount(const std::string& text);
 

@@ -29,7 +29,8 @@ std::vector<std::string> architectures() {
 }
 
 struct Options {
-  int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, trials = 300, mostFailures = 3;
+  int graphs = 2000, simt = 60, nvrtc = 60, jobs = 0, gradients = 3, mostFailures = 3;
+  ShrinkLimits shrinking;
   double seconds = 0;
   uint64_t seed = 0;
   std::vector<std::string> targets;
@@ -62,9 +63,7 @@ std::string sizeOptions(const Sizes& sizes) {
   return text;
 }
 
-// What there is to know of a failure, with a text that repeats it.
-void report(const Case& failing, const Failure& failure, const std::string& origin) {
-  std::string file = fmt::format("fuzz-{}.mlir", failing.seed);
+void print(const Case& failing, const Failure& failure, const std::string& origin, const std::string& file) {
   std::ofstream(file) << failing.text;
   std::string command = fmt::format("build/bin/fuzz --text {} --seed {}", file, failing.seed);
   if (!failing.sizes.empty())
@@ -75,9 +74,19 @@ void report(const Case& failing, const Failure& failure, const std::string& orig
     command += " --simt 1";
   if (!failing.targets.empty())
     command += fmt::format(" --nvrtc 1 --targets {}", fmt::join(failing.targets, " "));
-  fmt::print("FAILED ({}), {}\n{}\nshrunk to {} operations, also in {}:\n{}repeat: {}\n\n", failure.kind, origin,
-             failure.message, operationCount(failing.text), file, failing.text, command);
+  fmt::print("FAILED ({}), {}\n{}\n{} operations, also in {}:\n{}repeat: {}\n\n", failure.kind, origin, failure.message,
+             operationCount(failing.text), file, failing.text, command);
   std::fflush(stdout);
+}
+
+// What there is to know of a failure, with a text that repeats it: as it was found, since making it small may be ended
+// from outside, and small.
+void report(const Case& failing, Failure failure, const std::string& origin, const ShrinkLimits& limits) {
+  const std::string file = fmt::format("fuzz-{}.mlir", failing.seed);
+  print(failing, failure, origin, file);
+  const Case small = shrink(failing, failure, onCase, limits);
+  if (small.text != failing.text)
+    print(small, failure, "the same, shrunk", file);
 }
 
 Case caseOf(const Options& options, int index) {
@@ -112,9 +121,9 @@ Totals work(const Options& options, int first, int jobs) {
     for (size_t i = 0; i < cases.size(); ++i)
       if (failures[i]) {
         ++totals.failures;
-        Case small = shrink(cases[i], failures[i], onCase, options.trials);
-        report(small, failures[i],
-               fmt::format("seed {}{}", cases[i].seed, cases[i].gradient ? ", or its gradient" : ""));
+        report(cases[i], failures[i],
+               fmt::format("seed {}{}", cases[i].seed, cases[i].gradient ? ", or its gradient" : ""),
+               options.shrinking);
       }
   }
   return totals;
@@ -176,8 +185,7 @@ int runText(const Options& options) {
   }
   int runs = 0;
   if (Failure failure = checkApart(std::vector{given}, runs)[0]) {
-    Case small = shrink(given, failure, onCase, options.trials);
-    report(small, failure, options.text);
+    report(given, failure, options.text, options.shrinking);
     return 1;
   }
   fmt::print("{}: ok, {} runs compared\n", options.text, runs);
@@ -207,7 +215,7 @@ int main(int count, char** arguments) {
   app.add_option("--gradients", options.gradients, "One graph in so many is also differentiated; 0: none")
       ->capture_default_str();
   app.add_option("--jobs", options.jobs, "Processes at once")->capture_default_str();
-  app.add_option("--trials", options.trials, "How often a failing graph is run again to make it small")
+  app.add_option("--trials", options.shrinking.trials, "How often a failing graph is run again to make it small")
       ->capture_default_str();
   app.add_option("--most-failures", options.mostFailures, "A process stops after so many")->capture_default_str();
   app.add_flag("--no-host", options.noHost, "Leave out what runs on this CPU");
