@@ -35,7 +35,8 @@ public:
     Map map(columns);
     std::iota(map.begin(), map.end(), 0);
     Value result = at(root, kept(std::move(map)));
-    return result && gains() ? whole(result) : Value();
+    // A root that is read as it will be stored is no other means.
+    return result && result != root && gains() ? whole(result) : Value();
   }
 
 private:

@@ -421,4 +421,17 @@ TEST(Plan, WhatIsReshapedIsNotStoredInAConcat) {
     }
 }
 
+// A concat of one tensor's parts whose columns no kernel reads in their order stays one, and its reshape is not taken
+// for another way to make itself.
+TEST(Plan, AConcatThatNoKernelReadsInPlaceStays) {
+  std::string x = tensor({"16"}, "i16"), rows = tensor({"2", "8"}, "i16"), both = tensor({"2", "16"}, "i16"),
+              flat = tensor({"32"}, "i16");
+  json plan =
+      planOf(graph("f", "%x: " + x, flat,
+                   "    %r = cermet.reshape %x : " + x + " to " + rows + "\n    %m = cermet.min %r, %r : " + rows +
+                       "\n    %c = cermet.concat %m, %r {dim = 1 : i64} : " + rows + ", " + rows + " to " + both +
+                       "\n    %f = cermet.reshape %c : " + both + " to " + flat + "\n    return %f : " + flat + "\n"));
+  checkOrder(plan);
+}
+
 } // namespace
