@@ -254,6 +254,8 @@ std::string ProgramText::text(const std::string& structName) {
     elementPairs();
   arithmetic();
   stores();
+  if (spec.schedule.skeleton == Skeleton::Flat)
+    unchanged();
   line("};\n");
   return out;
 }

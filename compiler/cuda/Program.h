@@ -125,6 +125,8 @@ private:
   void arithmetic();
   void reductions();
   void stores();
+  // What tells whether the program multiplies a tensor by 1 in its own memory.
+  void unchanged();
   std::string elementStores(const ProgramValues& values, int lane) const;
   void emitPair();
 

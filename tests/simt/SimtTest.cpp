@@ -154,6 +154,32 @@ TEST(SimtValues, RowsAreQuantisedAgain) {
   }
 }
 
+// A product with 1 leaves the memory alone that it goes to: a NaN that arithmetic would make a quiet one stays.
+TEST(SimtValues, AProductInItsOwnMemory) {
+  const std::string t = "tensor<?x24xbf16, #cermet.symbols<[\"r0\"]>>", f = "tensor<?x24xf32, #cermet.symbols<[\"r0\"]>>";
+  const Plan plan = planOf(
+      graphOf(fmt::format("(%x: {0}, %s: tensor<f32>) -> {0}", t),
+              fmt::format("%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.broadcast %s : tensor<f32> to {1}\n"
+                          "%2 = cermet.mul %0, %1 : {1}\n%3 = cermet.cast %2 : {1} to {0}\nreturn %3 : {0}\n",
+                          t, f)));
+  const PlanKernels kernels(plan);
+  for (float scale : {1.0f, 0.5f}) {
+    std::vector<uint16_t> values(7 * 24, 0x4040), other(values.size()); // 3
+    values[5] = 0x7f81;
+    const int64_t sizes[] = {7, 24}, strides[] = {24, 1};
+    const auto tensor = [&](std::vector<uint16_t>& memory) {
+      return cermet_tensor{memory.data(), sizes, strides, 2, CERMET_BF16};
+    };
+    const cermet_tensor number{&scale, nullptr, nullptr, 0, CERMET_F32};
+    ASSERT_EQ(run(plan, kernels, {tensor(values), number, tensor(other)}, PlanOptions()), "");
+    ASSERT_EQ(run(plan, kernels, {tensor(values), number, tensor(values)}, PlanOptions()), "");
+    EXPECT_EQ(values[0], scale == 1 ? 0x4040 : 0x3fc0);
+    EXPECT_EQ(values[0], other[0]);
+    EXPECT_EQ(values[5] == 0x7f81, scale == 1);
+    EXPECT_NE(other[5], 0x7f81);
+  }
+}
+
 TEST(SimtValues, AStridedOperand) {
   const std::string t = tile(33, "f16");
   for (int64_t step : {1, 2, 5})

@@ -1,9 +1,14 @@
 // The flat skeleton: elementwise work without reductions. Each thread moves one vector; vectors are numbered row by row.
 //
-// A program P supplies Tiles, Columns, Row, Element and Stores (see row.cuh).
+// A program P supplies Tiles, Columns, Row, Element and Stores (see row.cuh), and
+//   kScales, is_unchanged(arguments)  whether it multiplies a tensor by a number; whether that is 1 and the tensor lies
+//                                     where the product goes
 
 template <class P, int V, class Blocks = WholeGrid>
 DEVICE void flat_kernel(const typename P::Arguments& arguments, const Blocks& blocks = Blocks()) {
+  if constexpr (P::kScales)
+    if (P::is_unchanged(arguments))
+      return;
   constexpr int kSteps = (P::kColumns + V - 1) / V; // vectors in a row; V divides kColumns
   // 32 bits where they are enough: a division by a constant is much cheaper then.
   i64 row;

@@ -1,5 +1,14 @@
 // Where a row's operands begin: both skeletons walk rows of up to four extents whose strides do not collapse.
 
+// Whether two operands are the same rows of the same memory.
+DEVICE bool is_same(const RowOperand& a, const RowOperand& b) {
+  bool same = a.base == b.base;
+#pragma unroll
+  for (int extent = 0; extent < 4; ++extent)
+    same = same && a.stride[extent] == b.stride[extent];
+  return same;
+}
+
 // A row's index in each of the four extents.
 struct RowIndex {
   i64 at[4];

@@ -22,7 +22,7 @@ from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, WRITE, effect_of
 from ..graph.nodes import after_autograd, example
 from ..importing.translations.call import symbolic_float
-from ..loss import edges, head
+from ..loss import edges, given, head
 from ..loss.edges import Edge
 from ..loss.logits import linear_operands
 from ..ops import regions
@@ -44,7 +44,7 @@ class Replaced:
 
 def _operands(region: Region) -> list[fx.Node]:
     """What a region's op reads."""
-    if region.head is None:
+    if region.head is None or region.head.linear is None:
         return region.operands
     operands = list(region.operands)
     if region.head.made:
@@ -62,6 +62,8 @@ def _call(
     if region.head is None:
         op = regions.launch_op if behind_autograd else regions.region_op
         return op(len(operands), len(region.results)), (*operands, region.key)
+    if region.head.linear is None:
+        return given.op(len(operands)), (*operands, region.key, region.head.position)
     linear, chunk = linear_operands(region.head.linear), [region.head.chunk] if region.head.made else []
     operands = operands[sum(node is not None for node in linear) :]
     arguments = (*linear, *operands, region.key, region.head.position, *chunk)

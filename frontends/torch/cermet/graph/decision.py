@@ -48,9 +48,9 @@ class Tail:
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """A loss region that takes over the gradient of its linear layer."""
+    """A loss region that makes the gradient of its logits in the forward, and takes over their linear layer's."""
 
-    linear: fx.Node
+    linear: fx.Node | None  # None: the logits are given, and their gradient is what is wanted
     position: int  # of the logits among the region's operands
     made: bool  # nothing else reads the logits: the op makes them
     returned: bool  # they need an edge outside
@@ -84,7 +84,7 @@ class Region:
     device: torch.device
     source: str
     counts: dict[str, int]  # the sites that it stands for, by name
-    head: Head | None = None  # the linear layer that it takes over
+    head: Head | None = None  # how it makes its gradient in the forward, if it does
 
     def launches(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The keys of what a forward runs, and of what a backward runs."""

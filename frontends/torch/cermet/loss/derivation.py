@@ -10,7 +10,6 @@ loss has a name here.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +20,6 @@ from .. import locks, native
 from ..errors import Error
 from ..ops import library, regions
 from ..targets import devices
-from ..text import ELEMENT_TYPES, Builder, TensorType
 
 MAX_INPUTS = native.limit("loss_inputs")  # of the region
 MAX_OUTPUTS = native.limit("loss_outputs")
@@ -124,23 +122,3 @@ def in_place(key: int, position: int, device: torch.device) -> bool:
     """Whether a region's last output may take the memory of input `position` (docs/plan-format.md, "Outputs")."""
     values = regions.plan(key, devices.target_of(device))["values"]
     return position in [value for value in values if value["kind"] == "output"][-1].get("in_place", ())
-
-
-def scale_key(dtype: torch.dtype, columns: int, scale: torch.dtype) -> int:
-    """The region that multiplies [rows, columns] by a 0-d tensor in f32 and rounds once."""
-    return regions.register(_scale_text(ELEMENT_TYPES[dtype], columns, ELEMENT_TYPES[scale]))
-
-
-@functools.cache
-def _scale_text(element: str, columns: int, scale: str) -> str:
-    builder = Builder("scale")
-    rows = TensorType(("r0", columns), element)
-    wide = rows.with_element("f32")
-    x, factor = builder.argument(rows, "x"), builder.argument(TensorType((), scale), "scale")
-    if element != "f32":
-        x = builder.convert("cast", x, wide, "x")
-    if scale != "f32":
-        factor = builder.convert("cast", factor, TensorType((), "f32"), "scale")
-    product = builder.binary("mul", x, builder.convert("broadcast", factor, wide, "scale"), "product")
-    builder.result(product if element == "f32" else builder.convert("cast", product, rows, "rounded"))
-    return builder.text()

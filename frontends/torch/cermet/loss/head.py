@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 
 from ..errors import Error
-from ..ops import regions
+from ..ops import regions, scaling
 from ..ops.regions import NAMESPACE
 from . import chunks
-from .derivation import MAX_INPUTS, derive, scale_key
+from .derivation import MAX_INPUTS, derive
 
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def _gradients(
     """Of hidden (of size `shape`) where there is the weight, of the weight where there is hidden, and of the bias where
     there is one."""
     rows = gradient.reshape(-1, gradient.shape[-1])
-    key = scale_key(gradient.dtype, int(shape[-1]), cotangent.dtype)
+    key = scaling.key_of(gradient.dtype, int(shape[-1]), cotangent.dtype)
     of_hidden = of_weight = of_bias = None
     if weight is not None:
         of_hidden = regions.launch(key, [torch.mm(rows, weight), cotangent])[0].view(shape)
@@ -72,9 +72,7 @@ def _scaled(
 def _times(gradient: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
     if gradient.dim() == 1:
         return gradient * cotangent
-    columns = int(gradient.shape[-1])
-    key = scale_key(gradient.dtype, columns, cotangent.dtype)
-    return regions.launch(key, [gradient.reshape(-1, columns), cotangent])[0].view(gradient.shape)
+    return scaling.scaled(gradient, cotangent)
 
 
 class _Head(torch.autograd.Function):

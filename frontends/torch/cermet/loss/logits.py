@@ -1,7 +1,7 @@
 """Where a loss's logits come from and who else reads them: whether a loss region becomes a head (head.py).
 
-It does where the logits are a linear layer's, and the loss is the only one to differentiate them. Two
-more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
+It does where the logits are a linear layer's, and the loss is the only one to differentiate them. Any other logits are
+given, and their gradient alone is made in the forward (given.py). Two more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
 logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
 AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
 What is returned may be made of the logits: tails.py.
@@ -23,9 +23,9 @@ from ..graph.effects import PURE, effect_of
 from ..graph.layouts import written
 from ..graph.nodes import example, target_name, tensor_nodes
 from ..importing.importer import Imported
-from ..ops import regions
+from ..ops import regions, scaling
 from .chunks import chunk_rows
-from .derivation import MAX_INPUTS, Derived, derive, in_place, scale_key
+from .derivation import MAX_INPUTS, Derived, derive, in_place
 
 
 class Returned(enum.Enum):
@@ -74,6 +74,35 @@ def find(
     position = _position(region)
     if position is None:
         return None
+    return _linear(imported, region, position, dying, returned, tails, budget) or _given(region, position, dying)
+
+
+def _given(region: Region, position: int, dying: set[fx.Node]) -> Head | None:
+    """That of logits which nothing else reads: a second gradient would be added in the kernel that makes the first."""
+    logits = example(region.operands[position])
+    chain = _views(region.operands[position])
+    if any(user not in chain and not _dies(user, dying) for node in chain for user in node.users):
+        return None
+    if region.wanted is None or logits.dtype not in _DTYPES or not isinstance(logits.shape[-1], int):
+        return None
+    if any(region.like) or region.operands.count(region.operands[position]) != 1:
+        return None  # its gradient lies as the logits do
+    derived = derive(region.key, position)
+    if derived.forward is None or regions.not_lowered(derived.forward, region.device):
+        return None
+    scale = scaling.key_of(logits.dtype, logits.shape[-1], region.values[0].dtype)
+    return Head(None, position, False, False, None, ((derived.forward,), (scale,)))
+
+
+def _linear(
+    imported: Imported,
+    region: Region,
+    position: int,
+    dying: set[fx.Node],
+    returned: Returned,
+    tails: Mapping[fx.Node, Tail],
+    budget: int,
+) -> Head | None:
     chain = _chain(region.operands[position])
     if chain is None or region.operands.count(region.operands[position]) != 1:
         return None
@@ -106,7 +135,7 @@ def find(
         return Head(linear, position, True, False, None, (derived.loss.keys(), ()), chunk)
     if region.wanted is None or derived.forward is None or regions.not_lowered(derived.forward, region.device):
         return None
-    scale = scale_key(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    scale = scaling.key_of(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
     if chunk:
         kept = tuple(node for node in (hidden, *parameters) if example(node).requires_grad)
         return Head(linear, position, True, edge, tail, (derived.gradient.keys(), (scale,)), chunk, kept)
@@ -138,14 +167,19 @@ def _chunk(
 
 def _chain(node: fx.Node) -> list[fx.Node] | None:
     """From a loss's logits back to the linear layer that makes them, through views."""
+    chain = _views(node)
+    return chain if linear_operands(chain[-1]) is not None else None
+
+
+def _views(node: fx.Node) -> list[fx.Node]:
+    """From a loss's logits back to what makes them, through views."""
     chain = [node]
-    while linear_operands(node) is None:
+    while node.op in ("call_method", "call_function") and target_name(node) in _VIEWS:
         source = node.args[0] if node.args else None
-        views = node.op in ("call_method", "call_function") and target_name(node) in _VIEWS
-        if not views or not isinstance(source, fx.Node) or node.all_input_nodes[0] is not source:
-            return None
+        if not isinstance(source, fx.Node) or node.all_input_nodes[0] is not source:
+            break
         if not isinstance(example(source), torch.Tensor) or _sizes(source)[-1:] != _sizes(node)[-1:]:
-            return None
+            break
         chain.append(source)
         node = source
     return chain

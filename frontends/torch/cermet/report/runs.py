@@ -143,7 +143,9 @@ def _key(node: fx.Node) -> int | None:
     namespace, _, name = target_name(node).partition(".")
     if namespace != regions.NAMESPACE:
         return None
-    return node.args[-1] if name.startswith("launch_") else node.args[-2] if name.startswith("linear_launch_") else None
+    if name.startswith("launch_"):
+        return node.args[-1]
+    return node.args[-2] if name.startswith(("linear_launch_", "scaled")) else None
 
 
 def _called(module: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
@@ -181,7 +183,7 @@ def _launch(node: fx.Node, sources: tuple[str, ...], measure: Measure | None) ->
     key, made = _key(node), _flat(example(node))
     given = [example(operand) for operand in tensor_nodes(node.args)]
     target, product = devices.target_of(made[0].device), []
-    if key is not node.args[-1]:  # a head's: hidden, weight, the region's other operands, its key, the logits' place
+    if ".linear_launch_" in str(node.target):  # a head's: hidden, weight, the region's other operands, its key, the logits' place
         hidden, weight, *given = given
         logits = made[1]  # whose gradient is of their form
         product = [Call("aten.mm", PRODUCT, 1, sum(map(size_of, (hidden, weight, logits))))]
