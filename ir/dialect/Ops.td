@@ -103,9 +103,13 @@ def Cermet_CastOp : Cermet_Small<"cast"> {
 
 def Cermet_ConstantOp : Cermet_Small<"constant"> {
   let summary = "One number, as a tensor of any shape";
+  let description = [{
+    Written as `1.0 : type`, or as the bits of the type's elements, `0xFF800000` of f32: infinities and NaN have no other
+    spelling.
+  }];
   let arguments = (ins F64Attr:$value);
   let results = (outs Cermet_Tensor:$result);
-  let assemblyFormat = "$value attr-dict `:` type($result)";
+  let hasCustomAssemblyFormat = 1;
 }
 
 def Cermet_BroadcastOp : Cermet_Small<"broadcast"> {

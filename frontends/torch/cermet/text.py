@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-import struct
 from collections.abc import Sequence
 
 import torch
@@ -28,6 +27,7 @@ REALS, INTEGERS = (
     tuple(dtype for dtype, row in _IMPORTED.items() if row["class"] == kind) for kind in ("real", "integer")
 )
 FLOATS = tuple(ELEMENT_TYPES[dtype] for dtype in REALS)
+_REALS = {ELEMENT_TYPES[dtype]: _IMPORTED[dtype] for dtype in REALS}
 
 Dim = int | str  # a number, or a symbol's name
 
@@ -72,14 +72,19 @@ def quote(text: str) -> str:
     return '"' + "".join(out) + '"'
 
 
-def number(value: float) -> str:
-    """A float literal: decimal where that is exact to read back, bits for infinities and NaN."""
+def number(value: float, element: str) -> str:
+    """A literal of a constant: decimal where that is exact to read back, the element type's bits for infinities and NaN,
+    which only reals have."""
     if math.isfinite(value):
         mantissa, _, exponent = repr(float(value)).partition("e")
         if "." not in mantissa:
             mantissa += ".0"
         return mantissa + (f"e{exponent}" if exponent else "")
-    return "0x" + struct.pack(">d", value).hex().upper()
+    row = _REALS[element]
+    fraction, whole = row["digits"] - 1, 8 * row["bytes"]
+    exponent = (1 << whole - 1) - (1 << fraction)
+    bits = exponent | (1 << fraction - 1 if math.isnan(value) else 0) | (1 << whole - 1 if value < 0 else 0)
+    return f"0x{bits:0{whole // 4}X}"
 
 
 # Operations that compute nothing for each element, or are no work of ours.
@@ -142,7 +147,7 @@ class Builder:
         return self._result(op, f"{operand.ssa} : {operand.type} to {type}", type, name)
 
     def constant(self, value: float, type: TensorType, name: str) -> Value:
-        return self._result("constant", f"{number(value)} : {type}", type, name)
+        return self._result("constant", f"{number(value, str(type.element))} : {type}", type, name)
 
     def placed(self, op: str, operand: Value, places: Sequence[int], type: TensorType, name: str) -> Value:
         """slice, transpose: one operand, a list of integers and a result type of its own."""

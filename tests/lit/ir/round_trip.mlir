@@ -132,6 +132,12 @@ module attributes {cermet.version = 1 : i64} {
   func.func @shapes(%x: !wide, %w: tensor<64xf32>) -> (!row, tensor<64xf32>, tensor<8x8xf32>, !wide) {
     // CHECK: cermet.constant 1.000000e-05 : tensor<?x1xf32, #cermet.symbols<["r0"]>>
     %constant = cermet.constant 1.0e-5 : !row
+    // CHECK: cermet.constant 0xFF800000 : tensor<?x1xf32, #cermet.symbols<["r0"]>>
+    %lowest = cermet.constant 0xFF800000 : !row
+    // CHECK: cermet.constant 2.500000e+00 : tensor<f16>
+    %half = cermet.constant 0x4100 : tensor<f16>
+    // CHECK: cermet.constant 16777217.0 : tensor<i64>
+    %whole = cermet.constant 16777217.0 : tensor<i64>
     // CHECK: cermet.reduce_sum %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x1xf32, #cermet.symbols<["r0"]>>
     %reduced = cermet.reduce_sum %x : !wide to !row
     // CHECK: cermet.reduce_max %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<?x1xf32, #cermet.symbols<["r0"]>>

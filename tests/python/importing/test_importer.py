@@ -10,7 +10,7 @@ import graphs
 from cermet.importing.translations import operators
 from cermet.ops import library
 from cermet.importing.importer import describe, import_graph
-from cermet.text import TensorType, number, quote
+from cermet.text import ELEMENT_TYPES, TensorType, number, quote
 
 
 def text_of(function, *args, dynamic=None) -> str:
@@ -250,24 +250,23 @@ def test_logical_and_is_no_write():
 # --- Text ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("element", ["f16", "bf16", "f32", "f64"])
 @pytest.mark.parametrize("value", [1e-6, 1.0, -2.5e300, 5e-324, 0.1, float("inf"), float("-inf"), float("nan"), -0.0])
-def test_numbers_are_read_back_exactly(value):
-    text = f"""module attributes {{cermet.version = 1 : i64}} {{
-  func.func @graph(%x: tensor<2x4xf32>) -> tensor<2x4xf32> {{
-    %c = cermet.constant {number(value)} : tensor<2x4xf32>
-    %y = cermet.add %x, %c : tensor<2x4xf32>
-    return %y : tensor<2x4xf32>
+def test_numbers_are_read_back_exactly(value, element):
+    tensor, literal = f"tensor<2x4x{element}>", number(value, element)
+    verified(f"""module attributes {{cermet.version = 1 : i64}} {{
+  func.func @graph(%x: {tensor}) -> {tensor} {{
+    %c = cermet.constant {literal} : {tensor}
+    %y = cermet.add %x, %c : {tensor}
+    return %y : {tensor}
   }}
-}}"""
-    verified(text)
-    literal = number(value)
+}}""")
     if literal.startswith("0x"):
-        import struct
-
-        read = struct.unpack(">d", bytes.fromhex(literal[2:]))[0]
+        dtype = next(dtype for dtype, name in ELEMENT_TYPES.items() if name == element)
+        bits = torch.frombuffer(bytearray.fromhex(literal[2:])[::-1], dtype=dtype)
+        assert torch.equal(bits, torch.tensor([value], dtype=dtype)) or (bits.isnan().item() and value != value)
     else:
-        read = float(literal)
-    assert read == value or (read != read and value != value)
+        assert float(literal) == value
 
 
 def test_names_survive_any_bytes():

@@ -108,7 +108,7 @@ Graph attendGraph(const Sizes& sizes) {
     %own = cermet.reshape %positions : !positions to !column
     %last = cermet.broadcast %own : !column to !number
     %seen = cermet.compare "le", %key, %last : !number to !seen
-    %never = cermet.constant 0xFFF0000000000000 : !x
+    %never = cermet.constant 0xFF800000 : !x
     %x = cermet.select %seen, %scores, %never : !seen, !x
     %largest = cermet.reduce_max %x : !x to !row
     %most = cermet.broadcast %largest : !row to !x

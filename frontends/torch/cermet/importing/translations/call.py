@@ -144,6 +144,8 @@ class Call:
         return self.builder.binary(op, lhs, rhs, self.name)
 
     def constant(self, value: float, type: TensorType) -> Value:
+        if not (type.is_float or math.isfinite(value)):
+            raise Refused(f"the number {value} as {type.element}")
         return self.builder.constant(value, type, self.name)
 
     def number_as(self, value: float, type: TensorType) -> Value:
