@@ -1,19 +1,20 @@
-"""Decoding with a static cache, with random weights: ms a token at batch sizes 1 and 16, under CUDA graphs.
+"""Decoding with a static cache, with random weights: ms a token by batch size and what is in the cache, under CUDA graphs.
 
-Eight layers of Llama-3-8B over transformers' StaticCache of 2048 tokens, of which eager has filled 1024; then a token a
-call, the likeliest of the one before. The compiled contenders record CUDA graphs (`mode="reduce-overhead"`). Each
-contender and batch size has a process of its own with fresh caches. The first token's seconds run from torch.compile,
+Eight layers of Llama-3-8B over transformers' StaticCache, in part filled by eager (a scene `16:1024/2048` is 16 sequences of
+1024 tokens in a cache of 2048); then a token a call, the likeliest of the one before. The compiled contenders record CUDA
+graphs (`mode="reduce-overhead"`). Each contender and scene has a process of its own with fresh caches. The first token's seconds run from torch.compile,
 imports included; then, after some tokens that are not timed, `--rounds` times `--tokens` tokens in a row between two
 events, from the same place in the cache. The table gives the median of the rounds, their spread, and where a token's
 GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of the time).
 
-    python bench/decode.py [--batch 1 16] [--contender NAME ...] [--rounds 5] [--limit 100] [--tiny] [--out FILE]
+    python bench/decode.py [--scene 1:1024/2048 ...] [--contender NAME ...] [--rounds 5] [--limit 100] [--tiny] [--out FILE]
 
 It exits 1 where Cermet fails or the first token's logits are not eager's.
 """
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import sys
 import time
@@ -46,6 +47,28 @@ CONTENDERS = {"eager": lambda model: model, "inductor": lambda model: torch.comp
               "cermet-aot": cermet("aot"), "cermet-auto": cermet("auto")}
 
 
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    batch: int
+    filled: int  # of the cache's room
+    room: int
+
+    @classmethod
+    def of(cls, text: str) -> "Scene":
+        batch, _, cache = text.partition(":")
+        filled, _, room = cache.partition("/")
+        return cls(int(batch), int(filled), int(room))
+
+    def __str__(self) -> str:
+        return f"{self.batch}:{self.filled}/{self.room}"
+
+    def tiny(self) -> "Scene":
+        return Scene(min(self.batch, 2), self.filled // 64, self.room // 32)
+
+
+SCENES = [Scene(1, 1024, 2048), Scene(16, 1024, 2048), Scene(1, 512, 8192)]
+
+
 class Decoding:
     """A model with its cache, `filled` tokens in it."""
 
@@ -76,13 +99,13 @@ class Decoding:
 
 
 @torch.no_grad()
-def measure(batch: int, key: str, arguments: argparse.Namespace) -> dict:
+def measure(scene: Scene, key: str, arguments: argparse.Namespace) -> dict:
     """One contender's row, in this process."""
     described = MODELS[MODEL].tiny() if arguments.tiny else MODELS[MODEL]
-    filled, room, tokens = (16, 64, 8) if arguments.tiny else (1024, 2048, arguments.tokens)
+    scene, tokens = (scene.tiny(), 8) if arguments.tiny else (scene, arguments.tokens)
     torch.manual_seed(0)
     model = described.build(**({"num_hidden_layers": described.layers} if described.layers else {})).eval()
-    decoding = Decoding(model, batch, filled, room)
+    decoding = Decoding(model, scene.batch, scene.filled, scene.room)
     truth = decoding.logits(model, decoding.first).double()
     decoding.rewind()
     device.synchronize()
@@ -107,8 +130,8 @@ def measure(batch: int, key: str, arguments: argparse.Namespace) -> dict:
     return row
 
 
-def ask(batch: int, key: str, arguments: argparse.Namespace) -> dict:
-    command = ["--batch", str(batch), "--contender", key, "--rounds", str(arguments.rounds),
+def ask(scene: Scene, key: str, arguments: argparse.Namespace) -> dict:
+    command = ["--scene", str(scene), "--contender", key, "--rounds", str(arguments.rounds),
                "--tokens", str(arguments.tokens), *(["--tiny"] if arguments.tiny else [])]
     return alone.ask("decode.py", key, command, arguments.limit)
 
@@ -130,7 +153,7 @@ def told(row: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="bench-out/decode.json")
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--scene", type=Scene.of, nargs="+", default=SCENES, help="batch size:tokens in it/of the cache")
     parser.add_argument("--contender", choices=CONTENDERS, nargs="+", default=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128, help="in a row, of a round")
@@ -142,20 +165,20 @@ def main() -> None:
         sys.exit("bench/decode.py measures a GPU and there is none here")
     if arguments.here:
         key = arguments.contender[0]
-        return alone.answer(arguments.out, key, lambda: measure(arguments.batch[0], key, arguments))
+        return alone.answer(arguments.out, key, lambda: measure(arguments.scene[0], key, arguments))
 
     scenes, wrong = [], False
-    for batch in arguments.batch:
+    for scene in arguments.scene:
         rows: list[dict] = []
-        scenes.append({"batch": batch, "model": MODEL, "contenders": rows})
+        scenes.append({**dataclasses.asdict(scene), "model": MODEL, "contenders": rows})
         for key in arguments.contender:
-            row = ask(batch, key, arguments)
+            row = ask(scene, key, arguments)
             rows.append(row)
             if "failed" not in row:
-                print(f"batch {batch:3d} {row['contender']:14s}{told(row)}", flush=True)
+                print(f"{scene!s:13s} {row['contender']:14s}{told(row)}", flush=True)
             if problem := problem_of(row):
                 wrong |= key.startswith("cermet")
-                print(f"batch {batch:3d} {key} WRONG: {problem}", flush=True)
+                print(f"{scene!s:13s} {key} WRONG: {problem}", flush=True)
             environment.write(arguments.out, "decode", {"scenes": scenes})  # kept whatever comes next
     sys.exit(wrong)
 

@@ -58,7 +58,9 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
             yield f"{model['model']}: {names}{warm}", model
     elif benchmark in ("lengths", "decode"):
         for scene in result["scenes"]:
-            of = scene["scene"] if benchmark == "lengths" else f"batch {scene['batch']}"
+            cache = scene.get("filled", 1024), scene.get("room", 2048)
+            decoded = "" if cache == (1024, 2048) else f", {cache[0]} of {cache[1]}"
+            of = scene["scene"] if benchmark == "lengths" else f"batch {scene['batch']}{decoded}"
             yield f"{of}: {', '.join(row['key'] for row in scene['contenders'])}", scene
     elif benchmark == "functions":
         for name in dict.fromkeys(case["function"] for case in result["cases"]):

@@ -237,14 +237,15 @@ def decode(runs: list[dict]) -> str:
         scene, commit = run["result"], run["environment"]["commit"][:7]
         found = {row["key"]: row for row in scene["contenders"] if "failed" not in row}
         for row in scene["contenders"]:
-            what = [f"{scene['batch']} ({commit})", _said(row)]
+            cache = f"{scene.get('filled', 1024)} of {scene.get('room', 2048)}"
+            what = [f"{scene['batch']} ({commit})", cache, _said(row)]
             if "failed" in row:
                 rows.append([*what, row["failed"].splitlines()[0], *["–"] * 3])
                 continue
             rows.append([*what, _spread(row, "token_ms", 3), _ratio(row, found.get("inductor"), "token_ms"),
                          f"{row['first_token_s']:.1f}",
                          " / ".join(f"{row['gpu_ms'].get(kind, 0):.2f}" for kind in GPU_KINDS)])
-    return table(["batch", "contender", "ms a token (spread)", ": Inductor", "first token, s",
+    return table(["batch", "cache", "contender", "ms a token (spread)", ": Inductor", "first token, s",
                   "GPU ms: matmul / attention / Cermet / rest / idle"], rows)
 
 

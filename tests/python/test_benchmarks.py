@@ -37,8 +37,9 @@ def test_lengths_end_in_two_graphs(tmp_path, monkeypatch) -> None:
 
 
 def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
-    written = ran("decode", "--batch", "2", "--rounds", "1", "--contender", "eager", "cermet-aot", folder=tmp_path)
-    assert "Cermet, `aot`" in tabled(written, monkeypatch)
+    asked = ("--scene", "2:1024/2048", "1:512/8192", "--rounds", "1", "--contender", "eager", "cermet-aot")
+    table = tabled(ran("decode", *asked, folder=tmp_path), monkeypatch)
+    assert "| 512 of 8192 | Cermet, `aot`" in table and "| 1024 of 2048 | Cermet, `aot`" in table, table
 
 
 def test_functions_give_float64_s_results(tmp_path, monkeypatch) -> None:

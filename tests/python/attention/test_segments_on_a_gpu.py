@@ -1,5 +1,5 @@
-"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, in
-the types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
+"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, and to
+the keys that a buffer has so far, in the types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
 
 from __future__ import annotations
 
@@ -111,3 +111,39 @@ def _measured(run, args, number) -> list[torch.Tensor]:
     result = run(*leaves, number)
     weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result)
     return [result.detach(), *torch.autograd.grad(result, leaves, weight)]
+
+
+def up_to(at, keys):
+    return (torch.arange(keys, device=at.device) <= at[:, :, None])[:, None]
+
+
+def near(at, keys):
+    places = torch.arange(keys, device=at.device)
+    return ((places <= at[:, :, None]) & (places > at[:, :, None] - REACH))[:, None]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("heads", "shared", "width"), [(8, 2, 64), (4, 4, 128), (8, 1, 128), (4, 1, 96), (4, 2, 256)])
+@pytest.mark.parametrize("queries", [1, 4])
+@pytest.mark.parametrize("spelling", [up_to, near], ids=lambda spelling: spelling.__name__)
+def test_a_recorded_step_reads_the_keys_that_are_there(spelling, queries, heads, shared, width, dtype):
+    """Under CUDA graphs, which are replayed with other numbers of keys than they were recorded with."""
+
+    def attend(query, key, value, at):
+        key, value = (each.repeat_interleave(heads // shared, 1) for each in (key, value))
+        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=spelling(at, key.shape[2])))
+
+    compiled = torch.compile(attend, backend="cermet", options={"mode": "reduce-overhead", "strict": True})
+    counted, numbers = Counted(), torch.Generator().manual_seed(width)
+    sizes = (heads, queries), (shared, 3 * LENGTH), (shared, 3 * LENGTH)
+    args = [torch.randn(BATCH, *size, width, generator=numbers).to(dtype).cuda() for size in sizes]
+    with torch.no_grad():
+        for begin in (0, 1, 255, 256, LENGTH, 3 * LENGTH - queries, 7):
+            at = begin + torch.arange(BATCH)[:, None] * 3 + torch.arange(queries)
+            at = at.clamp(max=3 * LENGTH - 1).cuda()
+            torch.compiler.cudagraph_mark_step_begin()
+            mine, eager = compiled(*args, at).clone(), attend(*args, at)
+            true = attend(*(each.double() for each in args), at)
+            assert truth.relative(mine, true) <= 2 * truth.relative(eager, true) + truth.spacing(dtype), begin
+    found = counted()
+    assert found["length_masks"] == 1 and "near_misses" not in found, found

@@ -22,7 +22,8 @@ from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
 from ..graph.memory import memories
 from ..graph.nodes import example
-from ..ops.attending import ATTEND, Band
+from ..ops.attending import ATTEND, FULL, Band
+from ..ops.ranges import ATTEND_RANGES
 from .calls import Change, arguments, attentions, changed, consequences, traced
 from .kernels import Form, kernel_of
 from .masks import outer_values
@@ -86,7 +87,8 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
 
 
 def _over_segments(module: fx.GraphModule) -> list[fx.Node]:
-    return module.graph.find_nodes(op="call_function", target=ATTEND)
+    calls = ATTEND, ATTEND_RANGES
+    return [node for target in calls for node in module.graph.find_nodes(op="call_function", target=target)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,10 +97,13 @@ class _SharedBySegments(Change):
 
     @classmethod
     def of(cls, module: fx.GraphModule, node: fx.Node, key: fx.Node, value: fx.Node) -> _SharedBySegments:
-        query, kernel = example(node.args[0]), node.args[-1]
-        band, shared = Band(*node.args[-4:-2]), query.shape[1] // example(key).shape[1]
-        one_sided = node.args[3] is not node.args[4]  # the ends of queries and of keys
-        form = Form(query.device, query.dtype, shared, query.shape[3], example(value).shape[3], band, one_sided)
+        query, kernel, ranged = example(node.args[0]), node.args[-1], node.target is ATTEND_RANGES
+        band, shared = FULL if ranged else Band(*node.args[-4:-2]), query.shape[1] // example(key).shape[1]
+        one_sided = not ranged and node.args[3] is not node.args[4]  # the ends of queries and of keys
+        widths = query.shape[3], example(value).shape[3]
+        if ranged and not (example(key).is_contiguous() and example(value).is_contiguous()):
+            raise Declined("keys or values of a head do not lie behind one another")
+        form = Form(query.device, query.dtype, shared, *widths, band, one_sided, ranged)
         if kernel_of(form) != kernel:
             raise Declined("another kernel would take it")
         return cls(module, node, {"query": node.args[0], "key": key, "value": value}, {})

@@ -2,7 +2,7 @@
 
 A kernel is there for a form (device, type, heads, band, ...) where it gives the masked attention's numbers, forward and
 backward, for a few small segments of that form: some of one place, some without queries and some without keys. That is
-asked once in a process. A target that is captured cannot be asked; its data say (targets/attention.py).
+asked once in a process. For ranges of keys (ops/ranges.py) it is the same, with a few ranges and forward alone. A target that is captured cannot be asked; its data say (targets/attention.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import locks
 from ..graph.decision import Declined
 from ..ops import attending
-from ..ops.attending import ATTEND, CAUSAL, Band
+from ..ops.attending import ATTEND, CAUSAL, FULL, Band
+from ..ops.ranges import ATTEND_RANGES
 from ..targets import devices
 from ..targets.attention import segments_obstacle
 
@@ -37,12 +38,13 @@ class Form:
     heads: int  # of the queries that share one key
     width: int
     value_width: int
-    band: Band
-    one_sided: bool
+    band: Band = FULL
+    one_sided: bool = False
+    ranged: bool = False  # for ranges of keys, not for segments
 
     def __str__(self) -> str:
-        band = f", {self.band}" if str(self.band) else ""
-        return f"{str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}{band}"
+        what, band = "ranges of keys" if self.ranged else "segments", f", {self.band}" if str(self.band) else ""
+        return f"{what} of {str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}{band}"
 
 
 _lock = locks.lock()
@@ -55,13 +57,13 @@ def kernel_of(form: Form) -> str:
     name = next((name for name, reason in reasons if not reason), None)
     if name is None:
         tried = "; ".join(f"{name}: {reason}" for name, reason in reasons)
-        raise Declined(f"no kernel takes segments of {form} ({tried})")
+        raise Declined(f"no kernel takes {form} ({tried})")
     return name
 
 
 def _said(form: Form) -> tuple[tuple[str, str], ...]:
     """What asking each kernel would give on the target that is captured."""
-    obstacle = segments_obstacle(devices.captured(), form.dtype, form.width)
+    obstacle = segments_obstacle(devices.captured(), form.dtype, form.width, form.ranged)
     if not obstacle and form.value_width != form.width:
         obstacle = f"values have a width of {form.value_width}"
     return tuple((name, obstacle) for name in attending.KERNELS)
@@ -79,12 +81,17 @@ def _probed(form: Form, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _obstacle(name: str, form: Form) -> str:
-    if form.device.type not in attending.KERNELS[name].devices:
-        return f"it runs on {' and '.join(attending.KERNELS[name].devices)}"
+    kernel = attending.KERNELS[name]
+    if form.device.type not in kernel.devices:
+        return f"it runs on {' and '.join(kernel.devices)}"
+    if form.ranged and kernel.ranged is None:
+        return "it takes no ranges of keys"
     if form.value_width != form.width:
         return f"values have a width of {form.value_width}"
     try:
         with _disable_current_modes(), torch.autocast(form.device.type, enabled=False), torch.enable_grad():
+            if form.ranged:
+                return _ranged_difference(name, form)
             lengths = [_DOCUMENTS]
             if form.one_sided:
                 lengths.append(_ONE_SIDED if form.band == CAUSAL else _LONGER)
@@ -113,11 +120,28 @@ def _difference(name: str, form: Form, segments: Sequence[tuple[int, int]]) -> s
     wide = [operand.detach().double().requires_grad_() for operand in operands]
     right = masked(*wide, mask_of(segments, form.band, length).to(form.device))
     true = [right, *torch.autograd.grad(right, wide, weight.double())]
-    for what, one, other in zip(("results", "queries' gradients", "keys' gradients", "values' gradients"), mine, true):
-        apart = ((one.detach().double() - other.detach()).norm() / other.detach().norm()).item()
-        if not apart <= _UNITS * torch.finfo(form.dtype).eps:
-            return f"its {what} differ by {apart:.2g} from float64's"
-    return ""
+    whats = "results", "queries' gradients", "keys' gradients", "values' gradients"
+    return next((wrong for each in zip(whats, mine, true) if (wrong := _apart(form, *each))), "")
+
+
+def _ranged_difference(name: str, form: Form) -> str:
+    """As _difference, of ranges: of one key, of none, behind the buffer's begin and end, and of all keys."""
+    first = torch.tensor([[0, 7, -3], [255, 300, 0]], device=form.device)
+    last = torch.tensor([[0, 150, 400], [280, 299, 256]], device=form.device)
+    rows, queries, keys, shared = *first.shape, 257, 2
+    heads = form.heads * shared, shared, shared
+    shapes = [(rows, head, places, form.width) for head, places in zip(heads, (queries, keys, keys))]
+    operands = [_noise(form, shape, place) for place, shape in enumerate(shapes)]
+    result = ATTEND_RANGES(*operands, first, last, None, name)
+    places = torch.arange(keys, device=form.device)
+    mask = (places >= first[:, None, :, None]) & (places <= last[:, None, :, None])
+    return _apart(form, "results", result, masked(*(operand.double() for operand in operands), mask))
+
+
+def _apart(form: Form, what: str, mine: torch.Tensor, true: torch.Tensor) -> str:
+    apart = ((mine.detach().double() - true.detach()).norm() / true.detach().norm()).item()
+    near = apart <= _UNITS * torch.finfo(form.dtype).eps
+    return "" if near else f"its {what} differ by {apart:.2g} from float64's"
 
 
 def _noise(form: Form, shape: Sequence[int], phase: int) -> torch.Tensor:

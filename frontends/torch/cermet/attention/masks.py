@@ -1,6 +1,6 @@
 """Attention masks that provably say what attention has kernels of its own for: causal ones become `is_causal=True`,
-full ones, which let every query attend to every key, are left out, and windows, documents and padding become calls over
-segments (lengths.py).
+full ones, which let every query attend to every key, are left out, windows, documents and padding become calls over
+segments (lengths.py), and those of a static cache calls to ranges of keys (ranged.py).
 
 `find` only looks; meanings.py says what a mask means. Where that holds under a condition of the graph's inputs only,
 the mask has that meaning in a variant of the graph (variants.py).
@@ -26,6 +26,7 @@ from .lengths import Attending, attending
 from .meanings import Meaning, Proof, proofs
 from .proof.functions import Functions
 from .questions import Unproved
+from .ranged import Known, Ranging, ranging
 from .readings import Kind, is_readable
 
 
@@ -176,6 +177,8 @@ def _change(
     """What becomes of an attention whose mask has a meaning. Raises Declined."""
     if proof.meaning in (Meaning.CAUSAL, Meaning.FULL):
         return changed(part, node, values, False, attn_mask=None, is_causal=proof.meaning is Meaning.CAUSAL)
+    if proof.ranges is not None:
+        return ranging(part, node, proof, values)
     for tensor in proof.segments.tensors if proof.segments is not None else ():
         if not is_readable(tensor, functions, module):
             raise Declined(f"{tensor.node.name} is not there before the graph runs")
@@ -240,11 +243,14 @@ def _apply(module: fx.GraphModule, modules: Sequence[fx.GraphModule], masks: Seq
         if kind is not None and _key(kind) not in ends:
             ends[_key(kind)] = lengths.add_inputs(module, mask.attention, kind)
     within: dict[tuple[fx.GraphModule, fx.Node], fx.Node] = {}
+    bounds: Known = {}
     for mask in masks:
         if isinstance(mask.change, Attending):
             calls = ends[_key(mask.kind)] if mask.kind is not None else []
             here = [[_within(modules, module, mask.module, each, within) for each in call] for call in calls]
             mask.change.apply([(queries, keys, told) for queries, keys, told in here])
+        elif isinstance(mask.change, Ranging):
+            mask.change.apply(bounds)
         else:
             mask.change.apply()
     unread = list(dict.fromkeys((mask.module, mask.mask) for mask in masks))

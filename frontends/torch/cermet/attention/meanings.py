@@ -22,6 +22,7 @@ from . import segments
 from .proof.functions import Functions
 from .proof.linear import Facts, Linear
 from .questions import Question, Unproved
+from .ranges import Ranges, ranges
 from .segments import Segments
 
 _MAX_LIMITS = 4
@@ -35,6 +36,7 @@ class Meaning(enum.Enum):
     WINDOW = "window_mask"  # those near to it
     DOCUMENT = "document_mask"  # those of its own document, or the near ones among them
     PADDING = "padding_mask"  # those that are no padding
+    LENGTH = "length_mask"  # those that are there so far, of a buffer
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -49,6 +51,7 @@ class Proof:
     limits: tuple[torch.SymInt, ...] = ()  # sizes that must be at least zero, as they are in what was traced
     band: Band = FULL
     segments: Segments | None = None
+    ranges: Ranges | None = None
 
     @property
     def always(self) -> bool:
@@ -67,14 +70,16 @@ def proofs(
         return [first]
     both_ways = _both_ways(functions, mask)
     found: list[Proof] = []
-    window = _understood(lambda: _window(functions, mask, attention))
-    if window is not None:
-        return [window]
+    for prove in (_window, _length):
+        proof = _understood(lambda: prove(functions, mask, attention))
+        if proof is not None:
+            return [proof]
     for candidate in _paddings(functions, modules[0]):
         padded = Functions(modules, outer, frozenset([candidate]))
         proof = _within_limits(padded, (candidate,), mask, attention)
-        if not isinstance(proof, Proof):
-            proof = _understood(lambda: _window(padded, mask, attention, (candidate,)))
+        for prove in (_window, _length):
+            if not isinstance(proof, Proof):
+                proof = _understood(lambda: prove(padded, mask, attention, (candidate,)))
         if proof is not None and (proof.meaning is not Meaning.FULL or _of_keys(functions, mask)):
             found.append(proof)
             break
@@ -118,6 +123,10 @@ def _window(functions: Functions, mask: fx.Node, attention: fx.Node, given: tupl
     if question.queries != question.keys or band in (CAUSAL, FULL):
         raise Unproved("it is no window")
     return Proof(Meaning.WINDOW, given, band=band)
+
+
+def _length(functions: Functions, mask: fx.Node, attention: fx.Node, given: tuple[fx.Node, ...] = ()) -> Proof:
+    return Proof(Meaning.LENGTH, given, ranges=ranges(Question(functions, mask, attention)))
 
 
 # --- Padding that is not there ---------------------------------------------------------------------------------------

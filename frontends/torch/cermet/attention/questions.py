@@ -104,9 +104,9 @@ class Question:
                 found.append(least)
         return found
 
-    def comparisons(self) -> list[Formula]:
-        """All that the mask depends on, at any place."""
-        return list(dict.fromkeys(_all(self.element(self.facts))))
+    def comparisons(self, *forms: Linear) -> list[Formula]:
+        """All that the mask depends on, at any place where these are at least zero."""
+        return list(dict.fromkeys(_all(self.element(Facts(self.facts.forms | set(forms), self.facts.flags)))))
 
 
 def _open(element: Element) -> Iterator[Formula]:

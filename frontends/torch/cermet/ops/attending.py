@@ -70,6 +70,7 @@ class Kernel:
     forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
     backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     devices: tuple[str, ...]  # types
+    ranged: Callable[..., torch.Tensor] | None = None  # what it takes is said in ranges.py
 
 
 # --- Torch's flash attention -----------------------------------------------------------------------------------------
@@ -116,13 +117,31 @@ def _flash_backward(
     return tuple(each[..., : query.shape[-1]] for each in found)  # type: ignore[return-value]
 
 
-KERNELS: dict[str, Kernel] = {"flash": Kernel(_flash, _flash_backward, ("cuda",))}
+def _flash_ranged(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    ends: torch.Tensor,
+    starts: torch.Tensor,
+    used: torch.Tensor,
+    longest: int,
+    scale: float,
+) -> torch.Tensor:
+    """Each query's keys begin where `cum_seq_k` says and are `seqused_k` many. With one query to a sequence and heads
+    that share their keys, flash attention has several blocks go through a sequence's keys."""
+    operands = query, key[:, None], value[:, None]
+    return torch.ops.aten._flash_attention_forward(
+        *operands, ends, starts, 1, longest, 0.0, False, False, scale=scale, seqused_k=used
+    )[0]
+
+
+KERNELS: dict[str, Kernel] = {"flash": Kernel(_flash, _flash_backward, ("cuda",), _flash_ranged)}
 
 
 # --- Inner ops -------------------------------------------------------------------------------------------------------
 
 
-def _kernel(name: str) -> Kernel:
+def kernel_called(name: str) -> Kernel:
     if name not in KERNELS:
         raise Error(
             f"no kernel for attention over segments is called {name}, expected one of {', '.join(KERNELS)}: the graph "
@@ -145,7 +164,7 @@ def _attention(
     if not segments.count:
         result, sums = _fake(query, key, value)
         return result.zero_(), sums.zero_()
-    result, sums = _kernel(kernel).forward(*_flat(query, key, value), segments, Band(left, right), scale)
+    result, sums = kernel_called(kernel).forward(*_flat(query, key, value), segments, Band(left, right), scale)
     return result.reshape(query.shape).contiguous(), sums
 
 
@@ -159,7 +178,7 @@ def _attention_backward(
     if not segments.count:
         return tuple(each.zero_() for each in _fake_backward(gradient, query, key, value))  # type: ignore[return-value]
     gradient, *operands = _flat(gradient, query, key, value, result)
-    found = _kernel(kernel).backward(gradient, *operands, sums, segments, Band(left, right), scale)
+    found = kernel_called(kernel).backward(gradient, *operands, sums, segments, Band(left, right), scale)
     return tuple(  # type: ignore[return-value]
         each.reshape(of.shape).contiguous() for each, of in zip(found, (query, key, value))
     )

@@ -136,6 +136,7 @@ def _compile(
                 linears.spell(graph)
                 inline(graph)
                 chosen(graph.graph)
+                merge(graph)
             simplify(graph.graph)
             join(graph.graph)
             write(graph.graph)

@@ -90,13 +90,16 @@ def _efficient_takes(call: _Call) -> bool:
     return all(width % alignment == 0 for width in call.widths) and call.fused(groups=False)
 
 
-def segments_obstacle(target: Target, dtype: torch.dtype, width: int) -> str:
-    """Why flash attention over segments is none for heads of a width on a target; "" where it is one."""
+def segments_obstacle(target: Target, dtype: torch.dtype, width: int, ranged: bool) -> str:
+    """Why flash attention over segments, or to `ranged` keys, is none for heads of a width on a target; "" where it is
+    one."""
     if target.capability is None:
         return "it runs on cuda"
     if dtype not in _HALVES:
         return f"it takes {' and '.join(str(each).removeprefix('torch.') for each in _HALVES)}"
-    if width > 256 or target.capability in _NARROW and 192 < width <= 224:
+    if ranged and (width > 256 or width % 8):
+        return f"it takes no keys of a width of {width} where they lie"
+    if width > 256 or not ranged and target.capability in _NARROW and 192 < width <= 224:
         return f"it has no gradient for heads of {width} on {target.name}"
     return ""
 

@@ -127,8 +127,15 @@ class Graphs(Protocol):
     def shape(self, node: Any) -> Coordinates:
         """A tensor's sizes."""
 
-    def element(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels = ()) -> Element:
-        """What a tensor holds at coordinates."""
+    def element(
+        self,
+        node: fx.Node,
+        coordinates: Coordinates,
+        facts: Facts,
+        levels: Levels = (),
+        reader: fx.Node | None = None,
+    ) -> Element:
+        """What a tensor holds at coordinates, as the call `reader` finds it."""
 
     def atom(self, node: fx.Node, coordinates: Coordinates, levels: Levels) -> Element:
         """An element of which nothing is known."""
@@ -186,7 +193,8 @@ class At:
         if isinstance(value, torch.Tensor):
             if coordinates is None:
                 coordinates = broadcast(self.coordinates, self.shape, self.shape_of(operand))
-            return self.functions.element(operand, coordinates, facts, self.levels if levels is None else levels)
+            levels = self.levels if levels is None else levels
+            return self.functions.element(operand, coordinates, facts, levels, self.node)
         if isinstance(value, bool):
             return value
         if isinstance(value, (int, torch.SymInt)):

@@ -121,12 +121,22 @@ class Functions:
 
     # --- Elements ----------------------------------------------------------------------------------------------------
 
-    def element(self, node: fx.Node, coordinates: Coordinates, facts: Facts, levels: Levels = ()) -> Element:
-        """What a tensor holds at coordinates that `facts` place inside of it. Raises TooComplex."""
+    def element(
+        self,
+        node: fx.Node,
+        coordinates: Coordinates,
+        facts: Facts,
+        levels: Levels = (),
+        reader: fx.Node | None = None,
+    ) -> Element:
+        """What a tensor holds at coordinates that `facts` place inside of it: of memory that a graph writes, what the
+        call `reader` finds there. Raises TooComplex."""
         while node in self.outer and node not in self.ones:
             node = self.outer[node]
         if node in self.ones:
             return _one(example(node).dtype)
+        if reader is not None and node in self._written:
+            return self._atom(node, ("read", reader, node, coordinates, levels))
         key = (node, coordinates, facts, levels)
         if key not in self._known:
             self._steps = self._steps + 1 if self._depth else 0
@@ -152,11 +162,12 @@ class Functions:
 
     def atom(self, node: fx.Node, coordinates: Coordinates, levels: Levels) -> Element:
         """An element of which nothing is known but that it is the same each time."""
+        written = node in self._written
+        return self._atom(node, ("written", next(self._fresh)) if written else ("element", node, coordinates, levels))
+
+    def _atom(self, node: fx.Node, key: Any) -> Element:
         self.reached.add(node)
         dtype = example(node).dtype
-        key: Any = ("element", node, coordinates, levels)
-        if node in self._written:
-            key = ("written", next(self._fresh))
         if dtype != torch.bool and dtype not in INTEGERS:
             return Unknown(key)
         if dtype == torch.bool:
