@@ -95,6 +95,9 @@ void ProgramText::storage() {
       initial += (initial.empty() ? "" : ", ") + rowStart(i);
     }
   line("  };");
+  if (program.columns % spec.schedule.vector != 0)
+    line(fmt::format("  static DEVICE i64 any_tile(const Offsets& offsets) {{ return offsets.{}; }}",
+                     field(tileInputs().front())));
   line("  template <class Index> static DEVICE Offsets offsets(const Arguments& arguments, const Index& index) {");
   line(fmt::format("    return {{{}}};\n  }}", initial));
 

@@ -130,7 +130,7 @@ std::string ProgramValues::conversion(DType from, DType to, const std::string& v
 
 // Whether a vector's columns all compare alike with a number: none of them is beyond the first.
 bool ProgramValues::isVectorWide(const Instruction& comparison) const {
-  if (comparison.opcode != Opcode::Less && comparison.opcode != Opcode::LessEqual)
+  if ((comparison.opcode != Opcode::Less && comparison.opcode != Opcode::LessEqual) || program.columns % vector != 0)
     return false;
   const Instruction* sides[] = {&program.instructions[comparison.inputs[0]],
                                 &program.instructions[comparison.inputs[1]]};

@@ -12,7 +12,8 @@ struct Schedule {
   Skeleton skeleton = Skeleton::Flat;
   int threads = 256;        // per block
   int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`
-  int vector = 1;           // elements a thread moves at once when bases and strides allow
+  int vector = 1;           // elements a thread moves at once when bases and strides allow; of rows whose columns it
+                            // does not divide, the whole ones in them (long_row.cuh)
   int vectorsPerThread = 1; // of a row, so that threadsPerRow * vector * vectorsPerThread >= columns; 0: too long to keep
   int stages = 0;           // copies of a row in flight in shared memory; 0: straight to registers; kRollingStages: one
                             // row's first vectorsPerThread vectors, which the next row's replace (long_row.cuh)

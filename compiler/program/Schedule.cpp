@@ -40,7 +40,7 @@ constexpr LongStep kLongLadder[] = {
     {16 * 1024, 128, 8}, {32 * 1024, 256, 5}, {72 * 1024, 256, 3}, {110 * 1024, 512, 2}, {INT64_MAX, 1024, 1}};
 constexpr LongStep kReadAgain = {INT64_MAX, 256, 4}; // single elements, which are not copied
 constexpr int64_t kMaxKeptRowBytes = 32 * 1024;      // of a row that registers keep
-constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials they do not keep
+constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponentials or vectors they do not keep
 
 constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMaxSumsPerThread = 128;    // of sums over rows, where more threads can share them
@@ -127,6 +127,15 @@ int reductionBytes(const RowProgram& program, const Schedule& schedule) {
   for (const Instruction& instruction : program.instructions)
     reductions += isReduction(instruction.opcode);
   return 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+}
+
+// Whether a row may begin in the midst of a vector: all that is read of it are tiles, whose vectors are at the same
+// columns (long_row.cuh).
+bool hasEdges(const RowProgram& program) {
+  return std::ranges::none_of(program.operands, [](const Operand& operand) {
+    return operand.kind == OperandKind::Column || operand.kind == OperandKind::Gathered || operand.isStrided ||
+           operand.map.isMapped();
+  });
 }
 
 // A block a row, as much of it in shared memory as that holds. `isCopied`: whether asynchronous copies can move it.
@@ -220,11 +229,14 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   schedule.skeleton = Skeleton::Row;
   const int64_t rowBytes = program.columns * tileBytes;
   const auto longRow = [&] {
+    if (tileBytes > 0 && hasEdges(program))
+      schedule.vector = 16 / narrowest;
     const bool isCopied = tileBytes > 0 && !strided && schedule.vector * narrowest >= 4;
     walkLongRow(program, tileBytes, isCopied, *multiprocessor, schedule);
     return schedule;
   };
-  if (!program.accumulates() && rowBytes > kMaxKeptRowBytes)
+  const bool isBetterHeld = schedule.vector * narrowest < 8 && hasEdges(program) && rowBytes > kLeastLongRowBytes;
+  if (!program.accumulates() && (rowBytes > kMaxKeptRowBytes || isBetterHeld))
     return longRow();
   int mostStages = 0;
   if (program.accumulates()) {

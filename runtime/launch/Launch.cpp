@@ -211,17 +211,21 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
   for (int position = 0; position < kMaxRowExtents; ++position)
     arguments.extent[position] = position < unused ? 1 : extent[position - unused];
   const uint64_t below = uint64_t(program.vector - 1);
+  const RowOperand* like = nullptr; // whose rows begin where the others' must, within a vector
   walking = 0;
   for (int index = 0; index < operands; ++index) {
     const PlanOperand& operand = program.operands[index];
     RowOperand& argument = arguments.operand[index];
     const bool walks = operand.walksRows(), vectors = operand.movesVectors();
+    if (vectors && walks && !like && program.columns % program.vector != 0)
+      like = &argument;
     argument.base = operand.value < 0 ? nullptr : frame.views[operand.value].base;
     argument.step = operand.stepDim < 0 ? 1 : frame.views[operand.value].strides[operand.stepDim];
     for (int position = 0; position < kMaxRowExtents; ++position) {
       const bool used = walks && position >= unused;
       argument.stride[position] = used ? stride[walking][position - unused] : 0;
-      misaligned |= vectors ? uint64_t(argument.stride[position]) & below : 0;
+      const int64_t alike = like ? like->stride[position] : 0;
+      misaligned |= vectors && walks ? uint64_t(argument.stride[position] - alike) & below : 0;
     }
     if (operand.kind == OperandKind::Gathered) {
       const View& source = frame.views[operand.value];

@@ -207,6 +207,7 @@ void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool is
     for (int tried = 0, wanted = 1; tried < wanted; ++tried) {
       PlanOptions options;
       options.scalar = scalar;
+      options.forceVector = !scalar;
       options.blocks = 3;
       options.seed = std::random_device{}();
       std::mt19937_64 random(options.seed);
@@ -250,14 +251,16 @@ TEST_P(CrossEntropy, ALabelThatIsNoColumn) {
   check(labelLoss(columns, dtype), columns, type, isRolling, /*isLabelLoss=*/true);
 }
 
-// Several rows a block, values that registers keep and that they do not, a row in shared memory whole and in part, and
-// none of it.
+// Several rows a block, values that registers keep and that they do not, a row in shared memory whole and in part, none
+// of it, and rows that begin in the midst of a vector.
 INSTANTIATE_TEST_SUITE_P(Widths, CrossEntropy,
                          testing::Values(Case{7, "f32", CERMET_F32, false}, Case{1000, "bf16", CERMET_BF16, false},
                                          Case{1200, "bf16", CERMET_BF16, false}, Case{9000, "f16", CERMET_F16, true},
                                          Case{12004, "bf16", CERMET_BF16, false},
                                          Case{16392, "bf16", CERMET_BF16, true}, Case{20004, "f32", CERMET_F32, true},
-                                         Case{17001, "bf16", CERMET_BF16, true}, Case{60004, "f16", CERMET_F16, true},
+                                         Case{5003, "bf16", CERMET_BF16, true}, Case{9001, "f32", CERMET_F32, true},
+                                         Case{17001, "bf16", CERMET_BF16, true}, Case{30522, "f16", CERMET_F16, true},
+                                         Case{50257, "bf16", CERMET_BF16, true}, Case{60004, "f16", CERMET_F16, true},
                                          Case{120008, "bf16", CERMET_BF16, true}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
 

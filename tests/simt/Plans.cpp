@@ -262,16 +262,20 @@ private:
     arguments.rowRank = rank;
     for (int position = 0; position < kMaxRowExtents; ++position)
       arguments.extent[position] = position < unused ? 1 : extent[position - unused];
+    const RowOperand* like = nullptr; // where a vector does not divide a row
     walking = 0;
     for (size_t i = 0; i < program.operands.size(); ++i) {
       const PlanOperand& operand = program.operands[i];
       RowOperand& argument = arguments.operand[i];
+      if (operand.movesVectors() && operand.walksRows() && !like && program.columns % program.vector != 0)
+        like = &argument;
       argument.base = operand.value < 0 ? nullptr : places[operand.value].base;
       argument.step = operand.value < 0 ? 1 : stepOf(operand, places[operand.value]);
       if (operand.walksRows()) {
         for (int position = unused; position < kMaxRowExtents; ++position) {
           argument.stride[position] = stride[walking][position - unused];
-          isAligned &= !operand.movesVectors() || argument.stride[position] % program.vector == 0;
+          const int64_t beside = like ? like->stride[position] : 0;
+          isAligned &= !operand.movesVectors() || (argument.stride[position] - beside) % program.vector == 0;
         }
         ++walking;
       }

@@ -9,6 +9,7 @@
 //   kCompensated                  whether accumulators carry what their additions lose, in as many again behind them
 //   kCached<V>                    whether a thread keeps its part of a row in registers, or reads it again in every stage
 //   Arguments, Offsets            the kernel's argument; where the row's operands begin
+//   any_tile(offsets)             where one of its tiles does, if vectors do not divide a row (long_row.cuh)
 //   Tiles<V, N>, Columns<V, N>    a thread's packed inputs, N vectors of V elements each
 //   Row                           per-row values: loads, finished reductions and what follows from them
 //   Element                       one element's inputs, in f32

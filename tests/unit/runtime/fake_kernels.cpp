@@ -34,6 +34,14 @@ EXPORT void scale_scalar(const RowArguments* arguments, int64_t begin, int64_t e
   scale_vector(arguments, begin, end, part, nullptr);
 }
 
+// Negated, which so shows.
+EXPORT void negated_scalar(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
+  scale_vector(arguments, begin, end, part, nullptr);
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t column = 0; column < kColumns; ++column)
+      rowOf(arguments, 2, row)[column] *= -1;
+}
+
 // Both by the same weight; the second's rows follow the first's, as its argument does.
 EXPORT void beside_vector(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
   const auto* second =

@@ -63,6 +63,32 @@ TEST_F(HostLaunch, RowsOfAnyStrideAreWalked) {
   EXPECT_EQ(context->counters().launches, 8u);
 }
 
+// Vectors of 16 do not divide rows of 8: rows of all tiles must begin alike within a vector.
+TEST_F(HostLaunch, RowsThatBeginInTheMidstOfAVector) {
+  Json plan = scalePlan();
+  plan["steps"][0]["vector"] = 16;
+  plan["steps"][0]["entries"] = {{"vector", "scale_vector"}, {"scalar", "negated_scalar"}, {"fold", ""}};
+  const auto executable = prepare(context, plan, "host");
+  ASSERT_TRUE(executable);
+  alignas(64) static float x[400], y[400], weight[8];
+  std::ranges::copy(randomFloats(400), x);
+  std::ranges::copy(randomFloats(8), weight);
+  struct Layout {
+    int64_t x, y, shift, sign; // the distances of rows, where x begins, of which entry the results are
+  };
+  for (const Layout& layout : {Layout{8, 8, 0, 1}, {9, 9, 0, 1}, {9, 25, 0, 1}, {9, 10, 0, -1}, {9, 9, 1, -1}}) {
+    const Status launched = launch(*executable, {TestTensor(x + layout.shift, {1, 7, 8}, {7 * layout.x, layout.x, 1}),
+                                                 TestTensor(weight, {8}),
+                                                 TestTensor(y, {1, 7, 8}, {7 * layout.y, layout.y, 1})});
+    ASSERT_TRUE(launched.ok()) << launched.message();
+    for (int64_t row = 0; row < 7; ++row)
+      for (int64_t column = 0; column < 8; ++column)
+        ASSERT_EQ(y[row * layout.y + column],
+                  float(layout.sign) * (x[layout.shift + row * layout.x + column] * weight[column]))
+            << "rows " << layout.x << " and " << layout.y << " apart";
+  }
+}
+
 // The numbers' rows collapse as any do; the table's rows are counted and its stride is part of what vectors need.
 TEST_F(HostLaunch, ProgramsShareTheRows) {
   const auto executable = prepare(context, besidePlan(), "host");
