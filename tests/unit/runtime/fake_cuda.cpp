@@ -2,17 +2,27 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 namespace {
 
 FakeCudaState state;
+std::mutex mutex; // guards what is written down
 thread_local void* currentContext = nullptr;
 thread_local int captureMode = 0;
-constexpr int kInvalidValue = 1, kImplicit = 906;
+constexpr int kInvalidValue = 1, kInvalidHandle = 400, kImplicit = 906;
 
 struct Function {
   std::string name;
+  void* context = nullptr; // of which it is; null of a kernel, which is of every context
 };
+// As long as the process, as handles of a loaded library are.
+Function* newFunction(std::string name, void* context) {
+  static std::vector<std::unique_ptr<Function>> functions;
+  const std::lock_guard lock(mutex);
+  functions.push_back(std::make_unique<Function>(Function{std::move(name), context}));
+  return functions.back().get();
+}
 
 void* contextOf(int device) {
   return reinterpret_cast<void*>(uintptr_t(0x1000 + device));
@@ -52,6 +62,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   return *value < 0 ? kInvalidValue : 0;
 }
 int cuDevicePrimaryCtxRetain(void** context, int device) {
+  const std::lock_guard lock(mutex);
   ++state.retained;
   return *context = contextOf(device), 0;
 }
@@ -62,6 +73,7 @@ int cuCtxGetCurrent(void** context) {
   return *context = currentContext, 0;
 }
 int cuCtxSetCurrent(void* context) {
+  const std::lock_guard lock(mutex);
   ++state.contextSets;
   return currentContext = context, 0;
 }
@@ -93,6 +105,7 @@ int cuLibraryLoadData(void** library, const void* image, int*, void**, unsigned,
     return state.loadResult;
   if (!currentContext || captureMode != 2)
     return kInvalidValue;
+  const std::lock_guard lock(mutex);
   ++state.loads;
   *library = new std::string(static_cast<const char*>(image)); // the fake compiler's images are text
   return 0;
@@ -105,19 +118,19 @@ int cuLibraryGetKernel(void** kernel, void* library, const char* name) {
   // An image that says "without NAME" has no such kernel.
   if (static_cast<std::string*>(library)->find(std::string("without ") + name) != std::string::npos)
     return 500;
-  static std::vector<std::unique_ptr<Function>> functions; // as long as the process, as handles of a loaded library are
-  functions.push_back(std::make_unique<Function>(Function{name}));
-  return *kernel = functions.back().get(), 0;
+  return *kernel = newFunction(name, nullptr), 0;
 }
 int cuKernelGetFunction(void** function, void* kernel) {
-  return *function = kernel, 0;
+  return *function = newFunction(static_cast<Function*>(kernel)->name, currentContext), 0;
 }
 int cuFuncLoad(void*) {
+  const std::lock_guard lock(mutex);
   return ++state.functionLoads, 0;
 }
 int cuFuncSetAttribute(void*, int attribute, int value) {
   if (attribute != 8)
     return kInvalidValue;
+  const std::lock_guard lock(mutex);
   return state.largestDynamicShared = value, 0;
 }
 int cuFuncGetAttribute(int* value, int, void*) {
@@ -126,8 +139,13 @@ int cuFuncGetAttribute(int* value, int, void*) {
 
 int cuLaunchKernel(void* function, unsigned gridX, unsigned gridY, unsigned gridZ, unsigned blockX, unsigned blockY,
                    unsigned blockZ, unsigned shared, void* stream, void** parameters, void**) {
+  if (!state.record)
+    return ++state.launchCount, state.launchResult;
+  if (static_cast<Function*>(function)->context != currentContext)
+    return kInvalidHandle;
+  const std::lock_guard lock(mutex);
   ++state.launchCount;
-  if (state.launchResult || !state.record)
+  if (state.launchResult)
     return state.launchResult;
   FakeLaunch launch{static_cast<Function*>(function)->name,
                     {gridX, gridY, gridZ},
