@@ -32,9 +32,10 @@ std::string temporaryName() {
 
 } // namespace
 
-Directory::Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion, uint64_t bound)
+Directory::Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion, uint64_t bound,
+                     Ranges ranges)
     : path_(std::move(path)), log_(log), counters_(counters), nvrtcVersion_(std::move(nvrtcVersion)),
-      bound_(bound, counters) {}
+      bound_(bound, counters), ranges_(ranges) {}
 
 void Directory::fail(const char* kind, const std::string& text) {
   Counters::raise(counters_.cacheFailures);
@@ -153,7 +154,7 @@ Directory::Turn Directory::turn(EntryKind kind, const std::string& key,
   FileLock lock(whole->openForLocks(kLockFile), makersByte(kind, file));
   const auto began = std::chrono::steady_clock::now();
   const auto deadline = began + makerPatience.load();
-  bool waited = false;
+  std::optional<Range> waiting;
   for (auto nap = kFirstNap;; nap = std::min(2 * nap, kLongestNap)) {
     const FileLock::Answer answer = lock.tryTake();
     if (answer == FileLock::Answer::Refused)
@@ -162,7 +163,7 @@ Directory::Turn Directory::turn(EntryKind kind, const std::string& key,
     std::optional<Entry> entry = read(kind, key, Complaints::No);
     const bool here = entry && wants(*entry), late = std::chrono::steady_clock::now() > deadline;
     if (here || late || answer == FileLock::Answer::Taken) {
-      if (waited)
+      if (waiting)
         Counters::raise(counters_.cacheWaitMicroseconds,
                         static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
                                                   std::chrono::steady_clock::now() - began)
@@ -177,8 +178,10 @@ Directory::Turn Directory::turn(EntryKind kind, const std::string& key,
                                 path_, std::chrono::duration<double>(makerPatience.load()).count()));
       return {};
     }
-    if (!std::exchange(waited, true))
+    if (!waiting) {
       Counters::raise(counters_.cacheWaits);
+      waiting.emplace(ranges_, RangeKind::Wait, [&] { return title({kind, key, "", 0, ""}); });
+    }
     std::this_thread::sleep_for(nap);
   }
 }

@@ -11,6 +11,7 @@
 #include "runtime/support/File.h"
 #include "runtime/support/FileLock.h"
 #include "runtime/support/Log.h"
+#include "runtime/support/Ranges.h"
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -29,7 +30,8 @@ public:
   using NvrtcVersion = std::function<int()>;
   // `path` "" is a directory that holds nothing and takes nothing. Nothing is touched before the first read or write.
   // It is kept within `bound` bytes; 0 is no bound.
-  Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion = {}, uint64_t bound = 0);
+  Directory(std::string path, Log& log, Counters& counters, NvrtcVersion nvrtcVersion = {}, uint64_t bound = 0,
+            Ranges ranges = Ranges());
 
   // The entry with exactly this kind and key. One that is damaged, or whose payload is not an answer of its kind
   // (Payload.h), is moved aside as `.bad`. Of a kernel that NVRTC made it is that of this process's version; of any
@@ -71,6 +73,7 @@ private:
   Counters& counters_;
   const NvrtcVersion nvrtcVersion_;
   Bound bound_;
+  const Ranges ranges_;
   std::atomic<bool> takesNothing_{false}; // the last write failed, so nobody needs to wait for the next
 };
 

@@ -13,7 +13,7 @@ Result<Store::Payload> Store::get(EntryKind kind, const std::string& key, const 
     lock.unlock();
     return fill(kind, key, slot, [&] { return find(kind, key, sources, make); });
   }
-  finished_.wait(lock, [&] { return slot->done; });
+  waitFor(*slot, kind, key, lock);
   if (!slot->status.ok())
     return slot->status;
   Counters::raise(sources.memory);
@@ -30,7 +30,7 @@ Result<Store::Payload> Store::mend(EntryKind kind, const std::string& key, const
       return why;
     const std::shared_ptr<Slot> slot = position->second;
     if (!slot->done) {
-      finished_.wait(lock, [&] { return slot->done; });
+      waitFor(*slot, kind, key, lock);
       continue;
     }
     const Found found = slot->found;
@@ -44,6 +44,14 @@ Result<Store::Payload> Store::mend(EntryKind kind, const std::string& key, const
     Result<Payload> made = fill(kind, key, fresh, [&] { return remake(kind, key, sources, make, found, why); });
     return made.ok() && *made == refused ? Result<Payload>(why) : made;
   }
+}
+
+// For another thread of this process.
+void Store::waitFor(const Slot& slot, EntryKind kind, const std::string& key, std::unique_lock<std::mutex>& lock) {
+  if (slot.done)
+    return;
+  const Range range(settings_.ranges, RangeKind::Wait, [&] { return title({kind, key, "", 0, ""}); });
+  finished_.wait(lock, [&] { return slot.done; });
 }
 
 // Whatever happens here, those who wait must be told.

@@ -4,6 +4,7 @@
 // and is not kept. Thread-safe; never used by a launch.
 #pragma once
 #include "runtime/support/Counters.h"
+#include "runtime/support/Ranges.h"
 #include "runtime/cache/Directory.h"
 #include "runtime/cache/Entry.h"
 #include "runtime/cache/Packs.h"
@@ -22,6 +23,7 @@ struct StoreSettings {
   uint64_t bound = 0; // of the directory, in bytes; 0 is none
   Directory::NvrtcVersion nvrtcVersion = {};
   Packs packs = {};
+  Ranges ranges = Ranges();
   bool only = false; // what no pack and no directory holds is NOT_STORED, and nothing is written
 };
 
@@ -29,7 +31,7 @@ class Store {
 public:
   Store(std::string directory, Log& log, Counters& counters, StoreSettings settings = {})
       : settings_(std::move(settings)), log_(log), counters_(counters),
-        directory_(std::move(directory), log, counters, settings_.nvrtcVersion, settings_.bound) {}
+        directory_(std::move(directory), log, counters, settings_.nvrtcVersion, settings_.bound, settings_.ranges) {}
 
   using Payload = std::shared_ptr<const std::string>;
   // Fills an entry's payload and nvrtcVersion. Where it fails, a kernel of another NVRTC's serves, if there is one.
@@ -71,6 +73,7 @@ private:
   Result<Found> remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,
                        const Found& refused, const Status& why);
   std::optional<Found> stored(EntryKind kind, const std::string& key, const Sources& sources);
+  void waitFor(const Slot& slot, EntryKind kind, const std::string& key, std::unique_lock<std::mutex>& lock);
   void noteFound(const Entry& entry, const char* source) const;
   Found fromDirectory(Entry entry, const Sources& sources);
   Status notStored(EntryKind kind, const std::string& key) const;

@@ -49,10 +49,10 @@ Json tellCache(const Config& config) {
   return config.cacheOnly ? "only" : "on";
 }
 
-Status parseCheck(const Field& field, std::string_view value, Config& config) {
+template <bool Config::*member> Status parseSwitch(const Field& field, std::string_view value, Config& config) {
   if (value != "0" && value != "1")
     return invalid(field, value);
-  config.check = value == "1";
+  config.*member = value == "1";
   return {};
 }
 
@@ -112,8 +112,13 @@ const Field kFields[] = {
       "1: a CUDA launch also asks the driver whether each pointer and the stream are of the right device; the torch "
       "frontend compares every kernel's first launch with what it replaced, and looks at every loss's labels "
       "([explain.md](explain.md))."},
-     parseCheck,
+     parseSwitch<&Config::check>,
      tell<&Config::check>},
+    {{"CERMET_NVTX", "0 or 1", "0",
+      "1: launches and their steps, compiles, loads and waits for others' compiles are NVTX ranges of the domain "
+      "`cermet`, which Nsight Systems shows; without a profiler nothing happens."},
+     parseSwitch<&Config::nvtx>,
+     tell<&Config::nvtx>},
     {{"CERMET_LOG", "off, warn or info", "warn",
       "What is written to stderr: nothing, each kind of warning once, or also every compile, and in Python every pass "
       "over a graph with its milliseconds. There it sets the level of the logger `cermet`."},

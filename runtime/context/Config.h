@@ -22,6 +22,7 @@ struct Config {
   int threads = 0;               // CERMET_THREADS: threads of a host launch, the caller's included
   int compileThreads = 0;        // CERMET_COMPILE_THREADS: kernels that one prepare compiles at once
   bool check = false;            // CERMET_CHECK: also make the launch checks that cost a driver query per tensor
+  bool nvtx = false;             // CERMET_NVTX: ranges for a profiler
   LogLevel log = LogLevel::Warn; // CERMET_LOG
   EventSink events;              // no setting: whom the context tells what it does
   std::string cacheProblem;      // no setting: why `cacheDirectory` is "" where nobody switched it off, and what to set

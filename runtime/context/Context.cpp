@@ -29,12 +29,13 @@ Result<std::shared_ptr<Context>> Context::create(Config config) {
 }
 
 Context::Context(Config config, Packs packs)
-    : config_(withAbsoluteCache(std::move(config))), log_(config_.log, config_.events),
+    : config_(withAbsoluteCache(std::move(config))), log_(config_.log, config_.events), ranges_(config_.nvtx),
       store_(config_.cacheDirectory, log_, counters_,
              {.reads = config_.dumpDirectory.empty(),
               .bound = config_.cacheBytes,
               .nvrtcVersion = [this] { return nvrtcVersion(); },
               .packs = std::move(packs),
+              .ranges = ranges_,
               .only = config_.cacheOnly}),
       compiler_(config_, [this](const std::string& what) { noteDumpFailure(what); }) {
   if (config_.cacheDirectory.empty() && !config_.cacheProblem.empty())
@@ -104,6 +105,7 @@ Result<Store::Payload> Context::graphAnswer(EntryKind kind, std::string_view que
                                counters_.plansFromDirectory};
   return store_.get(kind, key, sources, [&](Entry& entry) -> Status {
     const auto start = std::chrono::steady_clock::now();
+    const Range range(ranges_, RangeKind::Compile, [&] { return title(entry); });
     entry.payload = CERMET_TRY(ask());
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
     Counters::raise(counters_.planCompileMicroseconds, static_cast<uint64_t>(took.count()));

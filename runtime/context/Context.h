@@ -9,6 +9,7 @@
 #include "runtime/support/Fork.h"
 #include "runtime/device/HostImage.h"
 #include "runtime/support/Log.h"
+#include "runtime/support/Ranges.h"
 #include "runtime/plan/Plan.h"
 #include "runtime/cache/Store.h"
 #include "runtime/support/ThreadPool.h"
@@ -33,6 +34,7 @@ public:
   Counters& counters() { return counters_; }
   const Counters& counters() const { return counters_; }
   CompilerLibrary& compiler() { return compiler_; }
+  const Ranges& ranges() const { return ranges_; }
 
   // "auto" and "host" become a concrete target; others are checked.
   Result<std::string> resolveTarget(std::string_view target);
@@ -92,6 +94,7 @@ private:
 
   const Config config_;
   Log log_;
+  const Ranges ranges_;
   Counters counters_;
   Store store_;
   CompilerLibrary compiler_;

@@ -21,6 +21,7 @@ static Store::Sources kernelSources(Counters& counters) {
 
 Status Context::buildKernel(const std::string& spec, Entry& entry, int64_t& microseconds) {
   const auto start = std::chrono::steady_clock::now();
+  const Range range(ranges_, RangeKind::Compile, [&] { return title(entry); });
   CompilerLibrary::Image image = CERMET_TRY(compiler_.buildKernel(spec));
   const auto took = std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - start);
   Counters::raise(counters_.kernelCompileMicroseconds, static_cast<uint64_t>(took.count()));
@@ -107,6 +108,9 @@ Context::load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
   lock.unlock();
   const auto images = CERMET_TRY(kernelImages(missing));
   const auto loadWhole = [&](const NeededKernel& kernel, const std::string& image) {
+    const Range range(ranges_, RangeKind::Load, [&] {
+      return title({EntryKind::Kernel, kernelKey(kernel.spec), "", 0, ""});
+    });
     auto loaded = loadOne(image);
     for (const std::string& entry : kernel.entries)
       if (loaded.ok())

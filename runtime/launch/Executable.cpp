@@ -7,7 +7,7 @@ namespace cermet {
 
 Executable::Executable(std::shared_ptr<Context> context, std::shared_ptr<const Plan> plan)
     : context_(std::move(context)), plan_(std::move(plan)), uses_(plan_->values.size()), kernels_(plan_->steps.size()),
-      frames_(Frame::bytesFor(*plan_)), check_(context_->config().check) {
+      frames_(Frame::bytesFor(*plan_)), ranges_(context_->ranges()), check_(context_->config().check) {
   for (const PlanStep& step : plan_->steps) {
     for (const PlanProgram& program : step.programs)
       for (const PlanOperand& operand : program.operands)

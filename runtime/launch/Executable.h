@@ -93,6 +93,7 @@ private:
   mutable FrameBlocks frames_;
   std::shared_ptr<const CudaDevice> device_; // null on host
   ThreadPool* pool_ = nullptr;               // on host
+  const Ranges ranges_;
   bool check_ = false;
   const PlanStep* firstExternal_ = nullptr;
   cermet_external external_ = nullptr;

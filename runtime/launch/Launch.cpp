@@ -119,6 +119,7 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   if (count != plan_->inputs + plan_->outputs) [[unlikely]]
     return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected {} ({} inputs, then {} outputs)", plan_->name,
                  count, plan_->inputs + plan_->outputs, plan_->inputs, plan_->outputs);
+  const Range range(ranges_, RangeKind::Launch, plan_->name);
   Frame frame(*this);
   CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
   for (int output = plan_->inputs; output < count; ++output)
@@ -148,6 +149,7 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
 Status Executable::run(void* stream, Frame& frame) const {
   for (size_t index = 0; index < kernels_.size(); ++index) {
     const PlanStep& step = plan_->steps[index];
+    const Range range(ranges_, RangeKind::Launch, step.name);
     CERMET_RETURN_IF_ERROR(step.kind == StepKind::Kernel ? runKernel(step, kernels_[index], stream, frame)
                                                          : runExternal(step, stream, frame));
   }

@@ -79,6 +79,7 @@ TEST(Config, EveryVariableIsHonoured) {
                                           {"CERMET_THREADS", "7"},
                                           {"CERMET_COMPILE_THREADS", "3"},
                                           {"CERMET_CHECK", "1"},
+                                          {"CERMET_NVTX", "1"},
                                           {"CERMET_LOG", "info"}});
   ASSERT_TRUE(config.ok()) << config.status().message();
   EXPECT_EQ(config->cacheDirectory, "a");
@@ -92,8 +93,9 @@ TEST(Config, EveryVariableIsHonoured) {
   EXPECT_EQ(config->threads, 7);
   EXPECT_EQ(config->compileThreads, 3);
   EXPECT_TRUE(config->check);
+  EXPECT_TRUE(config->nvtx);
   EXPECT_EQ(config->log, LogLevel::Info);
-  EXPECT_EQ(settings().size(), 12u) << "a new variable needs a line above";
+  EXPECT_EQ(settings().size(), 13u) << "a new variable needs a line above";
 }
 
 TEST(Config, NonsenseIsRefusedByName) {
