@@ -13,14 +13,14 @@ from cermet.ops.attending import Band, Kernel, Segments
 NAME = "reference"
 
 
-def _segment(query, key, value, band: Band, scale: float):
+def _segment(query, key, value, band: Band, scale: float, kept):
     """One segment, `[heads, places, width]`."""
     key, value = (each.repeat_interleave(query.shape[0] // each.shape[0], 0) for each in (key, value))
     scores = query @ key.transpose(-1, -2) * scale
     allowed = kernels.mask_of([(query.shape[1], key.shape[1])], band, max(query.shape[1], key.shape[1]))
     allowed = allowed[: query.shape[1], : key.shape[1]]
     weights = torch.softmax(scores.masked_fill(~allowed, float("-inf")), -1)
-    return weights.masked_fill(~allowed, 0.0).nan_to_num() @ value
+    return (weights.masked_fill(~allowed, 0.0).nan_to_num() * kept) @ value
 
 
 def _pieces(segments: Segments):
@@ -28,26 +28,36 @@ def _pieces(segments: Segments):
         yield q, k
 
 
-def _whole(query, key, value, segments: Segments, band: Band, scale: float):
+def kept(random, heads: int, queries: int, keys: int, dropout_p: float):
+    """What each weight of all queries and keys is multiplied by."""
+    numbers = torch.Generator().manual_seed(int(random[0]))
+    return (torch.rand(heads, queries, keys, generator=numbers) >= dropout_p).double() / (1 - dropout_p)
+
+
+def _whole(query, key, value, segments: Segments, band: Band, scale: float, random, dropout_p: float):
     ends = list(_pieces(segments))
     assert len(ends) == segments.count + 1 and ends[-1] == (query.shape[0], key.shape[0]), (segments, query.shape)
+    factors = kept(random, query.shape[1], query.shape[0], key.shape[0], dropout_p).to(query.dtype)
     parts = []
     for (q, k), (next_q, next_k) in zip(ends, ends[1:]):
         assert 0 <= next_q - q <= segments.longest_q and 0 <= next_k - k <= segments.longest_k, segments
         each = (query[q:next_q], key[k:next_k], value[k:next_k])
-        parts.append(_segment(*(part.transpose(0, 1) for part in each), band, scale).transpose(0, 1))
+        operands = (part.transpose(0, 1) for part in each)
+        parts.append(_segment(*operands, band, scale, factors[:, q:next_q, k:next_k]).transpose(0, 1))
     return torch.cat(parts, 0)
 
 
-def _forward(query, key, value, segments, band, scale):
+def _forward(query, key, value, segments, band, scale, dropout_p):
     kind = torch.float64 if query.dtype == torch.float64 else torch.float32
-    return _whole(query, key, value, segments, band, scale), query.new_zeros(query.shape[1], query.shape[0], dtype=kind)
+    random = torch.randint(1 << 62, (2,)) if dropout_p else torch.zeros(2, dtype=torch.int64)
+    result = _whole(query, key, value, segments, band, scale, random, dropout_p)
+    return result, query.new_zeros(query.shape[1], query.shape[0], dtype=kind), random.to(torch.uint64)
 
 
-def _backward(gradient, query, key, value, result, sums, segments, band, scale):
+def _backward(gradient, query, key, value, result, sums, random, segments, band, scale, dropout_p):
     operands = [each.detach().requires_grad_() for each in (query, key, value)]
     with torch.enable_grad():
-        again = _whole(*operands, segments, band, scale)
+        again = _whole(*operands, segments, band, scale, random, dropout_p)
     return torch.autograd.grad(again, operands, gradient)
 
 

@@ -14,7 +14,7 @@ import tiny_models
 import truth
 from attending import Counted
 from cermet.graph import seeded
-from reference_kernel import reference  # noqa: F401
+from reference_kernel import kept, reference  # noqa: F401
 from test_compaction import LENGTH, RIGHT, Small, compiled, same, shown, taken, trained
 
 DROPPED = 0.5
@@ -22,10 +22,10 @@ PIECES = [(3, 9), (0, 12), (11, 12)]
 pytestmark = pytest.mark.usefixtures("reference")
 
 
-def encoder(attention: float = 0.0) -> torch.nn.Module:
+def encoder(attention: float = 0.0, hidden: float = DROPPED) -> torch.nn.Module:
     config = transformers.BertConfig(
         vocab_size=tiny_models.VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
-        intermediate_size=96, hidden_dropout_prob=DROPPED, attention_probs_dropout_prob=attention,
+        intermediate_size=96, hidden_dropout_prob=hidden, attention_probs_dropout_prob=attention,
         attn_implementation="sdpa",
     )  # fmt: skip
     model = transformers.AutoModelForMaskedLM.from_config(config)
@@ -157,7 +157,24 @@ def test_what_drops_nothing_draws_nothing():
     assert taken(Small(lambda x: F.dropout(x, 0.0)), shown(RIGHT)) == {"calls_compact": 1}
 
 
-def test_attention_that_drops_keeps_padding():
-    model, counted = encoder(attention=DROPPED), Counted()
-    trained(compiled(model), model, tiny_models.words(3, LENGTH), shown(PIECES))
-    assert counted()["calls_padded"] == 1, counted()
+def test_attention_drops_for_what_is_shown(monkeypatch):
+    model, counted = encoder(DROPPED, hidden=0.0).double(), Counted()
+    text, mask = tiny_models.words(3, LENGTH), shown(PIECES)
+    torch.manual_seed(2)
+    ours = trained(compiled(model), model, text, mask)[0]
+    tokens = int(mask.sum())
+
+    def attend(query, key, value, attn_mask=None, dropout_p=0.0, **_):
+        drawn = kept(torch.randint(1 << 62, (2,)), query.shape[1], tokens, tokens, dropout_p)
+        factors, begin = torch.ones(*query.shape[:3], LENGTH, dtype=torch.float64), 0
+        for row, places in enumerate(map(torch.nonzero, mask)):
+            end = begin + len(places)
+            factors[row][:, places, places.T] = drawn[:, begin:end, begin:end]
+            begin = end
+        scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+        return (torch.softmax(scores.masked_fill(~mask[:, None, None].bool(), float("-inf")), -1) * factors) @ value
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", attend)
+    torch.manual_seed(2)
+    same(ours, trained(model, model, text, mask)[0])
+    assert counted()["calls_compact"] == 1 and counted()["padding_masks"] == 2, counted()

@@ -1,5 +1,6 @@
 """On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, and to
-the keys that a buffer has so far, in the types that it takes, has the mask's numbers by the rule for numbers, and no mask is left."""
+the keys that a buffer has so far, in the types that it takes, has the mask's numbers by the rule for numbers, and no mask
+is left."""
 
 from __future__ import annotations
 
@@ -67,6 +68,15 @@ def shown():
     return [torch.stack([(places >= first) & (places < behind) for first, behind in rows]).long() for rows in pieces]
 
 
+def handed_in(mask, length):
+    return mask
+
+
+def masks():
+    first, second = numbered()
+    return [of_blocks(first, LENGTH) & triangle(LENGTH), window_in_documents(second, LENGTH)]
+
+
 SCENES = {
     of_documents: (placed, {"document_masks": 1, "calls_segmented": 2}),
     of_blocks: (numbered, {"document_masks": 1, "calls_segmented": 2}),
@@ -75,6 +85,7 @@ SCENES = {
     both_ways: (numbered, {"window_masks": 1}),
     padded_triangle: (shown, {"padding_masks": 1, "calls_segmented": 2}),
     padded: (shown, {"padding_masks": 1, "calls_segmented": 2}),
+    handed_in: (masks, {"document_masks": 1, "calls_segmented": 2}),
 }
 
 
@@ -111,6 +122,34 @@ def _measured(run, args, number) -> list[torch.Tensor]:
     result = run(*leaves, number)
     weight = torch.randn(result.shape, generator=torch.Generator().manual_seed(2)).to(result)
     return [result.detach(), *torch.autograd.grad(result, leaves, weight)]
+
+
+@pytest.mark.parametrize(("heads", "shared", "width"), [(8, 2, 64), (4, 4, 128), (4, 1, 96)])
+@pytest.mark.parametrize("spelling", [of_documents, window, padded_triangle], ids=lambda spelling: spelling.__name__)
+def test_weights_are_dropped_by_the_generator(spelling, heads, shared, width):
+    """That they are the right ones is what a kernel was asked for: here, that a seed says which, and that their mean is
+    attention without dropout."""
+
+    def attend(query, key, value, number, p: float):
+        key, value = (each.repeat_interleave(heads // shared, 1) for each in (key, value))
+        mask = spelling(number, number.shape[1])
+        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=p))
+
+    number, numbers, counted = SCENES[spelling][0]()[0].cuda(), torch.Generator().manual_seed(heads), Counted()
+    args = [torch.randn(BATCH, each, LENGTH, width, generator=numbers) for each in (heads, shared, shared)]
+    args = [each.bfloat16().cuda().transpose(1, 2).contiguous().transpose(1, 2) for each in args]
+    compiled = graphs.compiled(lambda *given: attend(*given, 0.1), "aot")
+    runs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        runs.append(_measured(compiled, args, number))
+    assert all(map(torch.equal, runs[0], runs[1])) and not torch.equal(runs[0][0], runs[2][0])
+    mean = torch.stack([compiled(*args, number).detach().double() for _ in range(64)]).mean(0)
+    true = attend(*(each.double() for each in args), number, 0.0)
+    apart = truth.relative(runs[0][0], true)
+    assert apart > 0.05 and truth.relative(mean, true) < apart / 4, (apart, truth.relative(mean, true))
+    found = counted()
+    assert "near_misses" not in found and "calls_padded" not in found, found
 
 
 def up_to(at, keys):

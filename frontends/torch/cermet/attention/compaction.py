@@ -27,13 +27,14 @@ from ..graph.edit import is_pure, rewriting
 from ..graph.effects import EFFECTFUL, PURE, WRITE, draws, effect_of
 from ..graph.nodes import example
 from ..graph.traffic import hint
-from ..ops.attending import ATTEND
+from ..ops.attending import ATTEND, ATTEND_DROPPING
 from . import axes, shown
 from .axes import Axes, Batch, argument, expression, name_of
 from .dense import Dense
 from .readings import Kind
 from .shown import LOSS
 
+_ATTENTIONS = ATTEND, ATTEND_DROPPING
 _aten = torch.ops.aten
 _COPIES = {_aten._to_copy.default, _aten.clone.default, _aten.detach.default, _aten.alias.default}
 _STEPS = 8  # calls between logits and their loss
@@ -66,7 +67,8 @@ class _Compaction(Dense):
                 continue
             effect, runs = effect_of(node, self.module).kind, nodes.bodies(self.module, node)
             if self._begins(node) or any(source in self.dense for source in node.all_input_nodes):
-                allowed = effect == EFFECTFUL and (runs or dropouts.dropped(node) is not None)
+                drops = dropouts.dropped(node) is not None or node.target is ATTEND_DROPPING
+                allowed = effect == EFFECTFUL and (runs or drops)
                 if effect != PURE and not allowed:
                     raise Declined(f"{node.name} is more than a number of its operands")
                 with self.graph.inserting_before(node.next):
@@ -96,7 +98,7 @@ class _Compaction(Dense):
     def _follow(self, node: fx.Node) -> None:
         name = name_of(node)
         rule = _RULES.get(name)
-        if node.target is ATTEND:
+        if node.target in _ATTENTIONS:
             rule = _Compaction._attend
         elif name in axes.MOVING:
             rule = _Compaction._move
@@ -208,6 +210,8 @@ class _Compaction(Dense):
 
     def _attend(self, node: fx.Node) -> tuple[fx.Node, Axes]:
         where = Axes(2, 0)
+        if node.target is ATTEND_DROPPING:
+            self._dead.append(node)
         return self.again(node, {each: self.alike(each, where, 4) for each in node.args[:3]}), where
 
     def _lose(self, node: fx.Node) -> None:
@@ -263,7 +267,7 @@ class _Outermost(_Compaction):
         self._calls = collections.Counter(
             body for module in modules for node in module.graph.nodes for body in nodes.bodies(module, node)
         )
-        attentions = (node for module in modules for node in module.graph.nodes if node.target is ATTEND)
+        attentions = (node for module in modules for node in module.graph.nodes if node.target in _ATTENTIONS)
         self.tokens, self.index, self.place = self._inputs(example(next(attentions)).device)
 
     def _inputs(self, device: torch.device) -> list[fx.Node]:

@@ -2,7 +2,9 @@
 
 A kernel is there for a form (device, type, heads, band, ...) where it gives the masked attention's numbers, forward and
 backward, for a few small segments of that form: some of one place, some without queries and some without keys. That is
-asked once in a process. For ranges of keys (ops/ranges.py) it is the same, with a few ranges and forward alone. A target that is captured cannot be asked; its data say (targets/attention.py).
+asked once in a process. For ranges of keys (ops/ranges.py) it is the same, with a few ranges and forward alone; for
+dropout with the weights that it is seen to drop. A target that is captured cannot be asked; its data say
+(targets/attention.py).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
@@ -17,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from .. import locks
 from ..graph.decision import Declined
 from ..ops import attending
-from ..ops.attending import ATTEND, CAUSAL, FULL, Band
+from ..ops.attending import ATTEND, ATTEND_DROPPING, CAUSAL, FULL, Band
 from ..ops.ranges import ATTEND_RANGES
 from ..targets import devices
 from ..targets.attention import segments_obstacle
@@ -26,6 +29,7 @@ from ..targets.attention import segments_obstacle
 _DOCUMENTS = ((1, 1), (70, 70), (2, 2), (129, 129))
 _ONE_SIDED = ((0, 3), (70, 70), (5, 0), (0, 1), (129, 129), (1, 0))
 _LONGER = ((0, 3), (70, 7), (0, 1), (129, 192))  # keys and queries that are not as many
+_DROPPED = 0.25  # of the weights, of a probe that drops
 _UNITS = 8  # of the type's rounding that a result may differ from float64's by, in the norm
 
 
@@ -41,10 +45,12 @@ class Form:
     band: Band = FULL
     one_sided: bool = False
     ranged: bool = False  # for ranges of keys, not for segments
+    drops: bool = False  # some of the weights
 
     def __str__(self) -> str:
         what, band = "ranges of keys" if self.ranged else "segments", f", {self.band}" if str(self.band) else ""
-        return f"{what} of {str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}{band}"
+        heads = f"{str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}"
+        return f"{what} of {heads}{band}{', with dropout' if self.drops else ''}"
 
 
 _lock = locks.lock()
@@ -63,7 +69,7 @@ def kernel_of(form: Form) -> str:
 
 def _said(form: Form) -> tuple[tuple[str, str], ...]:
     """What asking each kernel would give on the target that is captured."""
-    obstacle = segments_obstacle(devices.captured(), form.dtype, form.width, form.ranged)
+    obstacle = segments_obstacle(devices.captured(), form.dtype, form.width, form.ranged, form.drops)
     if not obstacle and form.value_width != form.width:
         obstacle = f"values have a width of {form.value_width}"
     return tuple((name, obstacle) for name in attending.KERNELS)
@@ -113,15 +119,48 @@ def _difference(name: str, form: Form, segments: Sequence[tuple[int, int]]) -> s
     operands = [
         _noise(form, (1, head, length, form.width), place).requires_grad_() for place, head in enumerate(heads)
     ]
-    band = form.band.left, form.band.right
-    result = ATTEND(*operands, ends_q, ends_k, told, *band, None, name)
+    how = ends_q, ends_k, told, form.band.left, form.band.right, None, name
+    mask, kept = mask_of(segments, form.band, length).to(form.device), None
+    if form.drops:
+        kept = _kept(form, operands, how)
+        share = 1 - (kept & mask).sum().item() / (mask.sum().item() * kept.shape[1])
+        if abs(share - _DROPPED) > _DROPPED / 4:
+            return f"it drops {share:.2g} of the weights, expected {_DROPPED}"
+    result = _attended(form, operands, how)
     weight = _noise(form, result.shape, 3)
     mine = [result, *torch.autograd.grad(result, operands, weight)]
     wide = [operand.detach().double().requires_grad_() for operand in operands]
-    right = masked(*wide, mask_of(segments, form.band, length).to(form.device))
+    right = masked(*wide, mask, kept)
     true = [right, *torch.autograd.grad(right, wide, weight.double())]
     whats = "results", "queries' gradients", "keys' gradients", "values' gradients"
     return next((wrong for each in zip(whats, mine, true) if (wrong := _apart(form, *each))), "")
+
+
+def _attended(form: Form, operands: Sequence[torch.Tensor], how: Sequence[Any]) -> torch.Tensor:
+    """What a kernel gives; where it drops weights, the same each time, and the generator is as it was."""
+    if not form.drops:
+        return ATTEND(*operands, *how)
+    on_cpu = form.device.type == "cpu"
+    generator = torch.default_generator if on_cpu else torch.cuda.default_generators[form.device.index or 0]
+    before = generator.get_state()
+    try:
+        generator.manual_seed(0)
+        return ATTEND_DROPPING(*operands, *how, _DROPPED)
+    finally:
+        generator.set_state(before)
+
+
+def _kept(form: Form, operands: Sequence[torch.Tensor], how: Sequence[Any]) -> torch.Tensor:
+    """Which weights a kernel does not drop, `[1, heads, length, length]`: those that values of one key each come
+    through."""
+    query, key, value = (operand.detach() for operand in operands)
+    found = []
+    for begin in range(0, key.shape[2], form.width):
+        places = torch.arange(begin, min(begin + form.width, key.shape[2]), device=form.device)
+        alone = torch.zeros_like(value)
+        alone[:, :, places, places - begin] = 1
+        found.append(_attended(form, (query, key, alone), how)[..., : len(places)] != 0)
+    return torch.cat(found, -1)
 
 
 def _ranged_difference(name: str, form: Form) -> str:
@@ -167,9 +206,17 @@ def mask_of(segments: Sequence[tuple[int, int]], band: Band, length: int) -> tor
     return mask
 
 
-def masked(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Attention under a mask by products and a softmax; zeros where a query has no key."""
+def masked(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    kept: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Attention under a mask by products and a softmax; zeros where a query has no key. `kept`: the weights that are
+    not dropped."""
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
     scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
     weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
-    return weights.masked_fill(~mask, 0.0) @ value
+    weights = weights.masked_fill(~mask, 0.0)
+    return (weights if kept is None else weights * kept / (1 - _DROPPED)) @ value

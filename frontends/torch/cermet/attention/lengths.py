@@ -13,7 +13,7 @@ import torch.fx as fx
 from ..graph.decision import Declined
 from ..graph.layouts import written
 from ..graph.nodes import example
-from ..ops.attending import ATTEND, FULL
+from ..ops.attending import ATTEND, ATTEND_DROPPING, FULL, KINDS, TOLD
 from .calls import Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Meaning, Proof
@@ -35,14 +35,14 @@ class Attending(Change):
         query, key, value, *rest = self.arguments.values()
         with graph.inserting_before(self.node):
             operands = [self._cast(operand, name) for operand in (query, key, value)]
-        self.node.target = ATTEND
+        self.node.target = target = _target(self.arguments)
         self.node.args = (*operands, *(calls[0] if calls else NO_ENDS), *rest)
         self.node.kwargs = {}
         for node, fake in self.values.items():
             node.meta[name] = fake
         for others in calls[1:]:  # of the queries that attend to all
             with graph.inserting_after(self.node):
-                other = graph.call_function(ATTEND, (*operands, *others, FULL.left, FULL.right, *rest[2:]))
+                other = graph.call_function(target, (*operands, *others, FULL.left, FULL.right, *rest[2:]))
             with graph.inserting_after(other):
                 both = graph.call_function(operator.add, (self.node, other))
             self.node.replace_all_uses_with(both, delete_user_cb=lambda user: user is not both)
@@ -62,8 +62,9 @@ def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[
     """The call that an attention becomes whose mask has such a meaning. Raises Declined where there is no kernel for
     it, or other calls break. `before`: the new values of changes that will be made, too."""
     given = arguments(node)
-    if given.get("dropout_p"):
-        raise Declined("attention drops some of its weights, which no kernel for segments does as torch does")
+    dropout_p = given.get("dropout_p") or 0.0
+    if not isinstance(dropout_p, float) or not 0.0 <= dropout_p < 1.0:
+        raise Declined("attention drops a part of its weights that is not known")
     operands = {name: given[name] for name in ("query", "key", "value")}
     query, key, value = (example(operand) for operand in operands.values())
     old = example(node)
@@ -78,18 +79,24 @@ def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[
     if written(query.shape[0]) == "0" or written(query.shape[2]) == "0":
         raise Declined("there are no queries")
     one_sided = proof.meaning is Meaning.PADDING
-    bands = {proof.band, FULL} if one_sided else {proof.band}
+    bands, widths = {proof.band, FULL} if one_sided else {proof.band}, (query.shape[3], value.shape[3])
+    bands = set(KINDS) if proof.band == TOLD else bands
     kernels = {
-        kernel_of(Form(old.device, old.dtype, heads // shared, query.shape[3], value.shape[3], band, one_sided))
+        kernel_of(Form(old.device, old.dtype, heads // shared, *widths, band, one_sided, drops=dropout_p > 0.0))
         for band in bands
     }
     if len(kernels) > 1:
         raise Declined("no one kernel takes all of its segments")
     scale = given.get("scale")
     rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernels.pop()}
+    rest |= {"dropout_p": dropout_p} if dropout_p else {}
     result = _traced(old, [query, key, value], rest)
     values = consequences(module, node, result, before)
     return Attending(module, node, {**operands, **rest}, values, old.dtype, result)
+
+
+def _target(given: dict[str, Any]) -> torch._ops.OpOverload:
+    return ATTEND_DROPPING if "dropout_p" in given else ATTEND
 
 
 def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any]) -> torch.Tensor:
@@ -98,7 +105,7 @@ def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any
         raise Declined("the graph was traced without fake tensors")
     try:
         with mode, torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
-            return ATTEND(*(each.to(old.dtype) for each in operands), *NO_ENDS, *rest.values())
+            return _target(rest)(*(each.to(old.dtype) for each in operands), *NO_ENDS, *rest.values())
     except Exception as error:
         raise Declined(f"attention cannot be traced over segments: {error}") from error
 
@@ -118,7 +125,7 @@ def add_inputs(module: fx.GraphModule, attention: fx.Node, kind: Kind) -> list[E
         node._dynamo_source = None  # type: ignore[attr-defined]  # AOTAutograd asks; no guard is about it
         with fake.fake_mode:
             node.meta["example_value"] = (
-                torch.empty(3, dtype=torch.int64)
+                torch.empty(3 if kind.segments.mask is None else 5, dtype=torch.int64)
                 if name == "told"
                 else torch.empty(many + 1, dtype=torch.int32, device=fake.device)
             )

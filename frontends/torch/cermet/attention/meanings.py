@@ -16,9 +16,9 @@ import torch
 import torch.fx as fx
 
 from ..graph.nodes import example
-from ..ops.attending import CAUSAL, FULL, Band
+from ..ops.attending import CAUSAL, FULL, TOLD, Band
 from ..text import INTEGERS
-from . import segments
+from . import blocks, segments
 from .proof.functions import Functions
 from .proof.linear import Facts, Linear
 from .questions import Question, Unproved
@@ -84,10 +84,11 @@ def proofs(
             found.append(proof)
             break
         both_ways = both_ways or _both_ways(padded, mask)
-    for meaning, prove in ((Meaning.DOCUMENT, segments.documents), (Meaning.PADDING, segments.padding)):
-        by_data = _understood(lambda: _by_data(modules, outer, mask, attention, meaning, prove))
-        if by_data is not None:
-            found.append(by_data)
+    by_data = (Meaning.DOCUMENT, segments.documents), (Meaning.PADDING, segments.padding), (Meaning.DOCUMENT, _blocks)
+    for meaning, prove in by_data:
+        proof = _understood(lambda: _by_data(modules, outer, mask, attention, meaning, prove))
+        if proof is not None:
+            found.append(proof)
             break
     return found or (None if both_ways else first)
 
@@ -115,6 +116,10 @@ def _by_data(
     except Unproved:  # inputs that may be any integers may wrap
         found, band = prove(Question(Functions(modules, outer, small=True), mask, attention))
     return Proof(meaning, band=band, segments=found)
+
+
+def _blocks(question: Question) -> tuple[Segments, Band]:
+    return Segments(mask=blocks.handed_in(question)), TOLD
 
 
 def _window(functions: Functions, mask: fx.Node, attention: fx.Node, given: tuple[fx.Node, ...] = ()) -> Proof:

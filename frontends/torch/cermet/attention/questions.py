@@ -19,7 +19,7 @@ from .proof.linear import AtLeastZero, Facts, Flag, Formula, Linear, comparisons
 
 # A score plus less than this is below every other score of a row by more than any exponential can tell, unless scores
 # are so large themselves that they overflow. The least number of float16 is none.
-_NEVER = -1e30
+NEVER = -1e30
 
 
 class Unproved(Exception):
@@ -86,7 +86,7 @@ class Question:
 
     def _attended(self, leaf: Element) -> bool | None:
         """What a number added to a score means."""
-        if not isinstance(leaf, Real) or leaf.value != 0.0 and not leaf.value <= _NEVER:
+        if not isinstance(leaf, Real) or leaf.value != 0.0 and not leaf.value <= NEVER:
             return None
         if leaf.value != 0.0 and leaf.value != float("-inf"):
             self.ends_rows = False

@@ -21,10 +21,13 @@ from ..graph.decision import Declined
 from ..graph.effects import PURE, effect_of
 from ..graph.nodes import example
 from ..graph.traffic import hint
+from . import blocks
+from .blocks import path
 from .proof.functions import SMALL, Functions
 from .segments import PLACE, ROW, Numbered, Segments, is_small
 
 _OF_PADDING = 5  # segments of a row
+_MAX_MISSES = 4  # in a row, behind which masks that are handed in are no longer looked at
 _MAX_CALLS = 100  # that are made twice, here and in a graph that keeps its mask
 
 
@@ -52,8 +55,12 @@ def is_readable(tensor: Numbered, functions: Functions, module: fx.GraphModule) 
         return False
 
 
-def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
-    """What they are made of, in the graph's order. Raises Declined where that is more than integers and truths."""
+def _needed(
+    wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphModule, masks: Sequence[fx.Node] = ()
+) -> list[fx.Node]:
+    """What they are made of, in the graph's order. Raises Declined where that is more than integers and truths, or
+    `masks` that are handed in."""
+    given = {node for mask in masks for node in path(mask, functions) or ()}
     found: set[fx.Node] = set()
     pending = list(wanted)
     while pending:
@@ -62,7 +69,8 @@ def _needed(wanted: Sequence[fx.Node], functions: Functions, module: fx.GraphMod
             continue
         found.add(node)
         number = isinstance(example(node), (int, torch.SymInt))
-        if node.graph is not module.graph or not number and not is_small(node) or functions.writes(node):
+        read = number or node in given or is_small(node)
+        if node.graph is not module.graph or not read or functions.writes(node):
             raise Declined(f"{node.name} is no tensor of integers that is there before the graph runs")
         if node.op not in ("placeholder", "get_attr") and effect_of(node, module).kind != PURE:
             raise Declined(f"{node.name} is not the same each time")
@@ -90,7 +98,9 @@ class Reading:
         wanted = [tensor.node for kind in kinds for tensor in kind.segments.tensors]
         wanted += [node for kind in kinds for node in kind.segments.small]
         wanted += others
-        needed = _needed(wanted, functions, module)
+        handed_in = [kind.segments.mask for kind in kinds if kind.segments.mask is not None]
+        wanted += handed_in
+        needed = _needed(wanted, functions, module, handed_in)
         inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._places = [place for place, node in enumerate(inputs) if node in needed]
         self._sizes = {
@@ -105,12 +115,15 @@ class Reading:
         self._compute = fx.GraphModule(module, graph)
         self._wanted = wanted
         self.kinds = [_bare(kind) for kind in kinds]
+        self._misses = 0  # of masks that were handed in
         self.padded_alone = False  # whether batches without any padding are another variant's
         self._positions = {node: position for position, node in enumerate(wanted)}
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any] | None:
         """What the graph is given beside these inputs; None where they are not of the kind that was assumed, or nothing
         can be asked of the device."""
+        if self._misses >= _MAX_MISSES and any(kind.segments.mask is not None for kind in self.kinds):
+            return None
         with torch.no_grad():
             known = self._values(arguments)
             return None if known is None else self.told(*known)
@@ -134,9 +147,12 @@ class Reading:
         found = [call for kind in self.kinds for call in _read(kind, values, sizes)]
         if len(found) != sum(kind.segments.calls for kind in self.kinds):
             return None
-        told = torch.stack([each[2] for each in found]).tolist()  # the wait
+        numbers = torch.cat([each[2] for each in found]).tolist()  # the wait
+        told = [[numbers.pop(0) for _ in range(len(each[2]))] for each in found]
         if not all(ok for ok, *_ in told):
+            self._misses += 1
             return None
+        self._misses = 0
         if self.padded_alone and not any(padded for _, padded, *_ in told):
             return None
         return [
@@ -169,6 +185,10 @@ def _read(kind: Kind, values: Values, sizes: Sizes) -> list[Read]:
         return []
     segments = kind.segments
     holds = are_small(kind, values)
+    if segments.mask is not None:
+        number, said = blocks.read(values[segments.mask], rows, length)
+        ends, _, numbers = _of_numbers(number, rows, length)
+        return [(ends, ends, torch.cat([said[:1], said[:1], numbers, said[1:]]))]
     if segments.shown is not None:
         return _of_padding(segments, laid(segments.shown, values), holds, rows, length)
     return [_of_documents(segments, values, holds, rows, length)]
@@ -198,11 +218,19 @@ def _of_documents(
     for counted in segments.counted:
         places = laid(counted, values)
         holds.append((changes | (places[:, 1:] - places[:, :-1] == 1)).all())
+    ends, _, numbers = _of_numbers(numbers, rows, length)
+    ok = torch.stack(holds).all().long()[None]
+    return ends, ends, torch.cat([ok, ok, numbers])
+
+
+def _of_numbers(numbers: torch.Tensor, rows: int, length: int) -> Read:
+    """The ends of pieces of equal numbers, and how many they are, with the longest's queries and keys."""
+    changes = numbers[:, 1:] != numbers[:, :-1]
     starts = torch.cat([changes.new_ones(changes.shape[0], 1), changes], 1).expand(rows, length).reshape(-1)
     number = starts.cumsum(0)
     ends = torch.searchsorted(number, torch.arange(1, rows * length + 2, device=number.device), out_int32=True)
-    longest, ok = ends.diff().max().long(), torch.stack(holds).all().long()
-    return ends, ends, torch.stack([ok, ok, number[-1], longest, longest])
+    longest = ends.diff().max().long()
+    return ends, ends, torch.stack([number[-1], longest, longest])
 
 
 def _of_padding(

@@ -38,9 +38,10 @@ class Numbered:
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """The tensors that say which segments rows have. The one of `documents` and `shown` that is none is None."""
+    """The tensors that say which segments rows have; of `documents`, `shown` and `mask` one."""
 
     documents: Numbered | None = None
+    mask: fx.Node | None = None  # one that is handed in (blocks.py): its data say which band it is, too
     counted: tuple[Numbered, ...] = ()
     shown: Numbered | None = None
     small: tuple[fx.Node, ...] = ()  # inputs whose numbers must have fewer than 32 bits
@@ -60,6 +61,8 @@ class Segments:
 
     def __str__(self) -> str:
         """What must hold of them."""
+        if self.mask is not None:
+            return f"{self.mask.name} is one of documents and a band"
         if self.shown is not None:
             return f"what {self.shown.node.name} shows of each row is one piece"
         counting = "".join(f", and {each.node.name} counts by one among them" for each in self.counted)

@@ -1,11 +1,12 @@
 """Attention over segments of flattened sequences as torch ops: `cermet_v1::attend_lengths`, which a graph calls in the
-place of scaled_dot_product_attention, and the two that it is made of.
+place of scaled_dot_product_attention, and the two that it is made of; each once more for attention that drops some of
+its weights (`.._dropout`), which draws numbers.
 
 The rows of a batch lie behind one another, `T = batch * length` places. Segment `i` is the queries from `ends_q[i]` to
 before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a
 band around the diagonal that ends at the segment's last query and key. Either may be none: such queries get zeros. How
 many segments there are (none: zeros everywhere) and how long the longest is stands in `told`, on the CPU, since that is
-what a launch depends on: the tensors keep their sizes, whatever the segments are.
+what a launch depends on: the tensors keep their sizes, whatever the segments are. A band may stand there, too.
 
 Who computes it is a Kernel, by its name in KERNELS. The outer op exists only as a composition of the inner ones, so
 AOTAutograd traces through it.
@@ -25,6 +26,7 @@ from ..errors import Error
 from .regions import NAMESPACE
 
 _FORM = "Tensor ends_q, Tensor ends_k, Tensor? told, int left, int right, float scale, str kernel"
+_DROPPED = ", float dropout_p"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,13 @@ class Band:
 
 
 CAUSAL, FULL = Band(-1, 0), Band()
+TOLD = Band(-2, -2)  # the numbers stand in `told` behind the others
+KINDS = CAUSAL, FULL, Band(5, 0), Band(3, 4)  # one of each, of what may be told
+
+
+def _band(left: int, right: int, told: torch.Tensor | None) -> Band:
+    band = Band(left, right)
+    return Band(*told[3:].tolist()) if band == TOLD and told is not None else band
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +63,7 @@ class Segments:
     @classmethod
     def of(cls, ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None, length: int) -> Segments:
         """Without `told` every end counts, and none is longer than a row."""
-        count, longest_q, longest_k = (ends_q.shape[0] - 1, length, length) if told is None else told.tolist()
+        count, longest_q, longest_k = (ends_q.shape[0] - 1, length, length) if told is None else told[:3].tolist()
         return cls(ends_q[: count + 1], ends_k[: count + 1], count, longest_q, longest_k)
 
 
@@ -62,12 +71,13 @@ class Segments:
 class Kernel:
     """Who computes attention over segments, on tensors of `[T, heads, width]`.
 
-    `forward(query, key, value, segments, band, scale)` gives the result and the logarithms of its sums, `[heads, T]`;
-    `backward(gradient, query, key, value, result, sums, segments, band, scale)` the three gradients. Both may raise
-    what torch raises of a form that they do not take.
+    `forward(query, key, value, segments, band, scale, dropout_p)` gives the result, the logarithms of its sums,
+    `[heads, T]`, and two uint64 that say what it dropped, which it draws of the device's generator (nobody reads them
+    where it drops nothing); `backward(gradient, query, key, value, result, sums, random, segments, band, scale,
+    dropout_p)` the three gradients. Both may raise what torch raises of a form that they do not take.
     """
 
-    forward: Callable[..., tuple[torch.Tensor, torch.Tensor]]
+    forward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     devices: tuple[str, ...]  # types
     ranged: Callable[..., torch.Tensor] | None = None  # what it takes is said in ranges.py
@@ -83,18 +93,24 @@ def _widened(*tensors: torch.Tensor) -> list[torch.Tensor]:
     return [F.pad(tensor, (0, missing)) for tensor in tensors] if missing else list(tensors)
 
 
-def _flash_form(segments: Segments, band: Band) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    places = (segments.ends_q, segments.ends_k, segments.longest_q, segments.longest_k, 0.0, band == CAUSAL)
+def _flash_form(segments: Segments, band: Band, dropout_p: float) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    places = (segments.ends_q, segments.ends_k, segments.longest_q, segments.longest_k, dropout_p, band == CAUSAL)
     return places, {"window_size_left": band.left, "window_size_right": band.right}
 
 
 def _flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, segments: Segments, band: Band, scale: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    places, named = _flash_form(segments, band)
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    segments: Segments,
+    band: Band,
+    scale: float,
+    dropout_p: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    places, named = _flash_form(segments, band, dropout_p)
     operands = _widened(query, key, value)
     found = torch.ops.aten._flash_attention_forward(*operands, *places, False, scale=scale, **named)
-    return found[0][..., : value.shape[-1]], found[1]
+    return found[0][..., : value.shape[-1]], found[1], found[2]
 
 
 def _flash_backward(
@@ -104,15 +120,17 @@ def _flash_backward(
     value: torch.Tensor,
     result: torch.Tensor,
     sums: torch.Tensor,
+    random: torch.Tensor,
     segments: Segments,
     band: Band,
     scale: float,
+    dropout_p: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    places, named = _flash_form(segments, band)
+    places, named = _flash_form(segments, band, dropout_p)
     gradient, *operands = _widened(gradient, query, key, value, result)
-    random = torch.zeros(2, dtype=torch.uint64, device=query.device), query.new_empty(0)  # nothing is dropped
+    unused = query.new_empty(0)
     found = torch.ops.aten._flash_attention_backward(
-        gradient, *operands, sums, *places, *random, scale=scale, **named
+        gradient, *operands, sums, *places, random, unused, scale=scale, **named
     )
     return tuple(each[..., : query.shape[-1]] for each in found)  # type: ignore[return-value]
 
@@ -160,12 +178,20 @@ def _attention(
     ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
     left: int, right: int, scale: float, kernel: str,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    return _attention_dropout(query, key, value, ends_q, ends_k, told, left, right, scale, kernel, 0.0)[:2]
+
+
+def _attention_dropout(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
+    left: int, right: int, scale: float, kernel: str, dropout_p: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     segments = Segments.of(ends_q, ends_k, told, query.shape[1])
     if not segments.count:
-        result, sums = _fake(query, key, value)
-        return result.zero_(), sums.zero_()
-    result, sums = kernel_called(kernel).forward(*_flat(query, key, value), segments, Band(left, right), scale)
-    return result.reshape(query.shape).contiguous(), sums
+        return tuple(each.zero_() for each in _fake_dropout(query, key, value))  # type: ignore[return-value]
+    forward, operands = kernel_called(kernel).forward, _flat(query, key, value)
+    result, sums, random = forward(*operands, segments, _band(left, right, told), scale, dropout_p)
+    return result.reshape(query.shape).contiguous(), sums, random
 
 
 def _attention_backward(
@@ -174,11 +200,23 @@ def _attention_backward(
     ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
     left: int, right: int, scale: float, kernel: str,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    random = torch.zeros(2, dtype=torch.uint64, device=query.device)  # nothing is dropped
+    form = ends_q, ends_k, told, left, right, scale, kernel, 0.0
+    return _attention_dropout_backward(gradient, query, key, value, result, sums, random, *form)
+
+
+def _attention_dropout_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    result: torch.Tensor, sums: torch.Tensor, random: torch.Tensor,
+    ends_q: torch.Tensor, ends_k: torch.Tensor, told: torch.Tensor | None,
+    left: int, right: int, scale: float, kernel: str, dropout_p: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     segments = Segments.of(ends_q, ends_k, told, query.shape[1])
     if not segments.count:
         return tuple(each.zero_() for each in _fake_backward(gradient, query, key, value))  # type: ignore[return-value]
     gradient, *operands = _flat(gradient, query, key, value, result)
-    found = kernel_called(kernel).backward(gradient, *operands, sums, segments, Band(left, right), scale)
+    form = sums, random, segments, _band(left, right, told), scale, dropout_p
+    found = kernel_called(kernel).backward(gradient, *operands, *form)
     return tuple(  # type: ignore[return-value]
         each.reshape(of.shape).contiguous() for each, of in zip(found, (query, key, value))
     )
@@ -188,6 +226,12 @@ def _fake(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) 
     batch, length, heads, _ = query.shape
     wide = torch.float64 if query.dtype == torch.float64 else torch.float32
     return query.new_empty(query.shape), query.new_empty((heads, batch * length), dtype=wide)
+
+
+def _fake_dropout(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return *_fake(query, key, value), torch.empty(2, dtype=torch.uint64, device=query.device)
 
 
 def _fake_backward(
@@ -200,30 +244,30 @@ def _fake_backward(
 
 
 class _Attend(torch.autograd.Function):
-    """`[batch, length, heads, width]` in and out."""
+    """`form`: the ends, what is told, and what follows, with a probability behind it where weights are dropped."""
 
     @staticmethod
-    def forward(ctx: Any, query: Any, key: Any, value: Any, *form: Any) -> torch.Tensor:
-        result, sums = _inner("attention_lengths")(query, key, value, *form)
-        ctx.save_for_backward(query, key, value, result, sums, *form[:3])
-        ctx.form = form[3:]
-        return result
+    def forward(ctx: Any, name: str, query: Any, key: Any, value: Any, *form: Any) -> torch.Tensor:
+        found = _inner(name)(query, key, value, *form)
+        ctx.save_for_backward(query, key, value, *found, *form[:3])
+        ctx.name, ctx.form = name, form[3:]
+        return found[0]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        given = (gradient, *ctx.saved_tensors, *ctx.form)
+        given, backward = (gradient, *ctx.saved_tensors, *ctx.form), f"{ctx.name}_backward"
         tensors = [item for item in given if isinstance(item, torch.Tensor)]
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        found = _Recorded.apply(*given) if recorded else _inner("attention_lengths_backward")(*given)
-        return *found, *(None,) * (len(ctx.form) + 3)
+        found = _Recorded.apply(backward, *given) if recorded else _inner(backward)(*given)
+        return None, *found, *(None,) * (len(ctx.form) + 3)
 
 
 class _Recorded(torch.autograd.Function):
     """A backward that is recorded (`create_graph=True`): its values are right and its own gradient is refused."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Any:
-        return _inner("attention_lengths_backward")(*given)
+    def forward(ctx: Any, name: str, *given: Any) -> Any:
+        return _inner(name)(*given)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
@@ -236,32 +280,41 @@ class _Recorded(torch.autograd.Function):
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     ends_q: torch.Tensor | None, ends_k: torch.Tensor | None, told: torch.Tensor | None,
-    left: int, right: int, scale: float | None, kernel: str,
+    left: int, right: int, scale: float | None, kernel: str, *dropped: float,
 ) -> torch.Tensor:  # fmt: skip
     if ends_q is None:
         batch, _, length, _ = query.shape
         ends_q = ends_k = torch.arange(batch + 1, dtype=torch.int32, device=query.device) * length
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     operands = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return _Attend.apply(*operands, ends_q, ends_k, told, left, right, scale, kernel).transpose(1, 2)
+    form = ends_q, ends_k, told, left, right, scale, kernel, *dropped
+    return _Attend.apply(f"attention_lengths{'_dropout' if dropped else ''}", *operands, *form).transpose(1, 2)
 
 
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
-    tags = (torch.Tag.pt2_compliant_tag,)
     operands, optional = "Tensor query, Tensor key, Tensor value", _FORM.replace("Tensor ends", "Tensor? ends")
     optional = optional.replace("float scale", "float? scale")
-    ops.define(f"attend_lengths({operands}, {optional}) -> Tensor", tags=tags)
-    ops.define(f"attention_lengths({operands}, {_FORM}) -> (Tensor, Tensor)", tags=tags)
-    backward = f"attention_lengths_backward(Tensor gradient, {operands}, Tensor result, Tensor sums, {_FORM})"
-    ops.define(f"{backward} -> (Tensor, Tensor, Tensor)", tags=tags)
-    ops.impl("attend_lengths", _attend, "CompositeImplicitAutograd")
-    for key in ("CPU", "CUDA"):
-        ops.impl("attention_lengths", _attention, key)
-        ops.impl("attention_lengths_backward", _attention_backward, key)
-    # Not as implementations for "Meta", whose operands must be of one device: the host is told of segments on a GPU.
-    torch.library.register_fake(f"{NAMESPACE}::attention_lengths", _fake, lib=ops)
-    torch.library.register_fake(f"{NAMESPACE}::attention_lengths_backward", _fake_backward, lib=ops)
+    compliant, draws = torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded
+    saved = "Tensor gradient, {}, Tensor result, Tensor sums"
+    for suffix, more, tags, random in (("", "", (), ""), ("_dropout", _DROPPED, (draws,), ", Tensor")):
+        tags, inner = (compliant, *tags), f"attention_lengths{suffix}"
+        ops.define(f"attend_lengths{suffix}({operands}, {optional}{more}) -> Tensor", tags=tags)
+        ops.define(f"{inner}({operands}, {_FORM}{more}) -> (Tensor, Tensor{random})", tags=tags)
+        given = saved.format(operands) + f"{random} random" * bool(random)
+        ops.define(f"{inner}_backward({given}, {_FORM}{more}) -> (Tensor, Tensor, Tensor)", tags=(compliant,))
+        ops.impl(f"attend_lengths{suffix}", _attend, "CompositeImplicitAutograd")
+    implementations = {
+        "attention_lengths": (_attention, _fake),
+        "attention_lengths_backward": (_attention_backward, _fake_backward),
+        "attention_lengths_dropout": (_attention_dropout, _fake_dropout),
+        "attention_lengths_dropout_backward": (_attention_dropout_backward, _fake_backward),
+    }
+    for name, (run, fake) in implementations.items():
+        for key in ("CPU", "CUDA"):
+            ops.impl(name, run, key)
+        # Not for "Meta", whose operands must be of one device: the host is told of segments on a GPU.
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=ops)
     return ops
 
 
@@ -273,4 +326,4 @@ def _inner(name: str) -> torch._ops.OpOverload:
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
-ATTEND = _inner("attend_lengths")
+ATTEND, ATTEND_DROPPING = _inner("attend_lengths"), _inner("attend_lengths_dropout")

@@ -90,16 +90,17 @@ def _efficient_takes(call: _Call) -> bool:
     return all(width % alignment == 0 for width in call.widths) and call.fused(groups=False)
 
 
-def segments_obstacle(target: Target, dtype: torch.dtype, width: int, ranged: bool) -> str:
+def segments_obstacle(target: Target, dtype: torch.dtype, width: int, ranged: bool, drops: bool) -> str:
     """Why flash attention over segments, or to `ranged` keys, is none for heads of a width on a target; "" where it is
-    one."""
+    one. `drops`: some of the weights."""
     if target.capability is None:
         return "it runs on cuda"
     if dtype not in _HALVES:
         return f"it takes {' and '.join(str(each).removeprefix('torch.') for each in _HALVES)}"
     if ranged and (width > 256 or width % 8):
         return f"it takes no keys of a width of {width} where they lie"
-    if width > 256 or not ranged and target.capability in _NARROW and 192 < width <= 224:
+    too_wide = 192 < width <= 224 or width > 224 and drops
+    if width > 256 or not ranged and target.capability in _NARROW and too_wide:
         return f"it has no gradient for heads of {width} on {target.name}"
     return ""
 
