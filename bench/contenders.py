@@ -6,6 +6,7 @@ import importlib
 from typing import Callable
 
 import torch
+import transformers
 
 
 class Contender:
@@ -55,6 +56,15 @@ def make_eager(model):
     return Contender("eager", model, model)
 
 
+def make_flash(model):
+    """transformers' own variable lengths: its flash_attention_2, which documents are told by positions."""
+    if not transformers.utils.is_flash_attn_2_available():
+        return None
+    twin = twin_of(model)
+    twin.set_attn_implementation("flash_attention_2")
+    return Contender("flash", twin, twin)
+
+
 def make_inductor(name: str, **settings):
     def make(model):
         return Contender(name, model, torch.compile(model, **settings))
@@ -98,7 +108,8 @@ def make_liger(compiled: bool):
 
 
 # key -> what makes the contender of a model; None where it is not installed
-CONTENDERS = {"eager": make_eager, "inductor": make_inductor("inductor"), "inductor-unmasked": make_unmasked,
+CONTENDERS = {"eager": make_eager, "flash": make_flash,
+              "inductor": make_inductor("inductor"), "inductor-unmasked": make_unmasked,
               "inductor-dynamic": make_inductor("inductor, dynamic", dynamic=True),
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "cermet-auto": make_cermet("auto"), "cermet-fast": make_cermet("aot", memory="fast"),

@@ -1,13 +1,14 @@
-"""Decoding with a static cache, with random weights: ms a token by batch size and what is in the cache, under CUDA graphs.
+"""Decoding with a static cache, with random weights: ms a token by batch size and filling, under CUDA graphs.
 
-Eight layers of Llama-3-8B over transformers' StaticCache, in part filled by eager (a scene `16:1024/2048` is 16 sequences of
-1024 tokens in a cache of 2048); then a token a call, the likeliest of the one before. The compiled contenders record CUDA
-graphs (`mode="reduce-overhead"`). Each contender and scene has a process of its own with fresh caches. The first token's seconds run from torch.compile,
-imports included; then, after some tokens that are not timed, `--rounds` times `--tokens` tokens in a row between two
-events, from the same place in the cache. The table gives the median of the rounds, their spread, and where a token's
-GPU time goes (profiler: matmul, attention, Cermet's kernels, all else; idle is what is left of the time).
+Eight layers of Llama-3-8B over transformers' StaticCache, a part of which eager has filled (`16:1024/2048` is 16
+sequences with 1024 tokens in a cache of 2048); then a token a call, the likeliest of the one before. The compiled
+contenders record CUDA graphs (`mode="reduce-overhead"`). Each contender and scene has a process of its own with fresh
+caches. The first token's seconds run from torch.compile, imports included; then, after some tokens that are not timed,
+`--rounds` times `--tokens` tokens in a row between two events, from the same place in the cache. The table gives the
+median of the rounds, their spread, and where a token's GPU time goes (profiler: matmul, attention, Cermet's kernels,
+all else; idle is what is left of the time).
 
-    python bench/decode.py [--scene 1:1024/2048 ...] [--contender NAME ...] [--rounds 5] [--limit 100] [--tiny] [--out FILE]
+    python bench/decode.py [--scene 1:1024/2048 ...] [--contender NAME ...] [--rounds 5] [--limit 100] [--out FILE]
 
 It exits 1 where Cermet fails or the first token's logits are not eager's.
 """
@@ -153,7 +154,8 @@ def told(row: dict) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="bench-out/decode.json")
-    parser.add_argument("--scene", type=Scene.of, nargs="+", default=SCENES, help="batch size:tokens in it/of the cache")
+    parser.add_argument("--scene", type=Scene.of, nargs="+", default=SCENES,
+                        help="batch size:tokens in the cache/its room")
     parser.add_argument("--contender", choices=CONTENDERS, nargs="+", default=list(CONTENDERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=128, help="in a row, of a round")

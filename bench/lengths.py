@@ -1,13 +1,15 @@
-"""A training step over batches of sixteen lengths, random weights: seconds until all have run once, then ms a step.
+"""A training step over batches that differ, random weights: seconds until all have run once, then ms a step.
 
-Batches of 8 of 513 to 1024 tokens, in a drawn order, with the mask that tokenizers give: of ones ("full"), or zero
-behind each row's own length, where labels are ignored ("padded"; one row of a batch is as long as the batch). Each
-contender has a process of its own with fresh caches. The seconds run from torch.compile or what stands for it, imports
+Sixteen batches of 8 of 513 to 1024 tokens, in a drawn order, with the mask that tokenizers give: of ones ("full"), or
+zero behind each row's own length, where labels are ignored ("padded"; one row of a batch is as long as the batch). Or
+twenty as SFTTrainer packs them ("packed"): documents of 32 to 768 tokens in 8 rows of at most 1024, each where it
+leaves the least room, laid behind one another with positions that begin again. There "flash" is transformers with
+flash_attention_2, where that is installed. Each contender has a process of its own with fresh caches. The seconds run from torch.compile or what stands for it, imports
 included, to the end of the last length's first step. Then, after each length once more, `--rounds` times all lengths in
 a row between two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and
 peak memory. A process that takes longer than `--limit` seconds is ended, and has no figures.
 
-    python bench/lengths.py [--scene full padded] [--contender NAME ...] [--rounds 3] [--limit 150] [--out FILE]
+    python bench/lengths.py [--scene full padded packed] [--contender NAME ...] [--rounds 3] [--limit 150] [--out FILE]
 
 It exits 1 where Cermet fails or a loss is not eager's to 4 digits.
 """
@@ -32,7 +34,7 @@ from contenders import CONTENDERS
 from models import MODELS, Model
 
 MODEL = "Llama-3.2-1B"
-SCENES = ("full", "padded")
+SCENES = {"full": 16, "padded": 16, "packed": 20}  # and how many batches
 SHOWN = ("eager", "liger", "cermet-aot", "cermet-auto", "inductor")
 IGNORED = -100
 
@@ -53,13 +55,36 @@ def batch_of(described: Model, length: int, padded: bool) -> dict[str, torch.Ten
             "labels": words.masked_fill(~kept, IGNORED)}
 
 
+def packed_batch(described: Model, number: int) -> dict[str, torch.Tensor]:
+    """Of documents in an order of their own, by best fit, as `packing=True` does, and the collator's flattening."""
+    drawn, room = random.Random(number), [described.tokens] * described.batch
+    rows: list[list[int]] = [[] for _ in room]
+    for length in sorted((drawn.randint(described.tokens // 32, described.tokens * 3 // 4) for _ in range(
+            described.batch * 4)), reverse=True):
+        fitting = [row for row, left in enumerate(room) if left >= length]
+        if fitting:
+            row = min(fitting, key=room.__getitem__)
+            rows[row].append(length)
+            room[row] -= length
+    places = torch.cat([torch.arange(length) for row in rows for length in row])[None].to(device.DEVICE)
+    torch.manual_seed(number)
+    words = torch.randint(1, described.settings["vocab_size"], places.shape, device=device.DEVICE)
+    return {"input_ids": words, "position_ids": places, "labels": words.masked_fill(places == 0, IGNORED)}
+
+
+def batches_of(described: Model, scene: str, count: int) -> list[dict[str, torch.Tensor]]:
+    if scene == "packed":
+        return [packed_batch(described, number) for number in range(count)]
+    return [batch_of(described, length, scene == "padded") for length in lengths_of(described, count)]
+
+
 def measure(scene: str, key: str, arguments: argparse.Namespace) -> dict:
     """One contender's row, in this process."""
     described = MODELS[MODEL].tiny() if arguments.tiny else MODELS[MODEL]
-    lengths = lengths_of(described, arguments.lengths)
     torch.manual_seed(0)
     model = described.build().train()
-    batches = [batch_of(described, length, scene == "padded") for length in lengths]
+    batches = batches_of(described, scene, arguments.lengths)
+    lengths = [batch["input_ids"].shape[1] for batch in batches]
     device.synchronize()
     start = time.perf_counter()
     contender = CONTENDERS[key](model)
@@ -88,9 +113,13 @@ def measure(scene: str, key: str, arguments: argparse.Namespace) -> dict:
     return row | {"rounds_ms": rounds, "step_ms": statistics.median(rounds), "peak_gb": device.peak_gb()}
 
 
+def _count(scene: str, arguments: argparse.Namespace) -> int:
+    return arguments.lengths or (4 if arguments.tiny else SCENES[scene])
+
+
 def ask(scene: str, key: str, arguments: argparse.Namespace) -> dict:
     command = ["--scene", scene, "--contender", key, "--rounds", str(arguments.rounds),
-               "--lengths", str(arguments.lengths), *(["--tiny"] if arguments.tiny else [])]
+               "--lengths", str(_count(scene, arguments)), *(["--tiny"] if arguments.tiny else [])]
     return alone.ask("lengths.py", key, command, arguments.limit)
 
 
@@ -110,8 +139,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="bench-out/lengths.json")
     parser.add_argument("--scene", choices=SCENES, nargs="+", default=list(SCENES))
-    parser.add_argument("--contender", choices=CONTENDERS, nargs="+", default=list(SHOWN))
-    parser.add_argument("--lengths", type=int, help="how many: 16, or 4 where it is tiny")
+    parser.add_argument("--contender", choices=CONTENDERS, nargs="+")
+    parser.add_argument("--lengths", type=int, help="how many batches, or 4 where it is tiny")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=150, help="seconds of one contender's process")
     parser.add_argument("--tiny", action="store_true", help="of a few widths, on a CPU too: only to try it out")
@@ -119,7 +148,6 @@ def main() -> None:
     arguments = parser.parse_args()
     if not (torch.cuda.is_available() or arguments.tiny):
         sys.exit("bench/lengths.py measures a GPU and there is none here")
-    arguments.lengths = arguments.lengths or (4 if arguments.tiny else 16)
     if arguments.here:
         key = arguments.contender[0]
         return alone.answer(arguments.out, key, lambda: measure(arguments.scene[0], key, arguments))
@@ -128,10 +156,10 @@ def main() -> None:
     for scene in arguments.scene:
         described = MODELS[MODEL].tiny() if arguments.tiny else MODELS[MODEL]
         rows: list[dict] = []
-        scenes.append({"scene": scene, "model": MODEL, "batch": described.batch, "lengths": arguments.lengths,
+        scenes.append({"scene": scene, "model": MODEL, "batch": described.batch, "lengths": _count(scene, arguments),
                        "tokens": described.tokens, "limit_s": arguments.limit, "contenders": rows})
-        print(f"{MODEL}, batch {described.batch}, {arguments.lengths} lengths, {scene}", flush=True)
-        for key in arguments.contender:
+        print(f"{MODEL}, batch {described.batch}, {_count(scene, arguments)} lengths, {scene}", flush=True)
+        for key in arguments.contender or (*SHOWN, *(["flash"] if scene == "packed" else [])):
             row = ask(scene, key, arguments)
             if "missing" in row:
                 print(f"{key}: not installed here")

@@ -23,7 +23,7 @@ OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": 
 CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`",
               "cermet, auto": "Cermet, `auto`", "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",
               "inductor, no mask": "Inductor, mask taken out by hand", "liger": "Liger", "eager": "eager",
-              "liger, compiled": "Liger under `torch.compile`"}
+              "flash": "transformers with flash attention", "liger, compiled": "Liger under `torch.compile`"}
 DIGITS = 4  # of a loss that must be eager's
 GPU_KINDS = ("matmul", "attention", "cermet", "rest", "idle")
 MEMORY = {"cermet, aot, memory fast": '`"fast"`', "cermet, aot": '`"auto"`', "cermet, aot, memory least": '`"least"`',

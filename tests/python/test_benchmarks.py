@@ -30,8 +30,9 @@ def tabled(written: pathlib.Path, monkeypatch) -> str:
     return getattr(tables, written.stem)(runs)
 
 
-def test_lengths_end_in_two_graphs(tmp_path, monkeypatch) -> None:
-    written = ran("lengths", "--scene", "padded", "--rounds", "1", "--contender", "eager", "cermet-aot", folder=tmp_path)
+@pytest.mark.parametrize("scene", ["padded", "packed"])
+def test_lengths_end_in_two_graphs(scene, tmp_path, monkeypatch) -> None:
+    written = ran("lengths", "--scene", scene, "--rounds", "1", "--contender", "eager", "cermet-aot", folder=tmp_path)
     (ours,) = [line for line in tabled(written, monkeypatch).splitlines() if "`aot`" in line]
     assert ours.split("|")[4].strip() == "2", ours
 

@@ -134,7 +134,7 @@ def test_a_learned_mask_stays(reference):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_read_is_what_the_mask_is(seed):
-    """Of random masks, of documents and a band or nearly: what is read gives the mask again, or it is told to be none."""
+    """Of random masks of documents and a band or nearly: what is read gives the mask again, or tells that it is none."""
     chosen = random.Random(seed)
     length, rows = chosen.randint(1, 14), chosen.randint(1, 3)
     begins = torch.tensor([[place == 0 or chosen.random() < 0.3 for place in range(length)] for _ in range(rows)])

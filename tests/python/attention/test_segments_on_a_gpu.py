@@ -1,6 +1,6 @@
-"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, and to
-the keys that a buffer has so far, in the types that it takes, has the mask's numbers by the rule for numbers, and no mask
-is left."""
+"""On a GPU, where torch's flash attention is the kernel: compiled attention under documents, windows and padding, and
+to the keys that a buffer has so far, in the types that it takes, has the mask's numbers by the rule for numbers, and no
+mask is left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Masks under which a query attends to the keys from one place to another, which integers on the device say: those that
 a static cache has so far.
 
-`mask[b, q, k] = (largest of firsts <= k <= smallest of lasts)`, where each bound is a form over elements of tensors that
-the graph has before, at the row and the query. That is proved for all that they may hold, so nothing is read on the
+`mask[b, q, k] = (largest of firsts <= k <= smallest of lasts)`, where each bound is a form over elements of tensors
+that the graph has before, at the row and the query. That is proved for all that they may hold, so nothing is read on the
 host: the graph computes the bounds itself.
 """
 
