@@ -7,10 +7,14 @@ else()
   set(CERMET_PYTHON ${Python3_EXECUTABLE} CACHE FILEPATH "A Python that has torch and nvidia-nvtx")
 endif()
 
-# -I: an isolated wheel build hides the environment's packages behind PYTHONPATH.
-execute_process(COMMAND ${CERMET_PYTHON} -I -c "import importlib.metadata as m
+# An isolated wheel build has its requirements on PYTHONPATH, which hides the environment's packages; -I shows those.
+foreach(option -I -B)
+  if(NOT headers)
+    execute_process(COMMAND ${CERMET_PYTHON} ${option} -c "import importlib.metadata as m
 header = next(f for f in m.files('nvidia-nvtx') if f.name == 'nvToolsExt.h')
 print(header.locate().parent.parent, end='')" OUTPUT_VARIABLE headers ERROR_QUIET)
+  endif()
+endforeach()
 find_path(CERMET_NVTX nvtx3/nvToolsExt.h HINTS "${headers}" PATHS /usr/local/cuda/include)
 if(NOT CERMET_NVTX)
   message(FATAL_ERROR "${CERMET_PYTHON} has no NVTX headers; install nvidia-nvtx there, pass -DCERMET_PYTHON=<python>, or "
