@@ -50,11 +50,12 @@ void ProgramText::unchanged() {
   if (!found)
     return;
   const DType type = program.operands[found->by].dtype;
-  line(fmt::format("  static DEVICE bool is_unchanged(const Arguments& arguments) {{\n"
-                   "    return is_same(arguments.operand[{}], arguments.operand[{}]) && {} == 1.0f;\n  }}",
-                   found->from, found->to,
-                   ProgramValues::fromMemory(type, fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, 0).at[0]",
-                                                               deviceType(type), found->by))));
+  line(
+      fmt::format("  static DEVICE bool is_unchanged(const Arguments& arguments) {{\n"
+                  "    return is_same(arguments.operand[{}], arguments.operand[{}]) && {} == 1.0f;\n  }}",
+                  found->from, found->to,
+                  ProgramValues::fromMemory(type, fmt::format("load_vector<{}, 1>(arguments.operand[{}].base, 0).at[0]",
+                                                              deviceType(type), found->by))));
 }
 
 } // namespace cermet

@@ -48,8 +48,10 @@ constexpr int kMaxPersistentThreads = 512;
 constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
+constexpr int kMaxBusyRegisters = 80;  // of a thread there, where of more threads many would be idle
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;     // of a thread
+constexpr int kStageRegisters = 8;      // more where several barriers lie between stages that read the row
 constexpr int kMaxPackedRegisters = 64; // where a block has few threads, which then have many registers
 
 // Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
@@ -87,6 +89,12 @@ int keptBytes(const RowProgram& program, bool withColumns) {
   return bytes;
 }
 
+// Whether elements' exponentials are computed, as in every softmax.
+bool exponentiates(const RowProgram& program) {
+  return std::any_of(program.instructions.begin(), program.instructions.end(),
+                     [](const Instruction& it) { return it.opcode == Opcode::Exp && it.space == Space::Element; });
+}
+
 // A row's group as the ladder has it, made to fit: no more threads than columns keep busy, a warp of its own where a
 // warp's registers hold a row that meets several barriers, and no promise of more blocks than registers allow.
 void fitRow(const RowProgram& program, Schedule& schedule) {
@@ -94,16 +102,18 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
     return divideUp(program.columns, int64_t(threads) * schedule.vector) * schedule.vector;
   };
   const auto idle = [&](int threads) { return 1 - double(program.columns) / double(elements(threads) * threads); };
-  // Values that a later stage reads again are kept too (EmitCuda), about one for each element.
-  const bool keeps = program.stages() > 2;
+  // An exponential that a later stage reads again is kept too, about one for each element.
+  const bool meetsBarriers = program.stages() > 2, keeps = meetsBarriers && exponentiates(program);
   const auto registers = [&](int threads, bool withColumns) {
     return elements(threads) * keptBytes(program, withColumns) / 4 +
            (keeps && elements(threads) <= 32 ? elements(threads) : 0);
   };
   const int given = schedule.threadsPerRow;
-  if (keeps && registers(32, true) <= kMaxWarpRegisters)
+  // Where nothing is kept, half of the elements are unpacked at a time.
+  const int64_t alone = registers(32, true) + (keeps ? 0 : elements(32) / 2);
+  if (meetsBarriers && alone <= (keeps || idle(given) <= kMaxIdle ? kMaxWarpRegisters : kMaxBusyRegisters))
     schedule.threadsPerRow = std::min(given, 32);
-  else if (idle(given) > kMaxIdle || keeps)
+  else if (idle(given) > kMaxIdle || meetsBarriers)
     for (int threads = given / 2; threads >= 64 && elements(threads) <= kMaxFittedElements; threads /= 2)
       if (idle(threads) <= kMaxIdle)
         schedule.threadsPerRow = threads;
@@ -112,14 +122,9 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
     schedule.threads = schedule.threadsPerRow < 64 ? 128 : schedule.threadsPerRow;
     schedule.residentBlocks = std::max(schedule.residentBlocks / schedule.threads, 1);
   }
-  const int64_t needed = (registers(schedule.threadsPerRow, true) + kOtherRegisters + 7) / 8 * 8;
+  const int others = kOtherRegisters + (meetsBarriers && !keeps ? kStageRegisters : 0);
+  const int64_t needed = (registers(schedule.threadsPerRow, true) + others + 7) / 8 * 8;
   schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
-}
-
-// Whether elements' exponentials are computed, as in every softmax.
-bool exponentiates(const RowProgram& program) {
-  return std::any_of(program.instructions.begin(), program.instructions.end(),
-                     [](const Instruction& it) { return it.opcode == Opcode::Exp && it.space == Space::Element; });
 }
 
 int reductionBytes(const RowProgram& program, const Schedule& schedule) {

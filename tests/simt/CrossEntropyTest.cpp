@@ -1,7 +1,7 @@
 // Loss and gradient of rows of every length, on the simulated machine against the float64 interpreter: rows that
 // registers, shared memory or neither hold, odd widths, numbers that are none, and labels that no column has.
-#include "runtime/abi/CompilerApi.h"
 #include "frontends/tools/Numbers.h"
+#include "runtime/abi/CompilerApi.h"
 #include "runtime/abi/ElementType.h"
 #include "tests/simt/Truth.h"
 #include "tests/unit/patterns/Texts.h"

@@ -156,12 +156,13 @@ TEST(SimtValues, RowsAreQuantisedAgain) {
 
 // A product with 1 leaves the memory alone that it goes to: a NaN that arithmetic would make a quiet one stays.
 TEST(SimtValues, AProductInItsOwnMemory) {
-  const std::string t = "tensor<?x24xbf16, #cermet.symbols<[\"r0\"]>>", f = "tensor<?x24xf32, #cermet.symbols<[\"r0\"]>>";
-  const Plan plan = planOf(
-      graphOf(fmt::format("(%x: {0}, %s: tensor<f32>) -> {0}", t),
-              fmt::format("%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.broadcast %s : tensor<f32> to {1}\n"
-                          "%2 = cermet.mul %0, %1 : {1}\n%3 = cermet.cast %2 : {1} to {0}\nreturn %3 : {0}\n",
-                          t, f)));
+  const std::string t = "tensor<?x24xbf16, #cermet.symbols<[\"r0\"]>>",
+                    f = "tensor<?x24xf32, #cermet.symbols<[\"r0\"]>>";
+  const Plan plan =
+      planOf(graphOf(fmt::format("(%x: {0}, %s: tensor<f32>) -> {0}", t),
+                     fmt::format("%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.broadcast %s : tensor<f32> to {1}\n"
+                                 "%2 = cermet.mul %0, %1 : {1}\n%3 = cermet.cast %2 : {1} to {0}\nreturn %3 : {0}\n",
+                                 t, f)));
   const PlanKernels kernels(plan);
   for (float scale : {1.0f, 0.5f}) {
     std::vector<uint16_t> values(7 * 24, 0x4040), other(values.size()); // 3

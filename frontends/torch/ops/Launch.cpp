@@ -173,8 +173,8 @@ void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
     stack[i] = outputs[i].take();
 }
 
-// The result takes the memory of the first input, of which the caller has made sure that the kernel that writes it reads
-// each element first.
+// The result takes the memory of the first input, of which the caller has made sure that the kernel that writes it
+// reads each element first.
 void reusingLaunch(StableIValue* stack, uint64_t, uint64_t) {
   std::array<Owned, 2> inputs = {Owned(stack[0]), Owned(stack[1])};
   std::array<Owned, 1> outputs;

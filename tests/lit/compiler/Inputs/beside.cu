@@ -107,6 +107,7 @@ struct Program0 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Program1 {
@@ -189,6 +190,7 @@ struct Program1 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Arguments {
@@ -316,6 +318,7 @@ struct Program0 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Program1 {
@@ -398,6 +401,7 @@ struct Program1 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Arguments {
@@ -495,6 +499,7 @@ struct Program {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 KERNEL(128, 1, copy_v1, Program::Arguments, flat_kernel<Program, 1>)
@@ -608,6 +613,7 @@ struct Program0 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Program1 {
@@ -691,6 +697,7 @@ struct Program1 {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 struct Arguments {

@@ -115,6 +115,7 @@ struct Program {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 KERNEL(128, 1, glu_v8, Program::Arguments, flat_kernel<Program, 8>)
@@ -237,6 +238,7 @@ struct Program {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 KERNEL(128, 1, glu_forward_v8, Program::Arguments, flat_kernel<Program, 8>)
@@ -377,6 +379,7 @@ struct Program {
   }
   static DEVICE void store_row(const Row& row, const Arguments& arguments, const Offsets& offsets) {
   }
+  static constexpr bool kScales = false;
 };
 
 KERNEL(128, 1, glu_backward_v8, Program::Arguments, flat_kernel<Program, 8>)

@@ -1,6 +1,6 @@
 // Launches on the host with kernels written by hand: what reaches a kernel, and what is refused before it.
-#include "runtime/support/File.h"
 #include "runtime/device/HostImage.h"
+#include "runtime/support/File.h"
 #include "tests/unit/runtime/Plans.h"
 #include <array>
 #include <gtest/gtest.h>
@@ -77,9 +77,9 @@ TEST_F(HostLaunch, RowsThatBeginInTheMidstOfAVector) {
     int64_t x, y, shift, sign; // the distances of rows, where x begins, of which entry the results are
   };
   for (const Layout& layout : {Layout{8, 8, 0, 1}, {9, 9, 0, 1}, {9, 25, 0, 1}, {9, 10, 0, -1}, {9, 9, 1, -1}}) {
-    const Status launched = launch(*executable, {TestTensor(x + layout.shift, {1, 7, 8}, {7 * layout.x, layout.x, 1}),
-                                                 TestTensor(weight, {8}),
-                                                 TestTensor(y, {1, 7, 8}, {7 * layout.y, layout.y, 1})});
+    const Status launched =
+        launch(*executable, {TestTensor(x + layout.shift, {1, 7, 8}, {7 * layout.x, layout.x, 1}),
+                             TestTensor(weight, {8}), TestTensor(y, {1, 7, 8}, {7 * layout.y, layout.y, 1})});
     ASSERT_TRUE(launched.ok()) << launched.message();
     for (int64_t row = 0; row < 7; ++row)
       for (int64_t column = 0; column < 8; ++column)
