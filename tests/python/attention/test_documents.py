@@ -228,14 +228,6 @@ def test_numbers_that_are_learned_stay(reference):  # noqa: F811
     assert not answer.masks and "before the graph runs" in answer.near_misses[0].condition
 
 
-def test_dropout_keeps_the_mask(reference):  # noqa: F811
-    def attend(query, key, value, number):
-        return joined(F.scaled_dot_product_attention(query, query, query, of_ids(number, LENGTH), 0.5))
-
-    answer = found(attend, *operands(2), ids(ROWS[:2]))
-    assert not any(mask.kind for mask in answer.masks) and "drops" in answer.near_misses[0].condition
-
-
 def test_without_a_kernel_the_mask_stays_and_says_so():
     """As on this device, where no test adds one."""
     function, counted = attending(of_transformers), Counted()

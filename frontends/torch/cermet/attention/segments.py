@@ -41,9 +41,9 @@ class Segments:
     """The tensors that say which segments rows have; of `documents`, `shown` and `mask` one."""
 
     documents: Numbered | None = None
-    mask: fx.Node | None = None  # one that is handed in (blocks.py): its data say which band it is, too
     counted: tuple[Numbered, ...] = ()
     shown: Numbered | None = None
+    mask: fx.Node | None = None  # one that is handed in (blocks.py): its data say which band it is, too
     small: tuple[fx.Node, ...] = ()  # inputs whose numbers must have fewer than 32 bits
     causal: bool = False
     from_first: bool = False  # the first place of each row must be shown
