@@ -3,6 +3,7 @@ proved, computed on the device, and no mask is left."""
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import random
 
@@ -305,3 +306,62 @@ def test_the_op_checks_against_torch(reference):
     for bounds in ((first, last), (None, last), (first, None), (None, None)):
         with torch.no_grad():
             torch.library.opcheck(ATTEND_RANGES, (query, key, value, *bounds, None, NAME))
+
+
+# --- Beside others ---------------------------------------------------------------------------------------------------
+
+
+def test_what_hides_nothing_beside_a_length(reference):
+    """A mask of ones, as a tokenizer gives; where it hides something, the mask stays."""
+
+    def attend(query, key, value, at, shown):
+        mask = up_to(at) & shown[:, None, None, :].bool()
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+
+    ones, counted, ours = torch.ones(ROWS, KEYS, dtype=torch.int64), Counted(), torch.compile(attend, **compiled)
+    some = ones.clone()
+    some[1, :3] = 0
+    with torch.no_grad():
+        for shown in (ones, some):
+            beside_float64(ours, attend, (*operands(), torch.tensor(ALL), shown))
+    found = counted()
+    assert found["length_masks"] == found["calls_unpadded"] == found["calls_padded"] == 1, found
+
+
+def test_steps_by_two_threads(reference):
+    function = attention(up_to)
+    ours, args = torch.compile(function, **compiled), operands()
+    places = [torch.tensor([[step, step + 1]] * ROWS) for step in range(12)]
+
+    def run(at):
+        with torch.no_grad():
+            return ours(*args, at)
+
+    run(places[0])
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for at, result in zip(places * 2, pool.map(run, places * 2)):
+            torch.testing.assert_close(result, function(*args, at))
+
+
+def test_under_the_check(reference, monkeypatch):
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    function, counted = attention(window_of_two_comparisons), Counted()
+    with torch.no_grad():
+        beside_float64(torch.compile(function, **compiled), function, (*operands(), torch.tensor(ALL)))
+    assert counted() == {"length_masks": 1}
+
+
+def test_a_number_on_another_device_is_told(reference):
+    """As a position that the host has: torch compares with it, kernels cannot read it."""
+    from torch._subclasses import FakeTensorMode
+
+    def attend(query, key, value, at):
+        mask = (torch.arange(KEYS, device=query.device) <= at)[None, None].expand(ROWS, 1, QUERIES, KEYS)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+
+    module = graphs.trace(attend, *operands(), torch.tensor(4))
+    (place,) = [node for node in module.graph.find_nodes(op="placeholder") if node.meta["example_value"].dim() == 0]
+    with FakeTensorMode() as mode:
+        place.meta["example_value"] = mode.from_tensor(torch.tensor(4)).to("meta")
+    (miss,) = masks.find(module).near_misses
+    assert "is on meta, and the attention on cpu" in miss.condition, miss

@@ -62,7 +62,7 @@ def ranging(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[fx
         raise Declined("keys or values of a head do not lie behind one another")
     if rows * shared * keys >= _MOST_PLACES:
         raise Declined(f"there are {rows * shared * keys} keys, expected less than {_MOST_PLACES}")
-    check(proof.ranges, node.graph, rows)
+    check(proof.ranges, node.graph, rows, old.device)
     form = Form(old.device, old.dtype, query.shape[1] // shared, width, value.shape[3], ranged=True)
     rest = {"scale": given.get("scale"), "kernel": kernel_of(form)}
     with old.fake_mode, torch.autocast(old.device.type, enabled=False):

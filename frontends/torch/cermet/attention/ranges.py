@@ -128,12 +128,14 @@ def _read(question: Question, atom: Atom) -> _Read:
 # --- In a graph ------------------------------------------------------------------------------------------------------
 
 
-def check(found: Ranges, graph: fx.Graph, rows: int) -> None:
-    """Raises Declined where a graph cannot compute the bounds."""
+def check(found: Ranges, graph: fx.Graph, rows: int, device: torch.device) -> None:
+    """Raises Declined where a graph cannot compute the bounds on a device."""
     for bound in (*found.firsts, *found.lasts):
         for read, _ in bound.terms:
             if read.node.graph is not graph or read.reader is not None and read.reader.graph is not graph:
                 raise Declined(f"{read.node.name} is of another graph than the attention")
+            if example(read.node).device != device:
+                raise Declined(f"{read.node.name} is on {example(read.node).device}, and the attention on {device}")
             sizes = example(read.node).shape
             if any(axis == ROW and written(size) != written(rows) for axis, size in zip(read.axes, sizes)):
                 raise Declined(f"{read.node.name} has other rows than the attention")

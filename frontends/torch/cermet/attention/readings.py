@@ -190,12 +190,12 @@ def _read(kind: Kind, values: Values, sizes: Sizes) -> list[Read]:
         ends, _, numbers = _of_numbers(number, rows, length)
         return [(ends, ends, torch.cat([said[:1], said[:1], numbers, said[1:]]))]
     if segments.shown is not None:
-        return _of_padding(segments, laid(segments.shown, values), holds, rows, length)
+        return _of_padding(segments, laid(segments.shown, values, rows, length), holds, rows, length)
     return [_of_documents(segments, values, holds, rows, length)]
 
 
-def laid(tensor: Numbered, values: Values) -> torch.Tensor:
-    """`[rows or 1, places]`."""
+def laid(tensor: Numbered, values: Values, rows: int, length: int) -> torch.Tensor:
+    """`[rows or 1, length]`: a tensor may have numbers behind those that a mask reads."""
     value, axes = values[tensor.node], []
     for dimension, axis in reversed(list(enumerate(tensor.axes))):
         if axis in (ROW, PLACE):
@@ -203,20 +203,20 @@ def laid(tensor: Numbered, values: Values) -> torch.Tensor:
         else:
             value = value.select(dimension, axis)
     if axes == [PLACE]:
-        return value[None]
-    return value if axes == [ROW, PLACE] else value.transpose(0, 1)
+        value = value[None]
+    return (value if axes != [PLACE, ROW] else value.transpose(0, 1))[:rows, :length]
 
 
 def _of_documents(
     segments: Segments, values: Values, holds: list[torch.Tensor], rows: int, length: int
 ) -> Read:
-    numbers = laid(segments.documents, values)
+    numbers = laid(segments.documents, values, rows, length)
     changes = numbers[:, 1:] != numbers[:, :-1]
     ordered = numbers.sort(-1).values
     # Numbers that come again, behind others, change more often than when they are in order.
     holds.append((changes.sum(-1) == (ordered[:, 1:] != ordered[:, :-1]).sum(-1)).all())
     for counted in segments.counted:
-        places = laid(counted, values)
+        places = laid(counted, values, rows, length)
         holds.append((changes | (places[:, 1:] - places[:, :-1] == 1)).all())
     ends, _, numbers = _of_numbers(numbers, rows, length)
     ok = torch.stack(holds).all().long()[None]

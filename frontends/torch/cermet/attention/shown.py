@@ -50,7 +50,7 @@ class Shown(Reading):
         rows, length = extents(kind, sizes)
         if not rows or not length:
             return None
-        shown = laid(kind.segments.shown, values).expand(rows, length)
+        shown = laid(kind.segments.shown, values, rows, length).expand(rows, length)
         hidden = shown == 0
         ignored = [(values[node].reshape(rows, length) == label) | ~hidden for node, label in self._targets]
         holds = [*are_small(kind, values), (hidden | (shown == 1)).all(), *(each.all() for each in ignored)]
