@@ -15,6 +15,7 @@ from cermet.fusing import gains, matches
 from cermet.fusing.gains import Measured
 from cermet.graph import nodes
 from cermet.graph.edit import copy_of
+from cermet.graph.snapshots import Snapshot
 from cermet.ops import preparation
 from cermet.remainder import choice, direct
 from cermet.report import output
@@ -124,9 +125,10 @@ def heads() -> tuple[torch.Tensor, ...]:
     ],
 )
 def test_a_graph_that_gives_a_pass_nothing_to_do_is_left_alone(monkeypatch, function, arguments, edits):
-    module, times = graphs.trace(function, *arguments), {"recompile": 0, "lint": 0, "graph_copy": 0}
+    module, times = graphs.trace(function, *arguments), {"recompile": 0, "lint": 0, "__init__": 0}
+    copies = {"graph": 0, "graph_copy": 0}
 
-    def counted(owner, name):
+    def counted(owner, name, times):
         original = getattr(owner, name)
 
         def call(*given, **named):
@@ -135,9 +137,11 @@ def test_a_graph_that_gives_a_pass_nothing_to_do_is_left_alone(monkeypatch, func
 
         monkeypatch.setattr(owner, name, call)
 
-    counted(module, "recompile"), counted(fx.Graph, "lint"), counted(fx.Graph, "graph_copy")
+    counted(module, "recompile", times), counted(fx.Graph, "lint", times), counted(Snapshot, "__init__", times)
+    counted(Snapshot, "graph", copies), counted(fx.Graph, "graph_copy", copies)
     pipeline.run(module)
     assert times == dict.fromkeys(times, edits)
+    assert copies == dict.fromkeys(copies, 0)
 
 
 def test_a_pass_that_fails_takes_along_what_builds_on_it(monkeypatch):

@@ -21,6 +21,7 @@ from .attention import variants
 from .garbage import uncollected
 from .graph.decision import Declined
 from .graph.edit import copy_of
+from .graph.snapshots import ModuleSnapshot
 from .loss import edges, recall
 from .options import parse
 from .records import Masks, Record, Settings
@@ -79,7 +80,7 @@ def _compiled(
     """The callable that runs a record's graph, whose masks are known. Where a kernel cannot be made, the graph is
     compiled again and waits for each part's, to leave the part as it was. Raises Declined where a variant for shown
     places cannot be."""
-    plain = copy_of(record.module) if record.settings.overlapped else None
+    plain = ModuleSnapshot(record.module) if record.settings.overlapped else None
     run = _running(record, example_inputs, recalled)
     try:
         if plain is not None and record.preparation is not None:
@@ -87,7 +88,7 @@ def _compiled(
     except Exception:
         _log.info("a kernel cannot be made: the graph is compiled again", exc_info=True)
         waiting = dataclasses.replace(record.settings, overlapped=False)
-        return _compiled(pipeline.run(plain, waiting, until="unmask"), example_inputs, recalled)
+        return _compiled(pipeline.run(plain.module(), waiting, until="unmask"), example_inputs, recalled)
     pipeline.tally(record)
     return run
 

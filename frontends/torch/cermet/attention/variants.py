@@ -26,6 +26,7 @@ from ..counting import count
 from ..graph import nodes
 from ..graph.decision import Declined, NearMiss
 from ..graph.edit import copy_of
+from ..graph.snapshots import ModuleSnapshot
 from ..graph.nodes import example
 from . import masks, shown
 from .proof.functions import Functions
@@ -148,7 +149,7 @@ class Later:
         return self._made if not self._asked or self._fit(arguments, more) else None
 
     def _make_in_a_call(self) -> None:
-        guards, plain = self._state.guards(), copy_of(self._module) if self._sizes else None
+        guards, plain = self._state.guards(), ModuleSnapshot(self._module) if self._sizes else None
         known = len(guards)
         try:
             with _compiling(), self._state.again(), preserve_rng_state():
@@ -157,7 +158,7 @@ class Later:
             made = None
         asked = [guard.expr for guard in guards[known:]]
         if plain is not None and (asked or made is None):
-            self.plain = plain.forward
+            self.plain = plain.module().forward
         self._ask(asked)
         self._made = made
         self._make = self._module = self._state = None

@@ -20,8 +20,8 @@ from ..failures import Failing
 from ..fusing import matches, replacement
 from ..fusing.replacement import Replaced
 from ..graph.decision import Decision
-from ..graph.edit import copy_of
 from ..graph.nodes import example
+from ..graph.snapshots import ModuleSnapshot
 from ..importing.importer import dimension, import_graph
 from ..ops import library, regions
 from ..ops.preparation import Preparation
@@ -42,10 +42,10 @@ class Fused:
         self._has_parts = False
         self._failed = failed
         self._preparation = Preparation(())
-        self._plain: fx.GraphModule | None = None
+        self._plain: ModuleSnapshot | None = None
 
     def put(self, module: fx.GraphModule, decision: Decision, parts: Set[int], launched: bool) -> None:
-        self._plain = copy_of(module)
+        self._plain = ModuleSnapshot(module)
         self.replaced = replacement.apply(decision)
         keys = {key: region.device for region in self.replaced.regions for key in region.keys()}
         for node in module.graph.nodes:
@@ -66,7 +66,7 @@ class Fused:
             self._failed(error, "a graph behind autograd")
             if self._has_parts:
                 raise Lost from error
-            return self._plain
+            return self._plain.module()
         count("clusters", len(self.replaced.regions))
         return None
 

@@ -11,10 +11,11 @@ from torch._functorch import partitioners
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..failures import Failing
-from ..graph.edit import copied
-from . import cut, noting, parts, waiting
+from ..graph.snapshots import Snapshot
+from . import cut, demand, noting, parts, waiting
 
-_CHOOSES = "choose_saved_values_set"  # of torch's partitioner, 2.10 to 2.13: asked once for each graph
+# Of torch's partitioner, 2.10 to 2.13, asked once for each graph: what is kept, and a backward's order.
+_CHOOSES, _ORDERS = "choose_saved_values_set", "reordering_to_mimic_autograd_engine"
 
 
 class Partition:
@@ -31,12 +32,12 @@ class Partition:
     def __call__(self, joint: fx.GraphModule, inputs: Any, **settings: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         if self._price is None or not hasattr(partitioners, _CHOOSES):
             return self._as_torch(joint, inputs, settings)
-        plain = copied(joint.graph)
+        plain = Snapshot(joint.graph)
         try:
             return self._cut(joint, inputs, settings)
         except Exception as error:
             self._failed(error, "what a forward keeps")
-            joint.graph = plain
+            joint.graph = plain.graph()
             self.keys.clear()
             return self._as_torch(joint, inputs, settings)
 
@@ -72,10 +73,14 @@ class Partition:
 
 @contextlib.contextmanager
 def _choosing(choose: Callable[..., list[fx.Node]]) -> Iterator[None]:
-    """Puts our choice in the place of torch's, under the lock that torch compiles under."""
-    before = getattr(partitioners, _CHOOSES)
-    setattr(partitioners, _CHOOSES, choose)
+    """Puts our choice in the place of torch's, and our order, which is the same, under the lock that torch compiles
+    under."""
+    ours = {_CHOOSES: choose, _ORDERS: demand.order}
+    before = {name: getattr(partitioners, name) for name in ours if hasattr(partitioners, name)}
     try:
+        for name in before:
+            setattr(partitioners, name, ours[name])
         yield
     finally:
-        setattr(partitioners, _CHOOSES, before)
+        for name, theirs in before.items():
+            setattr(partitioners, name, theirs)

@@ -1,0 +1,79 @@
+"""Where a backward makes again what it needs: torch's order, without another graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import tiny, words
+from torch._functorch import partitioners
+from torch.utils.checkpoint import checkpoint
+
+from cermet.graph.edit import copy_of
+from cermet.rematerialization import demand
+
+torchs = partitioners.reordering_to_mimic_autograd_engine
+
+
+def called(module):
+    return [(node.op, node.name, str(node.target), str(node.args), str(node.kwargs)) for node in module.graph.nodes]
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    """What torch's pass and ours make of each backward, and how many of them torch's changes."""
+    seen, ours = [], demand.order
+
+    def both(module):
+        before, theirs = called(module), called(torchs(copy_of(module)))
+        made = ours(module)
+        made.graph.lint()
+        seen.append((called(made), theirs, before != theirs))
+        return made
+
+    monkeypatch.setattr(demand, "order", both)
+    return seen
+
+
+def compiled(function):
+    torch._dynamo.reset()
+    return torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True})
+
+
+def test_a_backward_runs_in_the_order_of_torchs_pass(orders):
+    model = tiny("Llama", dtype=torch.bfloat16).train()
+    compiled(model)(input_ids=words(), labels=words()).loss.backward()
+
+    def twice(x, weight):
+        body = lambda x: torch.sin(torch.cos(x @ weight) @ weight)  # noqa: E731
+        return checkpoint(body, checkpoint(body, x, use_reentrant=False), use_reentrant=False).sum()
+
+    inputs = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+    compiled(twice)(*inputs).backward()
+    assert len(orders) == 2 and any(changed for *_, changed in orders)
+    for ours, theirs, _ in orders:
+        assert ours == theirs
+
+
+def test_a_copy_into_an_input_stays_and_what_nothing_reads_goes():
+    graph = torch.fx.Graph()
+    saved, tangent = graph.placeholder("saved"), graph.placeholder("tangents_1")
+    aten = torch.ops.aten
+    unread = graph.call_function(aten.cos.default, (saved,))
+    late = graph.call_function(aten.sin.default, (saved,))
+    written = graph.call_function(aten.copy_.default, (saved, late))
+    first = graph.call_function(aten.neg.default, (tangent,))
+    again = graph.call_function(aten.exp.default, (written,))
+    graph.output((graph.call_function(aten.mul.Tensor, (first, again)),))
+    module = torch.fx.GraphModule({}, graph)
+    theirs = called(torchs(copy_of(module)))
+    assert called(demand.order(module)) == theirs and unread not in graph.nodes
+
+
+def test_without_a_cotangent_nothing_moves():
+    graph = torch.fx.Graph()
+    value = graph.placeholder("saved")
+    graph.call_function(torch.ops.aten.sin.default, (value,))
+    graph.output((value,))
+    module = torch.fx.GraphModule({}, graph)
+    before = called(module)
+    assert demand.order(module) is module and called(module) == before
