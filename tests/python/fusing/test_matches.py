@@ -17,7 +17,8 @@ import torch
 import cermet
 import graphs
 from cermet import pipeline
-from cermet.ops import library
+from cermet.graph.memory import memories
+from cermet.ops import library, regions
 from cermet.importing.importer import import_graph
 from tiny_models import FAMILIES, LAYERS, MODES, NAMED, OTHERS, sites, tiny, words
 
@@ -93,6 +94,24 @@ def test_the_same_norm_of_two_layers_is_one_region_text():
     texts = [region["text"] for region in library.context().match(import_graph(module).text)["regions"]]
     # norm, add+norm (its sum read again or not), RoPE, GLU
     assert len(texts) == 9 and len(set(texts)) <= 5, set(texts)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_equal_layers_ask_once_what_a_region_gives(monkeypatch, dynamic):
+    """Each has results of its own all the same: who shares memory is read from them."""
+    asked, real = [], regions.region_op
+    monkeypatch.setattr(regions, "region_op", lambda *sizes: asked.append(sizes) or real(*sizes))
+    found = {}
+    for layers in (3, 8):
+        model, text = tiny("Llama", num_hidden_layers=layers), words()
+        module = graphs.trace(lambda t: model(input_ids=t).logits, text, dynamic=dynamic)
+        asked.clear()
+        (part,) = pipeline.run(module, until="compile").parts
+        decided = part.decision.regions
+        values = [value for region in decided for value in region.values]
+        assert len(memories(values)) == len(values)
+        found[layers] = len(asked), len(decided)
+    assert found[3][0] == found[8][0] <= 6 and found[3][1] < found[8][1]
 
 
 def test_rewritten_nodes_carry_what_tracing_leaves_and_where_they_came_from():

@@ -157,10 +157,10 @@ def test_tensors_without_a_storage_may_share_it():
 def test_a_failure_over_one_match_leaves_the_others(monkeypatch, caplog):
     check = matches._check
 
-    def broken(imported, by_name, item):
+    def broken(imported, by_name, item, known):
         if item["pattern"] == "glu":
             raise ZeroDivisionError("broken on purpose")
-        return check(imported, by_name, item)
+        return check(imported, by_name, item, known)
 
     monkeypatch.setattr(matches, "_check", broken)
 

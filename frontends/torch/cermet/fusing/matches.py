@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from .. import environment
-from ..graph import layouts, memory
+from ..graph import fakes, layouts, memory
 from ..graph.decision import Decision, Declined, NearMiss, Region, Tail
 from ..graph.effects import transform_edge
 from ..graph.layouts import written
@@ -30,6 +30,7 @@ from ..ops import regions
 _SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 # Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
 _COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
+_Results = dict[Hashable, list[torch.Tensor]]  # fake ones, by what they are of
 
 
 def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) -> Decision:
@@ -51,10 +52,11 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
         if spelling(by_name[name]) in REDUCTIONS
     ]
     decision = Decision(module, [], near_misses, imported.states, imported.computing, [])
+    known: _Results = {}
     for item in answer["regions"]:
         at = item["results"][0]
         try:
-            decision.regions.append(_check_with_copies(imported, by_name, item))
+            decision.regions.append(_check_with_copies(imported, by_name, item, known))
         except Declined as why:
             near_misses.append(NearMiss(item["pattern"], at, str(why), _source(by_name, at)))
         except Exception as error:
@@ -84,17 +86,19 @@ def _source(by_name: dict[str, fx.Node], name: str) -> str:
     return source_line(by_name[name]) if name in by_name else ""
 
 
-def _check_with_copies(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]) -> Region:
+def _check_with_copies(
+    imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], known: _Results
+) -> Region:
     """The region of a match. Where nothing but a copy reads a result, it writes the copy if its kernels can."""
     copies = {name: copy.name for name in item["results"] if (copy := _copy_of(by_name.get(name))) is not None}
     if copies:
         changed = {**item, "results": [copies.get(name, name) for name in item["results"]]}
         changed["replaced"] = [*item["replaced"], *item["results"]]
         try:
-            return _check(imported, by_name, changed)
+            return _check(imported, by_name, changed, known)
         except Declined:
             pass
-    return _check(imported, by_name, item)
+    return _check(imported, by_name, item, known)
 
 
 def _copy_of(node: fx.Node | None) -> fx.Node | None:
@@ -110,7 +114,7 @@ def _copy_of(node: fx.Node | None) -> fx.Node | None:
     return copy if _COPIES & set(target_name(copy).split(".")) else None
 
 
-def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]) -> Region:
+def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any], known: _Results) -> Region:
     definitions = []
     for name in item["operands"]:
         if name not in imported.definitions:
@@ -164,7 +168,7 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
             write = imported.definitions[name].until
             if write is not None:
                 raise Declined(f"{name} is written in place by {write.name} before the gradient has read it")
-    values = _fake_results(key, tensors, results, wanted is not None)
+    values = _fake_results(key, tensors, results, wanted is not None, known)
     for node, value in zip(results, values):
         _same(node, example(node), value)
     for run in dict.fromkeys((key, runs[0])):
@@ -218,17 +222,28 @@ def _tensor(node: fx.Node) -> torch.Tensor:
 
 
 def _fake_results(
-    key: int, tensors: list[torch.Tensor], results: list[fx.Node], differentiable: bool
+    key: int, tensors: list[torch.Tensor], results: list[fx.Node], differentiable: bool, known: _Results
 ) -> list[torch.Tensor]:
+    """What the region's op gives of fake tensors. It is called once for operands that look the same."""
     # The mode of the nodes' own values: while a backend runs, Dynamo's current mode is another.
     mode = getattr(tensors[0], "fake_mode", None)
-    op = regions.region_op(len(tensors), len(results))
     if mode is None:
         raise Declined("the graph was traced without fake tensors")
+    look = (mode, key, differentiable, *map(_look, tensors))
+    if look in known:
+        return list(map(fakes.like, known[look]))
+    op = regions.region_op(len(tensors), len(results))
     with mode, torch.set_grad_enabled(differentiable):
         # Detached: later writes, which the fake values have had, are no business of autograd's here.
         value = op(*(tensor.detach().requires_grad_(tensor.requires_grad) for tensor in tensors), key)
-    return list(value) if isinstance(value, (tuple, list)) else [value]
+    known[look] = list(value) if isinstance(value, (tuple, list)) else [value]
+    return known[look]
+
+
+def _look(tensor: torch.Tensor) -> Hashable:
+    """All that an op knows of a fake tensor."""
+    sizes = (tuple(map(written, each)) for each in (tensor.shape, tensor.stride()))
+    return tensor.dtype, tensor.device, tensor.requires_grad, *sizes
 
 
 def _same(node: fx.Node, old: torch.Tensor, new: torch.Tensor) -> None:

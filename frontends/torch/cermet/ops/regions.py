@@ -275,7 +275,8 @@ def fake_launch(*arguments: Any) -> Any:
     made = []
     for port, order in zip(what.outputs, _registry.orders_of(key, len(what.outputs))):
         shape = [sizes[dim] if isinstance(dim, str) else dim for dim in port.dims]
-        made.append(tensors[0].new_empty_strided(shape, layouts.strides(shape, order), dtype=port.dtype))
+        strides = layouts.strides(shape, order)
+        made.append(torch.empty_strided(shape, strides, dtype=port.dtype, device=tensors[0].device))
     return made[0] if len(made) == 1 else tuple(made)
 
 

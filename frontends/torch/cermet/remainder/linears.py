@@ -12,7 +12,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..graph import layouts
+from ..graph import fakes, layouts
 from ..graph.effects import transform_edge
 from ..graph.memory import wrapped
 from ..graph.nodes import example, target_name
@@ -107,10 +107,6 @@ class _Writer:
         made.meta = {**self._node.meta, "val": value}
         return made
 
-    def _faked(self, target: Any, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        with self._value.fake_mode, torch.no_grad():
-            return target(*arguments, **keywords)
-
     def result(self, target: Any, *arguments: Any) -> fx.Node:
         """The call that gives the node's value."""
         return self._call(self._value, target, *arguments)
@@ -118,13 +114,15 @@ class _Writer:
     def result_of_rows(self, view: Any, target: Any, *arguments: Any) -> fx.Node:
         """The call that gives the rows of the node's value, and a view of it as that."""
         outer, inner, columns = self._value.shape
-        made = self._call(self._faked(_aten.view.default, self._value, [outer * inner, columns]), target, *arguments)
+        made = self._call(fakes.view(self._value, [outer * inner, columns], [columns, 1]), target, *arguments)
         return self.result(view, made, _sizes(self._value.shape))
 
     def turned(self, source: fx.Node) -> fx.Node:
         """The transpose of a matrix."""
         if (known := self._views.get((_aten.t.default, source))) is None:
-            known = self._call(self._faked(_aten.t.default, source.meta["val"]), _aten.t.default, source)
+            value = source.meta["val"]
+            turned = fakes.view(value, value.shape[::-1], value.stride()[::-1])
+            known = self._call(turned, _aten.t.default, source)
             self._views[_aten.t.default, source] = known
         return known
 
@@ -134,17 +132,18 @@ class _Writer:
             return known
         dense, view, value = source, _aten.view.default, source.meta["val"]
         if not _row_major(value):
-            value = self._faked(_aten.clone.default, value, memory_format=torch.contiguous_format)
+            with value.fake_mode, torch.no_grad():
+                value = _aten.clone.default(value, memory_format=torch.contiguous_format)
             dense = self._call(value, _aten.clone.default, source, memory_format=torch.contiguous_format)
             view = _aten._unsafe_view.default
         outer, inner, columns = value.shape
         shape = [outer * inner, columns]
-        made = self._call(self._faked(view, value, shape), view, dense, _sizes(shape))
+        made = self._call(fakes.view(value, shape, [columns, 1]), view, dense, _sizes(shape))
         self._views[_aten.view.default, source] = made
         return made
 
     def sum_of_rows(self, source: fx.Node) -> fx.Node:
-        value = self._faked(_aten.view.default, self._value, [1, *self._value.shape])
+        value = fakes.view(self._value, [1, *self._value.shape], [*self._value.shape, 1])
         return self._call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
 
 

@@ -1,0 +1,27 @@
+"""Fake tensors without numbers whose sizes and strides are known, made in a tenth of the time that a call takes under
+their mode: the mode asks its cache, or torch's Python, what the result of a call would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+
+
+def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any]) -> FakeTensor:
+    """A tensor in the memory of `value`, that begins where it does."""
+    with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
+        meta = torch.as_strided(value, sizes, strides, value.storage_offset())
+    return FakeTensor(value.fake_mode, meta, value.fake_device)
+
+
+def like(value: FakeTensor) -> FakeTensor:
+    """A tensor of its own memory with the sizes, the strides and the type of `value`, which wants a gradient where
+    that does."""
+    sizes, strides = value.shape, value.stride()
+    with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
+        meta = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+    return FakeTensor(value.fake_mode, meta.requires_grad_(value.requires_grad), value.fake_device)
