@@ -36,7 +36,8 @@ def _dense(value: torch.Tensor) -> tuple[int, ...] | None:
     inner: list[int] = []
     expected: Any = 1
     while rest:
-        fitting = [axis for axis in rest if strides[axis] == written(expected)]
+        stride = written(expected)
+        fitting = [axis for axis in rest if strides[axis] == stride]
         ones = [axis for axis in fitting if sizes[axis] == "1"]
         if not inner:
             if rest[-1] not in fitting and sizes[-1] != "1":
@@ -50,7 +51,7 @@ def _dense(value: torch.Tensor) -> tuple[int, ...] | None:
             return None
         inner.append(axis)
         rest.remove(axis)
-        expected = expected * value.shape[axis]
+        expected = expected * value.shape[axis] if rest else expected
     return tuple(reversed(inner))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._C import _functorch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 HIDDEN = "hidden"
@@ -25,6 +26,8 @@ def memories(value: Any) -> frozenset[Hashable]:
     if not isinstance(value, torch.Tensor):
         return frozenset()
     try:
+        if type(value) is FakeTensor:  # wraps none, and nothing wraps it
+            return frozenset([value.untyped_storage()._cdata])
         if _functorch.is_functorch_wrapped_tensor(value):
             return memories(_functorch.get_unwrapped(value))
         if is_traceable_wrapper_subclass(value):

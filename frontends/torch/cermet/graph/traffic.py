@@ -12,7 +12,7 @@ import torch
 import torch.fx as fx
 
 from .memory import HIDDEN, memories
-from .nodes import example, tensor_nodes
+from .nodes import example
 
 
 def hint(size: Any) -> int:
@@ -80,8 +80,7 @@ def _tensors(value: Any) -> Iterable[torch.Tensor]:
 
 def moved_by(node: fx.Node) -> int:
     """Bytes that one operation of a graph reads and writes when it runs alone."""
-    sources = dict.fromkeys(tensor_nodes((node.args, node.kwargs)))
-    read = [tensor for source in sources for tensor in _tensors(example(source))]
+    read = [tensor for source in node.all_input_nodes for tensor in _tensors(example(source))]
     memory = memories(read) - {HIDDEN}
     written = [tensor for tensor in _tensors(example(node)) if memory.isdisjoint(memories(tensor))]
     return sum(map(size_of, [*read, *written])) if written else 0

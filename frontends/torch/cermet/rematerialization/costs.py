@@ -12,7 +12,7 @@ import torch.fx as fx
 from torch.utils.flop_counter import flop_registry
 
 from ..graph import memory, traffic
-from ..graph.nodes import example, tensor_nodes
+from ..graph.nodes import example
 from ..ops.regions import NAMESPACE
 
 # Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
@@ -39,7 +39,7 @@ def is_view(node: fx.Node) -> bool:
     value = example(node)
     if not isinstance(value, torch.Tensor):
         return False
-    read = [example(source) for source in tensor_nodes((node.args, node.kwargs))]
+    read = map(example, node.all_input_nodes)
     return memory.shared(value, [each for each in read if isinstance(each, torch.Tensor)])
 
 

@@ -74,7 +74,7 @@ def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, p
     long = {node: again[node] for node in again if again[node] and costs.is_long_product(node)}
     single = [node for node in long if isinstance(example(node), torch.Tensor)]
     worth = [node for node in single if price * long[node] < costs.written(node)]
-    room = products * sum(costs.computed_again(node) or 0 for node in graph.nodes) if worth else 0
+    room = products * sum(again.get(node) or costs.computed_again(node) or 0 for node in graph.nodes) if worth else 0
     for node in sorted(worth, key=lambda node: long[node] / costs.written(node)):
         room -= long.pop(node)
         if room < 0:
