@@ -17,6 +17,7 @@ class Contender:
         self.name, self.model, self.call, self.module_names = name, model, call, module_names or {}
         self.module, self.optimizer = module_of(model), None
         self.first_step_s = self.loss = self.peak_gb = None
+        self.first_step_parts: dict[str, float] = {}  # seconds
         self.rounds_ms: list[float] = []
         self.warm: list[dict] = []  # a row each: seconds and loss of a first step in a process that finds the caches
         self.gpu_ms: dict[str, float] = {}

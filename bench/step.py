@@ -6,7 +6,7 @@ alternating order: `--rounds` times, each runs `--steps` steps in a row between 
 the rounds, their spread, peak memory, the first step's seconds, the loss, and where a step's GPU time goes (profiler:
 matmul, attention, Cermet's kernels, all else; idle is what is left of the step). First steps run in one process in the
 order of the table: a later compiled contender finds what the first one imported and Inductor's worker processes
-started, a second Cermet finds the first one's kernels.
+started, a second Cermet finds the first one's kernels. A first step's seconds are told by part, too (parts.py).
 With --warm these contenders take their first step again, three times in turns, each in a process of its own that finds
 the caches; the table gives the median.
 "Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
@@ -34,6 +34,7 @@ import torch
 import alone
 import device
 import environment
+import parts
 import shares
 from contenders import CONTENDERS, Contender
 from models import MODELS, Model
@@ -46,7 +47,7 @@ COMPILED = [name for name in CONTENDERS if name not in ("eager", "liger")]
 def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender | None:
     """A contender that has made its first step."""
     device.synchronize()
-    start = time.perf_counter()
+    before, start = parts.so_far(), time.perf_counter()
     contender = CONTENDERS[key](model)
     if contender is None:
         return None
@@ -54,6 +55,7 @@ def run_first(key: str, model: torch.nn.Module, optimizer, batch) -> Contender |
     contender.loss = contender.step(batch).item()
     device.synchronize()
     contender.first_step_s = time.perf_counter() - start
+    contender.first_step_parts = parts.since(before, contender.first_step_s)
     return contender
 
 
@@ -128,6 +130,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
                 continue
             contenders.append(contender)
             print(f"{contender.name}: first step {contender.first_step_s:.1f} s, loss {contender.loss:.6f}", flush=True)
+            print(f"    seconds: {parts.written(contender.first_step_parts)}", flush=True)
         except Exception as problem:  # one contender's failure must not cost the others their figures
             failures[key] = f"{type(problem).__name__}: {problem}"
             print(f"{key} failed: {failures[key][:2000]}", flush=True)
@@ -158,7 +161,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
     for c in contenders:
         rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms) if c.rounds_ms else None,
                      "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s,
-                     "warm": c.warm, "loss": c.loss, "gpu_ms": c.gpu_ms, "kernels": kernels.get(c.name)})
+                     "first_step_parts": c.first_step_parts, "warm": c.warm, "loss": c.loss, "gpu_ms": c.gpu_ms,
+                     "kernels": kernels.get(c.name)})
     wrong = [f"{key}: {why}" for key, why in failures.items() if key.startswith("cermet")]
     if arguments.check and contenders:
         wrong += check(contenders, model, batch, described, layers)

@@ -62,4 +62,9 @@ def test_a_step_replaces_what_it_should(model, tmp_path, monkeypatch) -> None:
     if "LoRA" in model and importlib.util.find_spec("peft") is None:
         pytest.skip("peft is not installed")
     asked = ("--check", "--model", model, "--rounds", "1", "--steps", "1", "--contender", "eager", "cermet-aot")
-    assert model in tabled(ran("step", *asked, folder=tmp_path), monkeypatch)
+    written = ran("step", *asked, folder=tmp_path)
+    assert model in tabled(written, monkeypatch)
+    for row in json.loads(written.read_text())["models"][0]["contenders"]:
+        parts, compiled = row["first_step_parts"], row["contender"] != "eager"
+        assert sum(parts.values()) == pytest.approx(row["first_step_s"], rel=0.05), row
+        assert all((parts[part] > 0.0) == compiled for part in ("tracing", "guards", "matching", "joint", "cutting")), row
