@@ -214,20 +214,22 @@ void HostProgram::emitRowScalars(int stage) {
   }
 }
 
-// One pass over the columns: the stage's stores, its sums over rows, and its reductions.
+// One pass over the columns: the stage's sums over rows and its reductions. The last one stores, as a GPU's does: until
+// then a row's tiles are read again, and an output may lie where one of them does. So a step's values are all there
+// before the first of them is stored.
 void HostProgram::emitColumns(int stage) {
   SmallVector<size_t> reductions, effects;
   SmallVector<Opcode> folds;
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (instruction.stage != stage)
+    const bool isTile = instruction.opcode == Opcode::Store && instruction.space == Space::Element;
+    if ((isTile ? program.stages() - 1 : instruction.stage) != stage)
       continue;
     if (isReduction(instruction.opcode)) {
       reductions.push_back(i);
       folds.push_back(instruction.opcode);
     }
-    if (instruction.opcode == Opcode::AccumulateRows ||
-        (instruction.opcode == Opcode::Store && instruction.space == Space::Element))
+    if (instruction.opcode == Opcode::AccumulateRows || isTile)
       effects.push_back(i);
   }
   if (reductions.empty() && effects.empty())
@@ -235,6 +237,8 @@ void HostProgram::emitColumns(int stage) {
 
   auto visit = [&](const ColumnStep& at) {
     Step step{at, Values(program.instructions.size())};
+    for (size_t i : effects)
+      valueOf(program.instructions[i].inputs[0], &step);
     for (size_t i : effects) {
       const Instruction& instruction = program.instructions[i];
       Value value = valueOf(instruction.inputs[0], &step);

@@ -14,6 +14,7 @@ using Json = nlohmann::ordered_json;
 // One operand of a step.
 struct Access {
   int value = 0, root = 0; // root: the input, output or buffer that the value's memory is of
+  int program = 0;         // of those that share the launch, which one
   bool isTile = false;     // of a kernel, at each row and column its own element
 };
 
@@ -35,30 +36,53 @@ bool seesAlike(const Json& values, int a, int b) {
   return values[a]["kind"] != "view" && values[b]["kind"] != "view";
 }
 
+// Whether two values are of different parts of their roots, which have the same dimensions.
+bool liesApart(const Json& values, int a, int b) {
+  for (int* value : {&a, &b}) {
+    if (values[*value]["kind"] != "view")
+      return false;
+    while (values[values[*value]["of"].get<int>()]["kind"] == "view")
+      *value = values[*value]["of"];
+    if (values[*value]["view"] != "slice")
+      return false;
+  }
+  auto ends = [&](int first, int second, size_t dim) {
+    const Json& size = values[first]["dims"][dim];
+    return size.is_number() && values[first]["starts"][dim].get<int64_t>() + size.get<int64_t>() <=
+                                   values[second]["starts"][dim].get<int64_t>();
+  };
+  for (size_t dim = 0; dim < values[a]["dims"].size(); ++dim)
+    if (ends(a, b, dim) || ends(b, a, dim))
+      return true;
+  return false;
+}
+
 std::vector<Access> accessesOf(const Json& values, const Json& step) {
   std::vector<Access> result;
-  auto add = [&](int value, bool isTile) { result.push_back({value, rootOf(values, value), isTile}); };
+  int program = 0;
+  auto add = [&](int value, bool isTile) { result.push_back({value, rootOf(values, value), program, isTile}); };
   if (step["kind"] == "external") {
     for (const char* list : {"operands", "results"})
       for (const Json& value : step[list])
         add(value, false);
     return result;
   }
-  const bool isAlone = !step.contains("programs");
-  auto addAll = [&](const Json& program) {
-    for (const Json& operand : program["operands"])
+  auto addAll = [&](const Json& of) {
+    for (const Json& operand : of["operands"])
       if (operand.contains("value")) // what reads other columns than its own is no tile here
-        add(operand["value"], isAlone && operand["kind"] == name(OperandKind::Tile) && !operand.contains("columns"));
+        add(operand["value"],
+            operand["kind"] == name(OperandKind::Tile) && !operand.contains("columns") && !operand.contains("picked"));
+    ++program;
   };
-  if (isAlone)
-    addAll(step);
-  else
+  if (step.contains("programs"))
     std::ranges::for_each(step["programs"], addAll);
+  else
+    addAll(step);
   return result;
 }
 
-// The inputs whose memory an output may take: one kernel alone writes it, reads the input at the same place, element by
-// element, and nothing after it reads the input.
+// The inputs whose memory an output may take: one program alone writes it, reads the input at the same place, element
+// by element, and nothing beside or after it reads the input.
 void tellInPlace(Json& values, const Json& steps) {
   std::vector<std::vector<Access>> all;
   std::vector<int> first(values.size(), -1), last(values.size(), -1); // steps that touch each root
@@ -74,10 +98,13 @@ void tellInPlace(Json& values, const Json& steps) {
     if (values[output]["kind"] != "output" || step < 0 || first[output] != step || steps[step]["kind"] != "kernel")
       continue;
     const std::vector<Access>& accesses = all[step];
-    const int written = std::ranges::find(accesses, output, &Access::root)->value;
     auto isOwn = [&](int root) {
-      return std::ranges::all_of(accesses, [&](const Access& access) {
-        return access.root != root || (access.isTile && seesAlike(values, access.value, written));
+      return std::ranges::all_of(accesses, [&](const Access& read) {
+        return read.root != root || std::ranges::all_of(accesses, [&](const Access& written) {
+                 return written.root != output || (read.isTile && written.isTile && read.program == written.program &&
+                                                   (seesAlike(values, read.value, written.value) ||
+                                                    liesApart(values, read.value, written.value)));
+               });
       });
     };
     std::set<int> inputs;

@@ -289,6 +289,13 @@ private:
     return extents;
   }
 
+  // Whether columns are picked while others of the same row may be stored: no reduction lies between.
+  static bool picksUnordered(const RowProgram& program) {
+    return program.stages() == 1 && llvm::any_of(program.instructions, [](const Instruction& instruction) {
+             return instruction.opcode == Opcode::Pick;
+           });
+  }
+
   void addKernel(const LoweredFunction& lowered, size_t operations, llvm::ArrayRef<int> inputs,
                  llvm::ArrayRef<int> results) {
     const RowProgram& program = lowered.program;
@@ -310,6 +317,8 @@ private:
         json["rows"] = operand.rowsFrom;
       if (operand.map.isMapped())
         json["columns"] = operand.map.width;
+      if (operand.kind == OperandKind::Tile && !operand.isOutput && picksUnordered(program))
+        json["picked"] = true;
     }
     steps.addKernel({program, chooseSchedule(program, target)}, operations, std::move(operands));
   }

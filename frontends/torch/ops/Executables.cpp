@@ -67,13 +67,16 @@ bool readOrder(const int8_t* order, int32_t rank, std::vector<int8_t>& dimension
 }
 
 cermet_status describeOutputs(const cermet_plan* plan, Executable& executable,
-                              const std::unordered_map<std::string, Size>& symbols, const int8_t* orders) {
+                              const std::unordered_map<std::string, Size>& symbols, const int8_t* orders,
+                              const int32_t* places) {
   for (int32_t i = 0; i < cermet_plan_output_count(plan); ++i) {
     cermet_value_info info{};
     info.size = sizeof(info);
     if (cermet_status status = cermet_plan_output(plan, i, &info); status != CERMET_OK)
       return status;
-    Output output{info.dtype, {}, {}};
+    Output output{info.dtype, {}, {}, places ? places[i] : -1};
+    if (output.place >= int32_t(executable.inputs.size()))
+      return CERMET_INVALID_ARGUMENT;
     if (!readOrder(orders ? orders + i * CERMET_MAX_RANK : nullptr, info.rank, output.order))
       return CERMET_INVALID_ARGUMENT;
     for (int32_t axis = 0; axis < info.rank; ++axis) {
@@ -141,7 +144,7 @@ void cermet_torch_set_prepare(cermet_torch_prepare_callback callback) {
 }
 
 cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name, const cermet_executable* handle,
-                                   const cermet_plan* plan, const int8_t* orders) {
+                                   const cermet_plan* plan, const int8_t* orders, const int32_t* places) {
   if (!name || !handle || !plan)
     return CERMET_INVALID_ARGUMENT;
   try {
@@ -149,7 +152,7 @@ cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name
     std::unordered_map<std::string, Size> symbols;
     if (cermet_status status = describeInputs(plan, *executable, symbols); status != CERMET_OK)
       return status;
-    if (cermet_status status = describeOutputs(plan, *executable, symbols, orders); status != CERMET_OK)
+    if (cermet_status status = describeOutputs(plan, *executable, symbols, orders, places); status != CERMET_OK)
       return status;
     executable->workspace = asksForWorkspace(*executable, plan);
     std::lock_guard lock(publishing);

@@ -25,6 +25,7 @@ struct Output {
   cermet_dtype dtype;
   std::vector<Size> sizes;
   std::vector<int8_t> order; // dimensions from outermost to innermost in memory
+  int32_t place = -1;        // the input whose memory it takes where that lies as the output would; -1: none
 };
 
 struct Executable {
@@ -55,8 +56,10 @@ CERMET_API void cermet_torch_set_prepare(cermet_torch_prepare_callback callback)
 
 // Makes `executable` (kept alive by the caller for the life of the process) what `key` runs on `device`. The sizes of
 // every output must be numbers or symbols of inputs. `orders`: null, or CERMET_MAX_RANK numbers for each output, its
-// dimensions from outermost to innermost in memory; row-major where the first is negative.
+// dimensions from outermost to innermost in memory; row-major where the first is negative. `places`: null, or for each
+// output the input whose memory it takes, of those that the plan lets it, or -1; nobody reads that input behind a
+// launch.
 CERMET_API cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name,
                                               const cermet_executable* executable, const cermet_plan* plan,
-                                              const int8_t* orders);
+                                              const int8_t* orders, const int32_t* places);
 }

@@ -1,5 +1,6 @@
-// The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`. Stable
-// ABI of torch 2.10, so one binary serves every later torch, with and without CUDA.
+// The one kernel behind every `cermet_v1::launch_{n}_{m}(Tensor a0, ..., Tensor an-1, int key) -> m Tensors`, and
+// behind every `launch_over_{n}_{m}`, of which the key says which results take operands' memory. Stable ABI of
+// torch 2.10, so one binary serves every later torch, with and without CUDA.
 #include "frontends/torch/ops/Launch.h"
 #include "runtime/abi/ElementType.h"
 #include "runtime/abi/Limits.h"
@@ -69,6 +70,15 @@ Owned share(const Owned& tensor) {
   return Owned(handle);
 }
 
+// A tensor of its own in the same memory.
+Owned reinterpret(const Owned& tensor, int64_t rank, const int64_t* sizes, const int64_t* strides) {
+  int64_t offset = 0;
+  AtenTensorHandle handle = nullptr;
+  check(aoti_torch_get_storage_offset(tensor.get(), &offset));
+  check(aoti_torch__reinterpret_tensor(tensor.get(), rank, sizes, strides, offset, &handle));
+  return Owned(handle);
+}
+
 // Sizes and strides stay owned by the tensor, which outlives the launch.
 cermet_tensor describe(const Owned& tensor, int32_t rank, cermet_dtype dtype) {
   cermet_tensor out{};
@@ -111,17 +121,28 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Owned& tenso
   return out;
 }
 
-Owned makeOutput(const Output& output, const cermet_tensor* inputs, int32_t device) {
+// An output that lies as its order says: in the memory of an input that lies so too, where one is named, else in its
+// own.
+Owned makeOutput(const Output& output, std::span<Owned> inputs, const cermet_tensor* tensors, int32_t device) {
+  const size_t rank = output.order.size();
   std::array<int64_t, CERMET_MAX_RANK> sizes{}, strides{};
   int64_t stride = 1;
-  for (size_t inner = output.order.size(); inner-- > 0;) {
+  for (size_t inner = rank; inner-- > 0;) {
     const int8_t axis = output.order[inner];
     const Size& size = output.sizes[axis];
-    sizes[axis] = size.input < 0 ? size.number : inputs[size.input].sizes[size.axis];
+    sizes[axis] = size.input < 0 ? size.number : tensors[size.input].sizes[size.axis];
     strides[axis] = stride;
     stride *= std::max<int64_t>(sizes[axis], 1);
   }
-  return empty(int64_t(output.sizes.size()), sizes.data(), strides.data(), torchDtype(output.dtype), device);
+  if (output.place >= 0) {
+    const cermet_tensor& place = tensors[output.place];
+    bool fits = place.dtype == output.dtype && size_t(place.rank) == rank;
+    for (size_t axis = 0; fits && axis < rank; ++axis)
+      fits = place.sizes[axis] == sizes[axis] && (sizes[axis] == 1 || place.strides[axis] == strides[axis]);
+    if (fits)
+      return reinterpret(inputs[size_t(output.place)], int64_t(rank), sizes.data(), strides.data());
+  }
+  return empty(int64_t(rank), sizes.data(), strides.data(), torchDtype(output.dtype), device);
 }
 
 // Workspace, then the launch; `tensors` are inputs and outputs.
@@ -187,7 +208,8 @@ void reusingLaunch(StableIValue* stack, uint64_t, uint64_t) {
 void implement(torch::stable::detail::StableLibrary& library) {
   for (int n = 1; n <= kMaxRegionInputs; ++n)
     for (int m = 1; m <= kMaxRegionOutputs; ++m)
-      library.impl(("launch_" + std::to_string(n) + "_" + std::to_string(m)).c_str(), launch);
+      for (const char* name : {"launch_", "launch_over_"})
+        library.impl((name + std::to_string(n) + "_" + std::to_string(m)).c_str(), launch);
   library.impl("reusing_launch", reusingLaunch);
 }
 
@@ -239,7 +261,8 @@ void run(const Executable& executable, int32_t device, std::span<Owned> inputs, 
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Output& output = executable.outputs[i];
     const bool last = i + 1 == outputs.size();
-    outputs[i] = last && reused >= 0 ? share(inputs[size_t(reused)]) : makeOutput(output, tensors.data(), device);
+    outputs[i] =
+        last && reused >= 0 ? share(inputs[size_t(reused)]) : makeOutput(output, inputs, tensors.data(), device);
     tensors[inputs.size() + i] = describe(outputs[i], int32_t(output.sizes.size()), output.dtype);
   }
   cermet_status status = runOnce(executable, tensors.data(), device);

@@ -34,6 +34,7 @@ def _ops() -> ctypes.CDLL:
         handle,
         handle,
         ctypes.POINTER(ctypes.c_int8),
+        ctypes.POINTER(ctypes.c_int32),
     ]
     ops.cermet_torch_stand_in_for_cuda.restype = ctypes.c_char_p
     ops.cermet_torch_stand_in_for_cuda.argtypes = []
@@ -70,12 +71,20 @@ def stand_in_for_cuda() -> str:
 
 
 def publish(
-    key: int, device: int, name: str, executable: ctypes.c_void_p, plan: ctypes.c_void_p, orders: Sequence[Order]
+    key: int,
+    device: int,
+    name: str,
+    executable: ctypes.c_void_p,
+    plan: ctypes.c_void_p,
+    orders: Sequence[Order],
+    places: Sequence[int | None] = (),
 ) -> bool:
-    """Makes an executable what `key` runs on `device` (-1: the CPU), with outputs in these orders. False where an
-    output has a dimension that no input has."""
-    flat = None
+    """Makes an executable what `key` runs on `device` (-1: the CPU), with outputs in these orders and, where there are
+    any, in these inputs' places. False where an output has a dimension that no input has."""
+    flat = taken = None
     if any(order is not None for order in orders):
         rows = [[*(order or ()), *[-1] * (_MAX_RANK - len(order or ()))] for order in orders]
         flat = (ctypes.c_int8 * (_MAX_RANK * len(rows)))(*(axis for row in rows for axis in row))
-    return _ops().cermet_torch_publish(key, device, name.encode(), executable, plan, flat) == 0
+    if places:
+        taken = (ctypes.c_int32 * len(places))(*(-1 if place is None else place for place in places))
+    return _ops().cermet_torch_publish(key, device, name.encode(), executable, plan, flat, taken) == 0

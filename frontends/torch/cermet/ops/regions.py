@@ -1,12 +1,15 @@
 """Regions of graph text as torch ops, named by content.
 
-A region is a graph text and the memory orders of its results; its key is a hash of both, equal in every process, so a
-graph that torch's own caches kept still means the same. Two families of ops, one pair for each arity:
+A region is a graph text, the memory orders of its results and the operands in whose memory they lie, if any; its key is
+a hash of all that, equal in every process, so a graph that torch's own caches kept still means the same. Three families
+of ops, one of each for each arity:
 
 - `cermet_v1::region_{n}_{m}(Tensor a0, ..., int key)`: what replacement.py puts into a graph. Differentiable; it exists
   only as a composition of inner ops, so AOTAutograd traces through it and nothing of it is left at run time.
 - `cermet_v1::launch_{n}_{m}(Tensor a0, ..., int key)`: one launch of the executable of `key` (C++,
   frontends/torch/ops). Not differentiable. `reusing_launch` writes its result to the memory of its first tensor.
+- `cermet_v1::launch_over_{n}_{m}(Tensor(a!) a0, ..., int key)`: the same, of a key that says which results take operands'
+  memory. For graphs that run as they are.
 
 The gradient of a region is derived by libcermet from its text: a backward computes in f32 and rounds once for each
 result.
@@ -33,6 +36,7 @@ from .signatures import Gradient, Port, Signature, dtypes
 
 NAMESPACE = "cermet_v1"
 MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
+Places = tuple[int | None, ...]  # for each result, the operand whose memory it takes
 _UNSIZED = "{}: an output has a dimension that no input has"
 
 
@@ -43,6 +47,7 @@ class _Registry:
         self.lock = locks.recursive_lock()
         self.texts: dict[int, str] = {}
         self.orders: dict[int, tuple[Order, ...]] = {}  # of the keys whose results are not all row-major
+        self.places: dict[int, Places] = {}  # of the keys of which a result takes an operand's memory
         self.plans: dict[tuple[str, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}  # by text and target
         self.signatures: dict[int, Signature] = {}
         self.gradients: dict[tuple[int, tuple[bool, ...], tuple[Order, ...]], Gradient] = {}
@@ -79,27 +84,46 @@ def text(key: int) -> str:
     return _registry.text(key)
 
 
-def register(text: str, orders: Sequence[Order] = ()) -> int:
+def register(text: str, orders: Sequence[Order] = (), places: Places = ()) -> int:
     """Makes a graph text callable; returns its key. Registering it again costs one hash.
 
-    `orders` are the memory orders of its results (layouts.py); without any all are row-major.
+    `orders` are the memory orders of its results (layouts.py); without any all are row-major. With `places` a launch
+    writes those operands, as the plan lets it (docs/plan-format.md, "Outputs"): for who knows that nobody reads them.
     """
     ordered = tuple(orders) if any(order is not None for order in orders) else ()
-    whole = text + layouts.suffix(ordered)
+    taken = [f"\nplace {output}:{place}" for output, place in enumerate(places) if place is not None]
+    places = tuple(places) if taken else ()
+    whole = text + layouts.suffix(ordered) + "".join(taken)
     key = library.text_key(whole)
     with _registry.lock:
         known = _registry.texts.setdefault(key, text)
         if ordered:
             _registry.orders.setdefault(key, ordered)
-        same = known == text and _registry.orders.get(key, ()) == ordered
+        if places:
+            _registry.places.setdefault(key, places)
+        same = known == text and _registry.orders.get(key, ()) == ordered and _registry.places.get(key, ()) == places
     if not same:
         raise Error(f"two graph texts share the key {key}; please report both:\n{known}\n{whole}")
     return key
 
 
-def kept(keys: Iterable[int]) -> list[tuple[str, tuple[Order, ...]]]:
+def placed(key: int, places: Places) -> int:
+    """The key of the same launch with results in the place of operands."""
+    return register(_registry.text(key), _registry.orders.get(key, ()), places)
+
+
+def kept(keys: Iterable[int]) -> list[tuple[str, tuple[Order, ...], Places]]:
     """What `register` takes, in a form that a cache can keep."""
-    return [(_registry.text(key), _registry.orders.get(key, ())) for key in keys]
+    return [(_registry.text(key), _registry.orders.get(key, ()), _registry.places.get(key, ())) for key in keys]
+
+
+def may_take(key: int, device: torch.device) -> list[list[int]]:
+    """For each result of a launch the operands whose memory it may take, by the one kernel that it is; none where it is
+    several."""
+    made = plan(key, target_of(device))
+    if len(made["steps"]) != 1:
+        return [[] for _ in signature(key, device).outputs]
+    return [value.get("in_place", []) for value in made["values"] if value["kind"] == "output"]
 
 
 def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
@@ -172,7 +196,8 @@ def prepare(key: int, device: torch.device) -> None:
     if executable is None:
         executable = library.context().prepare(plan, max(index, 0))
     orders = _registry.orders_of(key, len(signature(key).outputs))
-    if not op_library.publish(key, index, json["name"], executable, plan, orders):
+    places = _registry.places.get(key, ())
+    if not op_library.publish(key, index, json["name"], executable, plan, orders, places):
         raise Error(_UNSIZED.format(json["name"]))
     with _registry.lock:
         _registry.loaded[text, index] = executable
@@ -251,7 +276,8 @@ def has_gradient(key: int, wanted: tuple[bool, ...], like: Sequence[Order] = ())
 def launch(key: int, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Runs a region; no gradient."""
     outputs = len(signature(key, tensors[0].device).outputs)
-    result = launch_op(len(tensors), outputs)(*tensors, key)
+    op = launch_over_op if key in _registry.places else launch_op
+    result = op(len(tensors), outputs)(*tensors, key)
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -372,6 +398,8 @@ def _define() -> torch.library.Library:
             for kind in ("launch", "region"):
                 ops.define(f"{kind}_{inputs}_{outputs}({arguments}, int key) -> {results}", tags=tags)
             ops.impl(f"region_{inputs}_{outputs}", _region, "CompositeImplicitAutograd")
+            over, written = arguments.replace("Tensor", "Tensor(a!)"), results.replace("Tensor", "Tensor(a!)")
+            ops.define(f"launch_over_{inputs}_{outputs}({over}, int key) -> {written}", tags=tags)
             # What fake tensors use too; `register_fake` for each arity would double the time to import this.
             ops.impl(f"launch_{inputs}_{outputs}", fake_launch, "Meta")
     ops.define("reusing_launch(Tensor a0, Tensor a1, int key) -> Tensor", tags=tags)
@@ -387,6 +415,12 @@ op_library.load(lambda key, index: prepare(key, torch.device("cpu") if index < 0
 def launch_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
     """The inner op of an arity. Raises cermet.Error where there is none."""
     return _op("launch", inputs, outputs)
+
+
+@functools.cache
+def launch_over_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
+    """The inner op of an arity for keys of `placed`. Raises cermet.Error where there is none."""
+    return _op("launch_over", inputs, outputs)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import liveness, noting, ordering
+from ..rematerialization import liveness, noting, ordering, places
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, linears
@@ -119,13 +119,23 @@ def _compile(
         merge(joint)
         return partition(joint, *arguments, **keywords)
 
+    def placed(kind: str, graph: fx.GraphModule) -> places.Placed:
+        try:  # what a recorded backward is given stands where the forward's replay writes it
+            return places.place(graph, given=kind == BACKWARD and captures is None)
+        except Exception as error:
+            failed(error, "results in the place of operands")
+            return places.Placed()
+
     def planned(backward: fx.GraphModule, replaced: Replaced) -> Callable[[], Plan]:
         put = list(zip(replaced.regions, replaced.calls))
         return functools.partial(noting.of, partition.noted, options.memory, forward[0], backward, put)
 
-    def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = ()) -> StraightLine:
+    def line(
+        kind: str, graph: fx.GraphModule, keys: Sequence[int] = (), placed: places.Placed = places.Placed()
+    ) -> StraightLine:
         capture = captures.of(graph, kind) if captures is not None else None
-        return StraightLine(graph, keys, capture, refuses_grad=kind == BACKWARD and LOSES_GRAD)
+        keys = (*keys, *placed.keys)
+        return StraightLine(graph, keys, capture, kind == BACKWARD and LOSES_GRAD, placed.otherwise)
 
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
@@ -147,7 +157,7 @@ def _compile(
                 reuse(graph.graph)
             ordering.order(graph)
             widen(graph.graph)
-            made.append(line(kind, graph, fused.keys))
+            made.append(line(kind, graph, fused.keys, placed(kind, graph)))
             if bounded:
                 made[-1].peak = liveness.step(*(forward if kind == BACKWARD else ()), graph).peak.bytes
             told(kind, graph, fused.replaced, planned(graph, fused.replaced) if kind == BACKWARD else None)

@@ -2,7 +2,8 @@
 
 One line calls one operation; operations and constants are globals of the function, which costs no attribute look-up; a
 value is deleted behind the last line that reads it. The function takes its arguments in a list and empties it, so that
-saved activations go as soon as the backward has read them.
+saved activations go as soon as the backward has read them. A launch that writes over an argument (places.py) asks
+whether that is the graph's alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import io
 import operator
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,7 +22,9 @@ from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
 from ..ops import regions
+from ..rematerialization.places import Otherwise
 from .capture import Capture
+from .ownership import alone
 
 _heard: ContextVar[list[StraightLine] | None] = ContextVar("cermet_straight_lines", default=None)
 _LITERALS = (bool, int, str, type(None), type(Ellipsis))
@@ -36,12 +39,13 @@ class StraightLine(OutputCode):
         keys: Sequence[int] = (),
         capture: Capture | None = None,
         refuses_grad: bool = False,
+        otherwise: Mapping[fx.Node, Otherwise] | None = None,
     ) -> None:
-        """`keys`: regions that the graph launches and that are registered for it alone (clusters.py). `refuses_grad`: a
-        call in grad mode raises."""
+        """`keys`: regions that the graph launches and that are registered for it alone (clusters.py, places.py).
+        `refuses_grad`: a call in grad mode raises. `otherwise`: launches that write over arguments, if they may."""
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
-        self.source, self._constants = _write(graph)
+        self.source, self._constants = _write(graph, otherwise or {})
         self._capture = capture  # under CUDA graphs
         self._refuses_grad = refuses_grad
         self._regions = regions.kept(keys)
@@ -81,8 +85,8 @@ class StraightLine(OutputCode):
         if (heard := _heard.get()) is not None:
             heard.append(self)
         if self._run is None:
-            for text, orders in self._regions:
-                regions.register(text, orders)
+            for text, orders, places in self._regions:
+                regions.register(text, orders, places)
             self._constants = pickle.loads(self._pickled)
             self._run = self._load()
 
@@ -125,7 +129,7 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write(module: fx.GraphModule) -> tuple[str, dict[str, Any]]:
+def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
     nodes = list(module.graph.nodes)
     last = _last_readers(nodes)
@@ -140,6 +144,8 @@ def _write(module: fx.GraphModule) -> tuple[str, dict[str, Any]]:
     dead = [names[node] for node in inputs if node not in last]
     if dead:
         lines.append(f"    del {', '.join(dead)}")
+    for each in dict.fromkeys(each for launch in otherwise.values() for each in launch.inputs):
+        lines.append(f"    {_free(names[each])} = {constants.name(alone, 'f')}({names[each]})")
     for index, node in enumerate(nodes):
         if node.op == "placeholder":
             continue
@@ -150,7 +156,7 @@ def _write(module: fx.GraphModule) -> tuple[str, dict[str, Any]]:
             names[node] = constants.name(_attribute(module, str(node.target)))
             continue
         names[node] = f"v{index}"
-        called = _call(node, constants)
+        called = _call(node, constants, otherwise.get(node))
         lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
         done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
         if done:
@@ -166,10 +172,18 @@ def _last_readers(nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
     return last
 
 
-def _call(node: fx.Node, constants: _Constants) -> str:
+def _free(name: str) -> str:
+    """The variable that says whether an argument is nobody else's."""
+    return f"free_{name}"
+
+
+def _call(node: fx.Node, constants: _Constants, otherwise: Otherwise | None) -> str:
     if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int):
         return f"{constants.written(node.args[0])}[{node.args[1]}]"
     arguments = [constants.written(argument) for argument in node.args]
+    if otherwise is not None:
+        condition = " and ".join(_free(constants.written(each)) for each in otherwise.inputs)
+        arguments[-1] += f" if {condition} else {otherwise.key}"
     arguments += [f"{name}={constants.written(value)}" for name, value in node.kwargs.items()]
     if node.op == "call_method":
         return f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"

@@ -103,8 +103,9 @@ class Storages:
         for node in graph.nodes:
             if node.op == "output":
                 continue
-            written = _written(node)
-            found = self._of[written] if written is not None else memory.memories(example(node))
+            written, found = _written(node), memory.memories(example(node))
+            if written is not None and found.isdisjoint(self.owner):
+                found = self._of[written]
             self._of[node] = found - {memory.HIDDEN}
             for each in self._of[node]:
                 self.owner.setdefault(each, node)

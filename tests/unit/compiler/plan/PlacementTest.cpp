@@ -64,6 +64,47 @@ TEST(InPlace, NotAnotherTypeNorWhatIsReadLaterOrElsewhere) {
             Names{});
 }
 
+TEST(InPlace, EveryResultThatReadsItsOperandsAtItsOwnPlace) {
+  const std::string x = tensor({"r0", "64"}, "f32");
+  const Json plan = planOf(graph("f", "%a: " + x + ", %b: " + x, x + ", " + x,
+                                 "    %y = cermet.mul %a, %b : " + x + "\n    %z = cermet.add %a, %b : " + x +
+                                     "\n    return %y, %z : " + x + ", " + x + "\n"));
+  EXPECT_EQ(inPlace(plan, "result0"), (Names{"a", "b"}));
+  EXPECT_EQ(inPlace(plan, "result1"), (Names{"a", "b"}));
+}
+
+TEST(InPlace, HalvesOfOneTensorWhereEachIsReadAtItsOwnPlace) {
+  auto of = [&](int columns) {
+    const std::string x = tensor({"r0", std::to_string(2 * columns)}, "f32"),
+                      half = tensor({"r0", std::to_string(columns)}, "f32");
+    return planOf(graph("f", "%x: " + x, x,
+                        "    %a = cermet.slice %x [0, 0] : " + x + " to " + half + "\n    %b = cermet.slice %x [0, " +
+                            std::to_string(columns) + "] : " + x + " to " + half +
+                            "\n    %m = cermet.mul %a, %b : " + half + "\n    %n = cermet.add %a, %b : " + half +
+                            "\n    %y = cermet.concat %m, %n {dim = 1 : i64} : " + half + ", " + half + " to " + x +
+                            "\n    return %y : " + x + "\n"));
+  };
+  EXPECT_EQ(inPlace(of(8192), "result0"), Names{"x"});
+  EXPECT_EQ(inPlace(of(64), "result0"), Names{}); // a short row's columns are read in another order
+}
+
+TEST(InPlace, NotWhatIsPickedWhileOthersOfItsRowAreStored) {
+  const std::string x = tensor({"r0", "64"}, "f32"), row = tensor({"r0", "1"}, "f32"),
+                    label = tensor({"r0", "1"}, "i64");
+  auto of = [&](const std::string& more, const std::string& from) {
+    return planOf(graph("f", "%x: " + x + ", %i: " + label, x,
+                        "    %p = cermet.pick %x, %i : " + x + ", " + label + " to " + row +
+                            "\n    %q = cermet.broadcast %p : " + row + " to " + x + "\n" + more +
+                            "    %y = cermet.sub " + from + ", %q : " + x + "\n    return %y : " + x + "\n"));
+  };
+  EXPECT_EQ(inPlace(of("", "%x"), "result0"), Names{});
+  EXPECT_EQ(inPlace(of("    %m = cermet.reduce_max %x : " + x + " to " + row + "\n    %n = cermet.broadcast %m : " +
+                           row + " to " + x + "\n    %d = cermet.sub %x, %n : " + x + "\n",
+                       "%d"),
+                    "result0"),
+            Names{"x"});
+}
+
 // The strides of the same elements in another shape; nothing where only a copy has it.
 std::optional<std::vector<int64_t>> reshaped(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
                                              const std::vector<int64_t>& shape) {

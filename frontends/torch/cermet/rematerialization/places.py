@@ -1,0 +1,165 @@
+"""Results in the place of operands.
+
+A kernel that reads an operand at each element's own place, last of all, may write a result over it
+(docs/plan-format.md, "Outputs"): a gated unit's gradients lie where its gate and up were, a norm's where its cotangent was. So while it runs
+as much less is held as it writes. What a graph made itself is free behind its last reader. What a backward was given is
+free where nobody else holds it, which each call asks (remainder/ownership.py): not where the graph is kept for another
+backward, nor where a hook for saved tensors keeps it. For these there is the launch with results of their own, too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+import torch.fx as fx
+
+from ..graph import memory
+from ..graph.layouts import written
+from ..graph.nodes import example, target_name
+from ..ops import regions
+from .liveness import Storages
+
+_LAUNCH = f"{regions.NAMESPACE}.launch_"
+_SYNCHRONOUS = ("aten", "prims", regions.NAMESPACE)  # operations that are done with their operands when they return
+_HIGHER_ORDER = ("run_and_save_rng_state", "run_with_rng_state")
+
+
+class Otherwise(NamedTuple):
+    """The launch that runs where not all of some inputs are free."""
+
+    key: int
+    inputs: tuple[fx.Node, ...]
+
+
+class Placed(NamedTuple):
+    keys: tuple[int, ...] = ()  # of the launches that were put into a graph, and of those that run otherwise
+    otherwise: Mapping[fx.Node, Otherwise] = {}
+
+
+def place(module: fx.GraphModule, given: bool) -> Placed:
+    """Gives results of a graph that runs as it is the memory of operands, in place. `given`: of inputs, too, but for
+    those that are the caller's."""
+    return _Places(module, given).place()
+
+
+class _Places:
+    def __init__(self, module: fx.GraphModule, given: bool) -> None:
+        graph = module.graph
+        self._graph, self._storages = graph, Storages(graph)
+        inputs = graph.find_nodes(op="placeholder")
+        free = [each for each in inputs if given and not str(each.target).startswith(("primals", "arg", "tangents"))]
+        self._free = {storage: each for each in free for storage in self._storages.of([each])}
+        held = [each for each in inputs if each not in free]
+        self._kept = self._storages.of((*held, *graph.output_node().all_input_nodes))
+        self._last: dict[Hashable, fx.Node] = {}
+        for node in graph.nodes:
+            touched = self._storages.of((node, *node.all_input_nodes)) if node.op != "output" else frozenset()
+            self._last.update(dict.fromkeys(touched, node))
+            if not _is_synchronous(node):
+                self._kept |= touched
+        launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
+        self._may = {node: _may_take(node) for node in launches}
+
+    def place(self) -> Placed:
+        """What may fail has been asked before: a graph is changed as a whole or not."""
+        keys: dict[int, None] = {}
+        otherwise: dict[fx.Node, Otherwise] = {}
+        moved = memory.Moved()
+        for node in self._may:
+            taken = self._taken(node)
+            if not taken:
+                continue
+            plain, count = node.args[-1], len(_values(node))
+            inputs = {result: self._input(node.args[place]) for result, place in taken.items()}
+            asked = tuple(each for each in inputs.values() if each is not None)
+            node.target = regions.launch_over_op(len(node.args) - 1, count)
+            node.args = (*node.args[:-1], _key(plain, count, taken))
+            keys[node.args[-1]] = None
+            if asked:
+                own = {result: place for result, place in taken.items() if inputs[result] is None}
+                otherwise[node] = Otherwise(_key(plain, count, own) if own else plain, asked)
+                keys[otherwise[node].key] = None
+            self._move(node, taken, moved)
+        return Placed(tuple(keys), otherwise)
+
+    def _taken(self, node: fx.Node) -> dict[int, int]:
+        """For results the operand whose memory each takes."""
+        operands, values = node.args[:-1], _values(node)
+        taken: dict[int, int] = {}
+        for result, places in enumerate(self._may[node]):
+            for place in places:
+                if place not in taken.values() and self._is_free(node, operands, place):
+                    if _lies_alike(example(operands[place]), values[result]):
+                        taken[result] = place
+                        break
+        return taken
+
+    def _is_free(self, node: fx.Node, operands: tuple[fx.Node, ...], place: int) -> bool:
+        """Whether nobody but the launch reads the memory of an operand from here on, which is all of a storage."""
+        storages = self._storages.of([operands[place]])
+        if len(storages) != 1 or not storages.isdisjoint(self._kept):
+            return False
+        (storage,) = storages
+        alone = sum(storage in self._storages.of([operand]) for operand in operands) == 1
+        return alone and self._last[storage] is node and _is_whole(example(operands[place]))
+
+    def _input(self, operand: fx.Node) -> fx.Node | None:
+        """The input of the graph whose memory an operand lies in."""
+        (storage,) = self._storages.of([operand])
+        return self._free.get(storage)
+
+    def _move(self, node: fx.Node, taken: Mapping[int, int], moved: memory.Moved) -> None:
+        """Values say where they lie."""
+        values = _values(node)
+        for result, place in taken.items():
+            moved.given(values[result], example(node.args[place]))
+        places = memory.memories([values[result] for result in taken])
+        for each in _from(node):
+            if not places.isdisjoint(memory.memories(example(each))):
+                each.meta["val"] = moved.of(example(each))
+
+
+def _from(node: fx.Node) -> Iterator[fx.Node]:
+    while node.op != "root":
+        yield node
+        node = node.next
+
+
+def _is_synchronous(node: fx.Node) -> bool:
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output", "get_attr")
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target.namespace in _SYNCHRONOUS
+    return node.target is operator.getitem or str(node.target) in _HIGHER_ORDER
+
+
+def _may_take(node: fx.Node) -> list[list[int]]:
+    device = example(node.args[0]).device
+    return regions.may_take(node.args[-1], device) if device.type in ("cpu", "cuda") else []
+
+
+def _values(node: fx.Node) -> tuple[torch.Tensor, ...]:
+    value = example(node)
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
+def _key(plain: int, count: int, taken: Mapping[int, int]) -> int:
+    return regions.placed(plain, tuple(taken.get(result) for result in range(count)))
+
+
+def _is_whole(value: torch.Tensor) -> bool:
+    """Whether a value is all that its storage holds."""
+    return written(value.numel() * value.element_size()) == written(value.untyped_storage().nbytes())
+
+
+def _lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.dim() != other.dim():
+        return False
+    sizes = [list(map(written, each.shape)) for each in (one, other)]
+    strides = [list(map(written, each.stride())) for each in (one, other)]
+    return sizes[0] == sizes[1] and all(
+        size == "1" or mine == theirs for size, mine, theirs in zip(sizes[0], *strides, strict=True)
+    )
