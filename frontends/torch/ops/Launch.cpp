@@ -194,23 +194,11 @@ void launch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
     stack[i] = outputs[i].take();
 }
 
-// The result takes the memory of the first input, of which the caller has made sure that the kernel that writes it
-// reads each element first.
-void reusingLaunch(StableIValue* stack, uint64_t, uint64_t) {
-  std::array<Owned, 2> inputs = {Owned(stack[0]), Owned(stack[1])};
-  std::array<Owned, 1> outputs;
-  const int32_t device = deviceOf(inputs[0]);
-  const auto key = torch::stable::detail::to<int64_t>(stack[inputs.size()]);
-  run(executableOf(key, device, inputs.size(), outputs.size()), device, inputs, outputs, 0);
-  stack[0] = outputs[0].take();
-}
-
 void implement(torch::stable::detail::StableLibrary& library) {
   for (int n = 1; n <= kMaxRegionInputs; ++n)
     for (int m = 1; m <= kMaxRegionOutputs; ++m)
       for (const char* name : {"launch_", "launch_over_"})
         library.impl((name + std::to_string(n) + "_" + std::to_string(m)).c_str(), launch);
-  library.impl("reusing_launch", reusingLaunch);
 }
 
 } // namespace

@@ -7,7 +7,7 @@ of ops, one of each for each arity:
 - `cermet_v1::region_{n}_{m}(Tensor a0, ..., int key)`: what replacement.py puts into a graph. Differentiable; it exists
   only as a composition of inner ops, so AOTAutograd traces through it and nothing of it is left at run time.
 - `cermet_v1::launch_{n}_{m}(Tensor a0, ..., int key)`: one launch of the executable of `key` (C++,
-  frontends/torch/ops). Not differentiable. `reusing_launch` writes its result to the memory of its first tensor.
+  frontends/torch/ops). Not differentiable.
 - `cermet_v1::launch_over_{n}_{m}(Tensor(a!) a0, ..., int key)`: the same, of a key that says which results take operands'
   memory. For graphs that run as they are.
 
@@ -402,8 +402,6 @@ def _define() -> torch.library.Library:
             ops.define(f"launch_over_{inputs}_{outputs}({over}, int key) -> {written}", tags=tags)
             # What fake tensors use too; `register_fake` for each arity would double the time to import this.
             ops.impl(f"launch_{inputs}_{outputs}", fake_launch, "Meta")
-    ops.define("reusing_launch(Tensor a0, Tensor a1, int key) -> Tensor", tags=tags)
-    ops.impl("reusing_launch", fake_launch, "Meta")
     return ops
 
 
@@ -427,12 +425,6 @@ def launch_over_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
 def region_op(inputs: int, outputs: int) -> torch._ops.OpOverload:
     """The differentiable op of an arity. Raises cermet.Error where there is none."""
     return _op("region", inputs, outputs)
-
-
-@functools.cache
-def reusing_op() -> torch._ops.OpOverload:
-    """The inner op of two inputs and an output, which takes the memory of the first."""
-    return getattr(torch.ops, NAMESPACE).reusing_launch.default
 
 
 def _op(kind: str, inputs: int, outputs: int) -> torch._ops.OpOverload:
