@@ -8,7 +8,6 @@ ends: an alias that was not seen, or a write that was missed, shows as a number 
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -24,7 +23,7 @@ _DTYPES = {element: dtype for dtype, element in ELEMENT_TYPES.items()}
 _LINE = re.compile(r'^\s*(?:(%\d+)(?::\d+)? = )?cermet\.(\w+) (.*) : (.*) loc\("((?:[^"\\]|\\.)*)"\)$')
 _TENSOR = re.compile(r"tensor<((?:[\d?]+x)*)(\w+)(?:, #cermet\.symbols<\[([^\]]*)\]>)?>|none")
 _VALUE = re.compile(r"%\w+(?:#\d+)?")
-_NUMBER = r"0x[0-9A-F]{16}|-?\d+\.\d+(?:e[+-]?\d+)?"
+_NUMBER = r"0x[0-9A-F]+|-?\d+\.\d+(?:e[+-]?\d+)?"
 
 
 def _silu(x: torch.Tensor) -> torch.Tensor:
@@ -61,8 +60,9 @@ def _arithmetic(value: torch.Tensor) -> torch.Tensor:
     return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
 
 
-def _number(text: str) -> float:
-    return struct.unpack(">d", bytes.fromhex(text[2:]))[0] if text.startswith("0x") else float(text)
+def _number(text: str, dtype: torch.dtype) -> float:
+    bits = bytearray.fromhex(text[2:])[::-1] if text.startswith("0x") else b""
+    return torch.frombuffer(bits, dtype=dtype).item() if bits else float(text)
 
 
 class Evaluation:
@@ -151,7 +151,7 @@ class Evaluation:
         if op == "cast":
             return operands[0] != 0 if type.dtype == torch.bool else operands[0].to(type.dtype)
         if op == "constant":
-            number = _number(re.match(_NUMBER, rest)[0])
+            number = _number(re.match(_NUMBER, rest)[0], type.dtype)
             return torch.full(self._shape(type), number, dtype=torch.float64).to(type.dtype)
         if op == "iota":
             dim, shape = int(rest.split()[0]), self._shape(type)
