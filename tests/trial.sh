@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The trial: what the cache, packs, the compiler and the C interface must stand, at its full counts, each figure beside
-# what is asked of it (tests/trial/run.py says what there is). Does its own set-up; half an hour of two cores.
+# what is asked of it (tests/trial/run.py says what there is). Does its own set-up; half an hour of two cores, and hours more
+# for a million inputs of each fuzzer.
 #
 #     bash tests/trial.sh                        all of it; what it saw goes into tests/trial/results.json
 #     bash tests/trial.sh damage holders         these sections; the others' last results stay
