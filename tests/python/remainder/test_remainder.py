@@ -22,8 +22,8 @@ def lines(monkeypatch) -> list[str]:
     sources: list[str] = []
     write = straight._write
 
-    def record(module):
-        source, constants = write(module)
+    def record(module, *others):
+        source, constants = write(module, *others)
         named = {name: str(value) for name, value in constants.items() if name.startswith("f")}
         sources.append(re.sub(r"\bf\d+\b", lambda found: named[found[0]], source))
         return source, constants

@@ -10,8 +10,8 @@ backward, nor where a hook for saved tensors keeps it. For these there is the la
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Hashable, Iterator, Mapping, Set
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -20,6 +20,7 @@ from ..graph import memory
 from ..graph.layouts import written
 from ..graph.nodes import example, target_name
 from ..ops import regions
+from .costs import is_view
 from .liveness import Storages
 
 _LAUNCH = f"{regions.NAMESPACE}.launch_"
@@ -49,6 +50,7 @@ class _Places:
     def __init__(self, module: fx.GraphModule, given: bool) -> None:
         graph = module.graph
         self._graph, self._storages = graph, Storages(graph)
+        self._before = [example(node) for node in graph.nodes]  # storages are named by where torch has them
         inputs = graph.find_nodes(op="placeholder")
         free = [each for each in inputs if given and not str(each.target).startswith(("primals", "arg", "tangents"))]
         self._free = {storage: each for each in free for storage in self._storages.of([each])}
@@ -58,7 +60,9 @@ class _Places:
         for node in graph.nodes:
             touched = self._storages.of((node, *node.all_input_nodes)) if node.op != "output" else frozenset()
             self._last.update(dict.fromkeys(touched, node))
-            if not _is_synchronous(node):
+            source = next(iter(node.all_input_nodes), None)
+            apart = is_view(node) and self._storages.of([node]) != self._storages.of([source])
+            if apart or not _is_synchronous(node):  # a view whose value says nothing of what it is of
                 self._kept |= touched
         launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
         self._may = {node: _may_take(node) for node in launches}
@@ -119,7 +123,14 @@ class _Places:
         places = memory.memories([values[result] for result in taken])
         for each in _from(node):
             if not places.isdisjoint(memory.memories(example(each))):
-                each.meta["val"] = moved.of(example(each))
+                each.meta["val"] = _replaced(example(each), places, moved)
+
+
+def _replaced(value: Any, places: Set[Hashable], moved: memory.Moved) -> Any:
+    """A value, or those of several results that lie in some places, where they lie now."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(_replaced(each, places, moved) for each in value)
+    return value if places.isdisjoint(memory.memories(value)) else moved.of(value)
 
 
 def _from(node: fx.Node) -> Iterator[fx.Node]:
