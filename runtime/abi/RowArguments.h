@@ -14,7 +14,7 @@ constexpr int kMaxOperands = 32;
 constexpr int kMaxPrograms = 4;            // of one kernel, side by side
 constexpr size_t kMaxArgumentBytes = 4096; // of one kernel, for all of its programs
 // Threads of one block of `fold`: columns by slices of the partial rows (compiler/cuda/device/fold.cuh).
-constexpr int kFoldColumns = 32, kFoldSlices = 16;
+constexpr int kFoldColumns = 16, kFoldSlices = 32;
 
 struct RowOperand {
   char* base;
