@@ -8,6 +8,7 @@ the call gives, and what it takes for itself meanwhile. Sizes are those that the
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Collection, Hashable, Iterable
 from typing import Any
@@ -103,9 +104,11 @@ class Storages:
         for node in graph.nodes:
             if node.op == "output":
                 continue
-            written, found = _written(node), memory.memories(example(node))
+            found, written, seen = memory.memories(example(node)), _written(node), _viewed(node)
             if written is not None and found.isdisjoint(self.owner):
                 found = self._of[written]
+            if seen is not None and found.isdisjoint(self._of[seen]):
+                found = self._of[seen]
             self._of[node] = found - {memory.HIDDEN}
             for each in self._of[node]:
                 self.owner.setdefault(each, node)
@@ -231,6 +234,18 @@ def _written(node: fx.Node) -> fx.Node | None:
         if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
             return value
     return None
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """The operand that a call gives a view of, whose fake value may be of its own: a pass that put another call into a
+    graph gave new values to what it replaced, not to their views."""
+    target = node.target
+    if target is operator.getitem or target is torch.ops.aten._unsafe_view.default:
+        return node.args[0]
+    if not isinstance(target, torch._ops.OpOverload) or not target.is_view:
+        return None
+    aliased = (each for each, argument in zip(node.args, target._schema.arguments) if argument.alias_info is not None)
+    return next((each for each in aliased if isinstance(each, fx.Node)), None)
 
 
 def _flat(value: Any) -> list[torch.Tensor]:

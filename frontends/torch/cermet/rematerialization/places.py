@@ -20,7 +20,6 @@ from ..graph import memory
 from ..graph.layouts import written
 from ..graph.nodes import example, target_name
 from ..ops import regions
-from .costs import is_view
 from .liveness import Storages
 
 _LAUNCH = f"{regions.NAMESPACE}.launch_"
@@ -50,7 +49,8 @@ class _Places:
     def __init__(self, module: fx.GraphModule, given: bool) -> None:
         graph = module.graph
         self._graph, self._storages = graph, Storages(graph)
-        self._before = [example(node) for node in graph.nodes]  # storages are named by where torch has them
+        self._whole = {each: self._storages.tensor(each) for each in self._storages.owner}
+        self._now = dict(self._whole)  # where each lies, as far as results have been placed
         inputs = graph.find_nodes(op="placeholder")
         free = [each for each in inputs if given and not str(each.target).startswith(("primals", "arg", "tangents"))]
         self._free = {storage: each for each in free for storage in self._storages.of([each])}
@@ -60,9 +60,7 @@ class _Places:
         for node in graph.nodes:
             touched = self._storages.of((node, *node.all_input_nodes)) if node.op != "output" else frozenset()
             self._last.update(dict.fromkeys(touched, node))
-            source = next(iter(node.all_input_nodes), None)
-            apart = is_view(node) and self._storages.of([node]) != self._storages.of([source])
-            if apart or not _is_synchronous(node):  # a view whose value says nothing of what it is of
+            if not _is_synchronous(node):
                 self._kept |= touched
         launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
         self._may = {node: _may_take(node) for node in launches}
@@ -108,7 +106,7 @@ class _Places:
             return False
         (storage,) = storages
         alone = sum(storage in self._storages.of([operand]) for operand in operands) == 1
-        return alone and self._last[storage] is node and _is_whole(example(operands[place]))
+        return alone and self._last[storage] is node and _is_all(example(operands[place]), self._whole[storage])
 
     def _input(self, operand: fx.Node) -> fx.Node | None:
         """The input of the graph whose memory an operand lies in."""
@@ -119,7 +117,9 @@ class _Places:
         """Values say where they lie."""
         values = _values(node)
         for result, place in taken.items():
-            moved.given(values[result], example(node.args[place]))
+            (there,) = self._storages.of([node.args[place]])
+            moved.given(values[result], self._now[there])
+            self._now.update(dict.fromkeys(memory.memories(values[result]), self._now[there]))
         places = memory.memories([values[result] for result in taken])
         for each in _from(node):
             if not places.isdisjoint(memory.memories(example(each))):
@@ -161,9 +161,9 @@ def _key(plain: int, count: int, taken: Mapping[int, int]) -> int:
     return regions.placed(plain, tuple(taken.get(result) for result in range(count)))
 
 
-def _is_whole(value: torch.Tensor) -> bool:
-    """Whether a value is all that its storage holds."""
-    return written(value.numel() * value.element_size()) == written(value.untyped_storage().nbytes())
+def _is_all(value: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether a value is all that the storage holds which another one is named for."""
+    return written(value.numel() * value.element_size()) == written(whole.untyped_storage().nbytes())
 
 
 def _lies_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
