@@ -1,4 +1,5 @@
 #include "compiler/program/Schedule.h"
+#include "compiler/program/Scaling.h"
 #include "compiler/program/Target.h"
 #include "runtime/abi/Limits.h"
 #include "runtime/abi/Targets.h"
@@ -49,6 +50,7 @@ constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
 constexpr int kMaxBusyRegisters = 80;  // of a thread there, where of more threads many would be idle
+constexpr int kScalingBlocks = 16;     // per multiprocessor
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;     // of a thread
 constexpr int kStageRegisters = 8;      // more where several barriers lie between stages that read the row
@@ -228,6 +230,8 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   if (!program.reduces() && !program.accumulates() && !mapped) {
     schedule.skeleton = Skeleton::Flat;
     schedule.threads = schedule.threadsPerRow = 128;
+    if (scalingOf(program)) // which may have nothing to do: blocks that are only started cost more than a copy
+      schedule.blocksPerSm = kScalingBlocks;
     return schedule;
   }
 

@@ -12,12 +12,15 @@ import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
 import environment
 from core import nvrtc
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+GPU_BYTES = 12 << 30  # of a worker: some tests' tensors have more than 2^31 elements
 FIRED = 99  # compute-sanitizer's exit code for a finding
 
 
@@ -39,8 +42,8 @@ def run(command: list, seconds: float, quiet: bool = False) -> tuple[int, str]:
 
 
 def pytest(folder: str, marks: list[str], seconds: float) -> dict:
-    """The folder's tests, side by side: most of their time is compilers' on the CPU."""
-    workers = min(len(os.sched_getaffinity(0)), 12)
+    """The folder's tests, side by side: most of their time is compilers' on the CPU. Each may fill some of the GPU."""
+    workers = min(len(os.sched_getaffinity(0)), 12, max(torch.cuda.mem_get_info()[1] // GPU_BYTES, 1))
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
         status, output = run([sys.executable, "-m", "pytest", folder, "-q", "-p", "no:cacheprovider", "--tb=short",

@@ -143,7 +143,9 @@ def test_weights_are_dropped_by_the_generator(spelling, heads, shared, width):
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
         runs.append(_measured(compiled, args, number))
-    assert all(map(torch.equal, runs[0], runs[1])) and not torch.equal(runs[0][0], runs[2][0])
+    assert torch.equal(runs[0][0], runs[1][0]) and not torch.equal(runs[0][0], runs[2][0])
+    for one, other in zip(runs[0][1:], runs[1][1:]):  # the kernel adds gradients of queries in no order
+        assert truth.relative(one, other) <= torch.finfo(torch.bfloat16).eps
     mean = torch.stack([compiled(*args, number).detach().double() for _ in range(64)]).mean(0)
     true = attend(*(each.double() for each in args), number, 0.0)
     apart = truth.relative(runs[0][0], true)

@@ -52,7 +52,8 @@ def _places(
         starts = F.pad((starts[:-1].view(rows, shared, 1) + begin).reshape(-1), (0, 1))
     elif queries > 1:
         starts = starts.repeat_interleave(queries)[: ends.shape[0]]
-    return ends, starts, used.expand(rows, queries)[:, None].expand(rows, shared, queries).reshape(-1)
+    used = used.expand(rows, queries)[:, None].expand(rows, shared, queries)
+    return ends, starts, used.reshape(-1).contiguous()  # one number for all would be a view
 
 
 def _attention(

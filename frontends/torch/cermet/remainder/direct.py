@@ -130,12 +130,11 @@ def _compile(
         put = list(zip(replaced.regions, replaced.calls))
         return functools.partial(noting.of, partition.noted, options.memory, forward[0], backward, put)
 
-    def line(
-        kind: str, graph: fx.GraphModule, keys: Sequence[int] = (), placed: places.Placed = places.Placed()
-    ) -> StraightLine:
+    def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = (), place: bool = False) -> StraightLine:
+        # Asked first: a launch over operands says of all of them that it may write them.
         capture = captures.of(graph, kind) if captures is not None else None
-        keys = (*keys, *placed.keys)
-        return StraightLine(graph, keys, capture, kind == BACKWARD and LOSES_GRAD, placed.otherwise)
+        found = placed(kind, graph) if place else places.Placed()
+        return StraightLine(graph, (*keys, *found.keys), capture, kind == BACKWARD and LOSES_GRAD, found.otherwise)
 
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
@@ -157,7 +156,7 @@ def _compile(
                 reuse(graph.graph)
             ordering.order(graph)
             widen(graph.graph)
-            made.append(line(kind, graph, fused.keys, placed(kind, graph)))
+            made.append(line(kind, graph, fused.keys, place=True))
             if bounded:
                 made[-1].peak = liveness.step(*(forward if kind == BACKWARD else ()), graph).peak.bytes
             told(kind, graph, fused.replaced, planned(graph, fused.replaced) if kind == BACKWARD else None)

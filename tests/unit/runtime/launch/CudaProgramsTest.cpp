@@ -28,8 +28,8 @@ TEST_F(CudaLaunch, AccumulatorsFoldTheirPartialRows) {
     EXPECT_EQ(fold.kernel, "sum_rows_fold");
     EXPECT_EQ(fold.grid[0], 1u);
     EXPECT_EQ(fold.grid[1], 1u);
-    EXPECT_EQ(fold.block[0], 32u);
-    EXPECT_EQ(fold.block[1], 16u);
+    EXPECT_EQ(fold.block[0], 16u);
+    EXPECT_EQ(fold.block[1], 32u);
     EXPECT_EQ(fold.arguments.partialRows, blocks);
   }
 }
