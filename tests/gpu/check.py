@@ -20,7 +20,7 @@ import environment
 from core import nvrtc
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
-GPU_BYTES = 12 << 30  # of a worker: some tests' tensors have more than 2^31 elements
+GPU_BYTES = 20 << 30  # of a worker: some tests' tensors have more than 2^31 elements
 FIRED = 99  # compute-sanitizer's exit code for a finding
 
 
