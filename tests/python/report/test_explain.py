@@ -23,7 +23,7 @@ from tiny_models import LAYERS, tiny, words
 
 COUNTED = [
     "rms_norm", "add_rms_norm", "qk_norm", "rope", "qk_norm_rope", "glu", "cross_entropy", "causal_mask", "full_mask",
-    "window_mask", "document_mask", "padding_mask", "cluster",
+    "window_mask", "document_mask", "padding_mask", "length_mask", "cluster",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 
 def alone(value: torch.Tensor) -> bool:
@@ -32,4 +33,5 @@ def _forwarded(value: torch.Tensor) -> tuple[int, int, int]:
     return _holders(value)
 
 
-_ALONE = _called([torch.empty(1)])
+with _disable_current_modes():  # whose tensors others hold
+    _ALONE = _called([torch.empty(1)])

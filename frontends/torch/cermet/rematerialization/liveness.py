@@ -107,7 +107,7 @@ class Storages:
             found, written, seen = memory.memories(example(node)), _written(node), _viewed(node)
             if written is not None and found.isdisjoint(self.owner):
                 found = self._of[written]
-            if seen is not None and found.isdisjoint(self._of[seen]):
+            if seen is not None and self._of[seen] and found.isdisjoint(self._of[seen]):
                 found = self._of[seen]
             self._of[node] = found - {memory.HIDDEN}
             for each in self._of[node]:
