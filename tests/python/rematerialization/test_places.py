@@ -13,6 +13,7 @@ from tiny_models import tiny, words
 
 import cermet
 from cermet.rematerialization import places
+from cermet.remainder import ownership
 from cermet.remainder.ownership import alone
 
 OPTIONS = {"remainder": "aot", "strict": True}
@@ -188,6 +189,18 @@ def test_operands_that_are_read_later_stay():
         found = compiled(function)(x, weight)
     for ours, eager in zip(found, function(x, weight)):
         torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
+
+
+def test_what_holds_a_tensor_alone_is_the_same_wherever_it_is_measured():
+    """Dynamo's frames may hold what they are called with, too."""
+    found = []
+
+    def backend(module, _):
+        found.append(ownership._measured())
+        return module
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert found == [ownership._ALONE]
 
 
 def test_who_holds_a_tensor():
