@@ -191,34 +191,33 @@ def test_operands_that_are_read_later_stay():
         torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-4)
 
 
-def test_what_holds_a_tensor_alone_is_the_same_wherever_it_is_measured():
-    """Dynamo's frames may hold what they are called with, too."""
-    found = []
-
-    def backend(module, _):
-        found.append(ownership._measured())
-        return module
-
-    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
-    assert found == [ownership._ALONE]
-
-
 def test_who_holds_a_tensor():
-    def asked(arguments):
-        (value,) = arguments
-        arguments.clear()
-        return alone(value)
-
-    assert asked([torch.ones(3)])
+    assert alone([torch.ones(3)], 0)
     held = torch.ones(3)
-    assert not asked([held])
-    assert not asked([held.detach()]) and not asked([held[:2]])
+    assert not alone([held], 0)
+    assert not alone([held.detach()], 0) and not alone([held[:2]], 0)
     saved = (torch.ones(3, requires_grad=True) * held).grad_fn
     arguments = [held]
     del held
-    assert not asked(arguments)
+    assert not alone(arguments, 0)
     del saved
     gc.collect()
+    assert alone(arguments, 0)
+
+
+def test_who_holds_a_tensor_is_the_same_where_dynamo_watches_frames():
+    """Then each call holds its arguments once more."""
+    found = []
+
+    def asked(arguments):
+        return alone(arguments, 0)
+
+    def backend(module, _):
+        found.append((asked([torch.ones(3)]), ownership._holders([torch.empty(1)], 0)))
+        return module
+
+    torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2))
+    assert found == [(True, ownership._ALONE)]
 
 
 def test_a_failure_leaves_the_graph_as_it_was(monkeypatch):

@@ -91,8 +91,14 @@ def test_a_captured_target_answers_for_its_kind_of_device_alone():
 
 
 def test_segments_are_flash_attentions_where_its_types_and_widths_are():
-    target = Target.of("sm_90")
-    assert segments_obstacle(target, torch.bfloat16, 128) == ""
-    assert "float16 and bfloat16" in segments_obstacle(target, torch.float32, 128)
-    assert "heads of 288" in segments_obstacle(target, torch.float16, 288)
-    assert segments_obstacle(Target.of("host"), torch.bfloat16, 128) == "it runs on cuda"
+    def obstacle(name, dtype, width, ranged=False, drops=False):
+        return segments_obstacle(Target.of(name), dtype, width, ranged, drops)
+
+    assert obstacle("sm_90", torch.bfloat16, 128) == ""
+    assert "float16 and bfloat16" in obstacle("sm_90", torch.float32, 128)
+    assert "heads of 288" in obstacle("sm_90", torch.float16, 288)
+    assert obstacle("host", torch.bfloat16, 128) == "it runs on cuda"
+    assert obstacle("sm_90", torch.bfloat16, 256, drops=True) == ""
+    assert "heads of 256 on sm_86" in obstacle("sm_86", torch.bfloat16, 256, drops=True)
+    assert obstacle("sm_86", torch.bfloat16, 256) == "" and obstacle("sm_86", torch.bfloat16, 256, True) == ""
+    assert "a width of 100" in obstacle("sm_90", torch.bfloat16, 100, ranged=True)

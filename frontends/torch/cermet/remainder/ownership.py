@@ -1,44 +1,29 @@
-"""Whether a tensor that a graph was given is nobody else's: what nobody can look at may be written."""
+"""Whether a tensor that a graph was given is nobody else's: what nobody can look at may be written.
+
+A graph takes its arguments in a list of its own. What is asked of a place in that list is the same whoever asks: a local
+variable would be held by a frame more, or not, as the interpreter and Dynamo call functions.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 
-def alone(value: torch.Tensor) -> bool:
-    """Whether one local variable of the caller's is all that leads to a tensor and to its memory: no other name in
-    Python, no graph of autograd's that is kept, no view."""
-    return _holders(value) == _ALONE
+def alone(arguments: Sequence[torch.Tensor], place: int) -> bool:
+    """Whether a list is all that leads to a tensor and to its memory: no other name in Python, no graph of autograd's
+    that is kept, no view."""
+    return _holders(arguments, place) == _ALONE
 
 
-def _holders(value: torch.Tensor) -> tuple[int, int, int]:
+def _holders(arguments: Sequence[torch.Tensor], place: int) -> tuple[int, int, int]:
     return (
-        sys.getrefcount(value),
-        value._use_count(),
-        torch._C._storage_Use_Count(value.untyped_storage()._cdata),
+        sys.getrefcount(arguments[place]),
+        arguments[place]._use_count(),
+        torch._C._storage_Use_Count(arguments[place].untyped_storage()._cdata),
     )
 
 
-def _called(arguments: list[torch.Tensor]) -> tuple[int, int, int]:
-    (value,) = arguments
-    arguments.clear()
-    return _forwarded(value)
-
-
-def _forwarded(value: torch.Tensor) -> tuple[int, int, int]:
-    """As far from `_holders` as a caller of `alone` is."""
-    return _holders(value)
-
-
-def _measured() -> tuple[int, int, int]:
-    """Where Dynamo watches frames, each call holds its arguments once more: then fewer would be alone, never more."""
-    with _disable_current_modes():
-        references, *others = _called([torch.empty(1)])
-        value = torch.empty(1)
-        return (min(references, sys.getrefcount(value) + 2), *others)  # this frame's, and one of each of two calls
-
-
-_ALONE = _measured()
+_ALONE = _holders([torch.empty(1)], 0)

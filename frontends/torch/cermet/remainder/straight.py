@@ -139,13 +139,14 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
     for index, node in enumerate(inputs):
         names[node] = f"a{index}"
     lines = ["def run(arguments):"]
+    for each in dict.fromkeys(each for launch in otherwise.values() for each in launch.inputs):
+        asked = f"{constants.name(alone, 'f')}(arguments, {inputs.index(each)})"
+        lines.append(f"    {_free(names[each])} = {asked}")
     if inputs:
         lines += [f"    {''.join(names[node] + ', ' for node in inputs)}= arguments", "    arguments.clear()"]
     dead = [names[node] for node in inputs if node not in last]
     if dead:
         lines.append(f"    del {', '.join(dead)}")
-    for each in dict.fromkeys(each for launch in otherwise.values() for each in launch.inputs):
-        lines.append(f"    {_free(names[each])} = {constants.name(alone, 'f')}({names[each]})")
     for index, node in enumerate(nodes):
         if node.op == "placeholder":
             continue
