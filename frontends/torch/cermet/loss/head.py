@@ -45,13 +45,11 @@ def _gradients(
     """Of hidden (of size `shape`) where there is the weight, of the weight where there is hidden, and of the bias where
     there is one."""
     rows = gradient.reshape(-1, gradient.shape[-1])
-    key = scaling.key_of(gradient.dtype, int(shape[-1]), cotangent.dtype)
     of_hidden = of_weight = of_bias = None
     if weight is not None:
-        of_hidden = regions.launch(key, [torch.mm(rows, weight), cotangent])[0].view(shape)
+        of_hidden = scaling.scaled(torch.mm(rows, weight), cotangent).view(shape)
     if hidden is not None:
-        (scaled,) = regions.launch(key, [hidden.reshape(-1, shape[-1]), cotangent])
-        of_weight = torch.mm(rows.t(), scaled)
+        of_weight = torch.mm(rows.t(), scaling.scaled(hidden.reshape(-1, shape[-1]), cotangent))
     if bias is not None:
         of_bias = (rows.sum(0, dtype=torch.float32) * cotangent).to(bias.dtype)
     return of_hidden, of_weight, of_bias

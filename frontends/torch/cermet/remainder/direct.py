@@ -37,7 +37,6 @@ from .aten.mutation import write
 from .aten.simplification import drop_copies, simplify
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
-from .reuse import reuse
 from .straight import StraightLine, hearing
 
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
@@ -152,8 +151,6 @@ def _compile(
             accumulate(graph.graph)
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys)
-            if kind == BACKWARD:
-                reuse(graph.graph)
             ordering.order(graph)
             widen(graph.graph)
             made.append(line(kind, graph, fused.keys, place=True))
