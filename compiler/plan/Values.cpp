@@ -87,6 +87,11 @@ std::string PlanValues::error() const {
   if (symbols.size() > size_t(kMaxSymbols))
     return fmt::format("the graph's inputs have {} symbolic dimensions, a plan has at most {}", symbols.size(),
                        kMaxSymbols);
+  for (const Entry& entry : entries)
+    for (const Json& dimension : entry.json["dims"])
+      if (dimension.is_string() && !symbols.contains(dimension.get<std::string>()))
+        return fmt::format("{} has the size {}, which no argument of the graph has; a launch learns sizes from those",
+                           entry.json["name"].get<std::string>(), dimension.get<std::string>());
   if (entries.size() > size_t(kMaxValues))
     return fmt::format("the graph needs {} values, a plan has at most {}", entries.size(), kMaxValues);
   return "";

@@ -173,7 +173,12 @@ private:
       number = parents[number] = parents[parents[number]];
     return number;
   }
-  void fix(Place place) { fixed[rootOf(place)] = true; }
+  // Rows that are symbols of the graph are one and the same where they have one symbol.
+  void fix(Place place) {
+    fixed[rootOf(place)] = true;
+    if (StringAttr symbol = shapeOf(place.first)[place.second].symbol)
+      join(fixedSymbols.try_emplace(symbol, place).first->second, place);
+  }
   void join(Place a, Place b) {
     const int first = rootOf(a), second = rootOf(b);
     parents[second] = first;
@@ -234,6 +239,7 @@ private:
   std::vector<int> parents;
   std::vector<bool> fixed;
   std::map<int, std::string> names;
+  llvm::DenseMap<StringAttr, Place> fixedSymbols;
 };
 
 // Of a selection in small operations.

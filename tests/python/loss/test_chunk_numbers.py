@@ -173,6 +173,24 @@ def test_row_counts_that_vary_share_kernels(remainder):
     assert cermet.counters()["graphs"] == graphs_before + 1
 
 
+def of_a_batch(hidden, weight, labels):
+    return F.cross_entropy(F.linear(hidden, weight).float().view(-1, VOCABULARY), labels.view(-1))
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_lengths_of_a_batch_that_vary(batch):
+    """Of one sequence, too, of which the rows are the length itself."""
+    call, weight = compiled(of_a_batch, rows_of(7)), inputs()[1]
+    for length in (20, 61, 8):
+        hidden, labels = torch.randn(batch, length, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (batch, length))
+        torch._dynamo.mark_dynamic(hidden, 1), torch._dynamo.mark_dynamic(labels, 1)
+        results = []
+        for run in (call, of_a_batch):
+            loss = run(hidden, weight, labels)
+            results.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
+        close(*results)
+
+
 def symbolic_key() -> int:
     """`over_two` of any number of rows as a region."""
     hidden, labels = torch.randn(200, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (200,))
