@@ -1,4 +1,4 @@
-// ask: compile host
+// ask: compile sm_90
 // status: 3
 // error: result0 has the size tokens, which no argument of the graph has; a launch learns sizes from those
 module attributes {cermet.version = 1 : i64} {
