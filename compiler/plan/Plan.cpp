@@ -116,8 +116,8 @@ private:
     return true;
   }
 
-  // What is computed in other rows, or is a number that sums over rows left in another shape, is stored where it is
-  // returned.
+  // What is computed in other rows, or is a number that sums over rows left in another shape, or numbers of rows, is
+  // stored where it is returned.
   void declareReshaped(mlir::OpOperand& result) {
     auto reshape = result.get().getDefiningOp<ir::ReshapeOp>();
     Value computed = reshape ? reshape.getOperand() : Value();
@@ -129,7 +129,8 @@ private:
     const bool isNumber = llvm::all_of(shape, [](int64_t size) { return size == 1; });
     const bool keepsColumns =
         !shape.empty() && !from.empty() && shape.back() == from.back() && !mlir::ShapedType::isDynamic(shape.back());
-    if (!isNumber && !keepsColumns)
+    const bool isOfRows = !from.empty() && from.back() == 1; // a number each, one behind the other
+    if (!isNumber && !keepsColumns && !isOfRows)
       return;
     const int output = outputs[result.getOperandNumber()];
     places[result.get()] = output;

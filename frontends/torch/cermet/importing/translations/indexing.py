@@ -1,4 +1,4 @@
-"""Tensors made from nothing (constants, ranges), masks of their indices, embeddings; and products of matrices."""
+"""Tensors made from nothing (constants, ranges), masks of their indices, embeddings."""
 
 from __future__ import annotations
 
@@ -114,25 +114,6 @@ def _selected_rows(call: Call) -> Value:
     return _rows(call, call.argument(0, "self"), call.argument(2, "index"), False)
 
 
-def _matmul(transpose_rhs: bool) -> Callable[[Call], Value]:
-    def translate(call: Call) -> Value:
-        call.only("input", "weight", "other", "mat2", "bias")
-        if transpose_rhs and call.argument(2, "bias") is not None:
-            raise Refused("a bias")
-        rhs_name = "weight" if transpose_rhs else ("mat2" if "mat2" in call.node.kwargs else "other")
-        lhs = call.float_tensor(call.argument(0, "input"))
-        rhs = call.float_tensor(call.argument(1, rhs_name))
-        if len(lhs.type.dims) < 2 or len(rhs.type.dims) != 2:
-            raise Refused("operands that are not a matrix on the right of matrices")
-        inner, columns = rhs.type.dims if not transpose_rhs else reversed(rhs.type.dims)
-        if lhs.type.dims[-1] != inner or call.expected.dims != (*lhs.type.dims[:-1], columns):
-            raise Refused("shapes that do not fit")
-        lhs, rhs = call.cast(lhs, call.element), call.cast(rhs, call.element)
-        return call.builder.matmul(lhs, rhs, call.expected, transpose_rhs, call.name)
-
-    return translate
-
-
 TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "zeros": _filled(0.0),
     "ones": _filled(1.0),
@@ -147,6 +128,4 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "embedding_by_weight": _embedding_by_weight,
     "index": _chosen,
     "index_select": _selected_rows,
-    "linear": _matmul(transpose_rhs=True),
-    "matmul": _matmul(transpose_rhs=False),
 }

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from ...graph import seeded
 from ...graph.nodes import example
 from ...text import Value
-from . import activations, backward, complex, elementwise, indexing, loss, random, reduction, shape
+from . import activations, backward, complex, elementwise, indexing, loss, products, random, reduction, shape
 from .call import Call, Refused, symbolic_float
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -29,6 +29,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **reduction.TRANSLATIONS,
     **loss.TRANSLATIONS,
     **indexing.TRANSLATIONS,
+    **products.TRANSLATIONS,
     **backward.TRANSLATIONS,
     **activations.TRANSLATIONS,
     **random.TRANSLATIONS,
@@ -166,7 +167,7 @@ _ATEN |= {"linear": "linear", "alias": "identity", "contiguous": "identity", "li
 _ATEN |= {"view": "reshape", "_unsafe_view": "reshape", "_to_copy": "cast", "to": "cast", "slice": "slice"}
 _ATEN |= {"cat": "cat", "concat": "cat", "stack": "stack", "constant_pad_nd": "constant_pad", "pad": "pad"}
 _ATEN |= {"_softmax": "softmax", "_log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm"}
-_ATEN |= {"index": "index", "index_select": "index_select"}
+_ATEN |= {"index": "index", "index_select": "index_select", "addmm": "addmm"}
 _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy_loss": "cross_entropy_loss"}
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}
 _ATEN |= {"ones_like": "ones", "new_ones": "ones", "full": "full", "full_like": "full", "new_full": "new_full"}
