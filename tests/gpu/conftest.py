@@ -1,5 +1,7 @@
 """GPU tests: skipped, with the reason by name, where torch finds no GPU."""
+import fcntl
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,21 @@ def core():
     import core as binding
 
     return binding.Core(cache="")
+
+
+@pytest.fixture(autouse=True)
+def returned():
+    """What a test held of the GPU's memory is the other workers' afterwards."""
+    yield
+    if torch := sys.modules.get("torch"):
+        torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def room():
+    """Of the tests whose tensors fill much of a GPU one runs at a time, whatever process runs it."""
+    with open(Path(tempfile.gettempdir()) / "cermet-gpu-room.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        if torch := sys.modules.get("torch"):
+            torch.cuda.empty_cache()

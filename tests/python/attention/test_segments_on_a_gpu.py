@@ -124,6 +124,26 @@ def _measured(run, args, number) -> list[torch.Tensor]:
     return [result.detach(), *torch.autograd.grad(result, leaves, weight)]
 
 
+@pytest.mark.parametrize("spelling", [of_documents, window, padded_triangle], ids=lambda spelling: spelling.__name__)
+def test_deterministic_algorithms_give_the_same_bits(spelling):
+    """Where torch is told so; the calls are those over segments all the same."""
+
+    def attend(query, key, value, number):
+        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=spelling(number, number.shape[1])))
+
+    make, expected = SCENES[spelling]
+    compiled, counted, number = graphs.compiled(attend, "aot"), Counted(), make()[0].cuda()
+    args = [torch.randn(BATCH, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3)]
+    torch.use_deterministic_algorithms(True)
+    try:
+        first, *others = (_measured(compiled, args, number) for _ in range(5))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(one, two) for other in others for one, two in zip(first, other))
+    found = counted()
+    assert all(found.get(name) for name in expected), found
+
+
 @pytest.mark.parametrize(("heads", "shared", "width"), [(8, 2, 64), (4, 4, 128), (4, 1, 96)])
 @pytest.mark.parametrize("spelling", [of_documents, window, padded_triangle], ids=lambda spelling: spelling.__name__)
 def test_weights_are_dropped_by_the_generator(spelling, heads, shared, width):
