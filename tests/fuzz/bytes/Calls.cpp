@@ -3,6 +3,7 @@
 #include "tests/fuzz/bytes/Target.h"
 #include "tests/unit/frontends/c/Caller.h"
 #include "tests/unit/runtime/TestDirectory.h"
+#include <memory>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,7 +11,8 @@ namespace {
 
 using namespace cermet;
 
-constexpr int kMostCalls = 200;
+constexpr int kMostCalls = 50; // of an input, each of which has what it needs from the first
+constexpr int kSharing = 500;  // inputs
 
 // Kernels lie in a pack that a child wrote, so that none is made; the environment is read once in a process.
 struct Place {
@@ -43,17 +45,54 @@ struct Place {
   TestDirectory directory;
 };
 
+// A context and what launches, which so many inputs share, so that a short one gets beyond its first compile. What an
+// input makes of its own ends with it; then this does, and a leak of either is seen.
+class Shared {
+public:
+  Shared() {
+    handles.contexts.emplace_back();
+    must(cermet_context_create(nullptr, &handles.contexts[0]) == CERMET_OK, "a context is made");
+    for (const Json& plan : {scalePlan(), sumPlan(), gatherPlan()}) {
+      const std::string text = plan.dump();
+      must(cermet_compile(handles.contexts[0], text.data(), text.size(), "host", &handles.plans.emplace_back()) ==
+                   CERMET_OK &&
+               cermet_prepare(handles.contexts[0], handles.plans.back(), 0, &handles.executables.emplace_back()) ==
+                   CERMET_OK,
+           "a plan of the pack is prepared");
+    }
+  }
+  ~Shared() {
+    for (auto* each : handles.executables)
+      cermet_executable_destroy(each);
+    for (auto* each : handles.plans)
+      cermet_plan_destroy(each);
+    for (auto* each : handles.contexts)
+      cermet_context_destroy(each);
+  }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  Caller::Lent handles;
+};
+
 } // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Place place;
+  static std::unique_ptr<Shared> shared;
+  static int inputs = 0;
+  if (inputs++ % kSharing == 0) {
+    shared.reset();
+    shared = std::make_unique<Shared>();
+  }
   size_t used = 0;
-  Caller caller([&](int bits) {
-    uint64_t number = 0;
-    for (; bits > 0; bits -= 8)
-      number = number << 8 | (used < size ? data[used++] : 0);
-    return number;
-  });
+  Caller caller(
+      [&](int bits) {
+        uint64_t number = 0;
+        for (; bits > 0; bits -= 8)
+          number = number << 8 | (used < size ? data[used++] : 0);
+        return number;
+      },
+      shared->handles);
   for (int calls = 0; used < size && calls < kMostCalls; ++calls)
     caller.call();
   return 0;

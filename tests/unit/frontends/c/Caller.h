@@ -17,13 +17,21 @@ class Caller {
 public:
   // Numbers of at least so many bits, from wherever they come.
   using Numbers = std::function<uint64_t(int bits)>;
-  explicit Caller(Numbers numbers) : numbers_(std::move(numbers)) {}
+  // Handles that are used like its own and destroyed by their owner, so that the first call may be a launch.
+  struct Lent {
+    std::vector<cermet_context*> contexts;
+    std::vector<cermet_plan*> plans;
+    std::vector<cermet_executable*> executables;
+  };
+  explicit Caller(Numbers numbers, Lent lent = {})
+      : numbers_(std::move(numbers)), lent_(std::move(lent)), contexts_(lent_.contexts), plans_(lent_.plans),
+        executables_(lent_.executables) {}
   ~Caller() {
-    for (auto* each : executables_)
+    for (auto* each : made(executables_, lent_.executables))
       cermet_executable_destroy(each);
-    for (auto* each : plans_)
+    for (auto* each : made(plans_, lent_.plans))
       cermet_plan_destroy(each);
-    for (auto* each : contexts_)
+    for (auto* each : made(contexts_, lent_.contexts))
       cermet_context_destroy(each);
   }
 
@@ -32,11 +40,11 @@ public:
     case 0:
       return create();
     case 1:
-      return destroy(contexts_, cermet_context_destroy, 6);
+      return destroy(made(contexts_, lent_.contexts), cermet_context_destroy, 6);
     case 2:
-      return destroy(plans_, cermet_plan_destroy, 2);
+      return destroy(made(plans_, lent_.plans), cermet_plan_destroy, 2);
     case 3:
-      return destroy(executables_, cermet_executable_destroy, 2);
+      return destroy(made(executables_, lent_.executables), cermet_executable_destroy, 2);
     case 4:
     case 5:
       return compile();
@@ -65,6 +73,12 @@ private:
   }
   template <typename Handle> Handle* any(const std::vector<Handle*>& handles) {
     return handles.empty() || below(16) == 0 ? nullptr : handles[numbers_(8) % handles.size()];
+  }
+
+  // What this made itself.
+  template <typename Handle>
+  static std::vector<Handle*> made(const std::vector<Handle*>& handles, const std::vector<Handle*>& lent) {
+    return {handles.begin() + static_cast<std::ptrdiff_t>(lent.size()), handles.end()};
   }
 
   // What an output holds before a call, and must hold after one that failed.
@@ -100,8 +114,8 @@ private:
       end(any(handles));
   }
   void compile() {
-    const std::string texts[] = {scalePlan().dump(), sumPlan().dump(), gatherPlan().dump(), externalPlan(),
-                                 "fail 2 no",        "fail 3 never",   "fail 4 not here",   "fail 5 refused"};
+    static const std::string texts[] = {scalePlan().dump(), sumPlan().dump(), gatherPlan().dump(), externalPlan(),
+                                        "fail 2 no",        "fail 3 never",   "fail 4 not here",   "fail 5 refused"};
     const std::string& text = texts[below(below(2) ? 8 : 4)];
     const char* targets[] = {"host", "auto", "sm_90", "sm_1", ""};
     auto* plan = untouched<cermet_plan*>();
@@ -183,6 +197,7 @@ private:
   }
 
   Numbers numbers_;
+  const Lent lent_; // the first of each of what follows
   std::vector<cermet_context*> contexts_;
   std::vector<cermet_plan*> plans_;
   std::vector<cermet_executable*> executables_;
