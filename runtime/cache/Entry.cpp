@@ -69,6 +69,10 @@ std::string encode(const Entry& entry) {
 }
 
 Result<Entry> decode(std::string_view bytes) {
+  return CERMET_TRY(decodeInPlace(bytes)).copy();
+}
+
+Result<EntryView> decodeInPlace(std::string_view bytes) {
   Prefix prefix;
   if (bytes.size() < sizeof(prefix) + sizeof(Checksum))
     return damaged("it is truncated");
@@ -91,7 +95,7 @@ Result<Entry> decode(std::string_view bytes) {
   if (!header.is_object() || !header.contains("kind") || !header.contains("nvrtc_version") ||
       !header["nvrtc_version"].is_number_integer())
     return damaged("its header lacks a field");
-  Entry entry;
+  EntryView entry;
   const EntryKind* kind = nullptr;
   for (const EntryKind& candidate : kEntryKinds)
     if (header["kind"] == name(candidate))

@@ -28,6 +28,15 @@ std::string encode(const Entry& entry);
 // The status' message says what is wrong with the bytes.
 Result<Entry> decode(std::string_view bytes);
 
+// An entry where its bytes are.
+struct EntryView {
+  EntryKind kind = EntryKind::Plan;
+  std::string_view key, payload;
+  int nvrtcVersion = 0;
+  Entry copy() const { return {kind, std::string(key), std::string(payload), nvrtcVersion, ""}; }
+};
+Result<EntryView> decodeInPlace(std::string_view bytes);
+
 // XXH3-128 of some bytes, in its canonical form.
 struct Checksum {
   unsigned char digest[16];

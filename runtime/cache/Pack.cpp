@@ -51,9 +51,10 @@ Result<std::shared_ptr<const Pack>> Pack::open(const std::string& path, const st
   uint64_t size = 0;
   Descriptor file = CERMET_TRY(openRegularFile(path, size));
   const std::shared_ptr<Pack> pack(new Pack(path, std::move(file), size));
+  pack->whole_ = mapUnchangeable(pack->file_, size);
   if (!demanded.empty()) {
-    pack->all_ = CERMET_TRY(pack->readRange(0, size));
-    if (const std::string digest = sha256(pack->all_); digest != demanded)
+    pack->whole_ = CERMET_TRY(pack->range(0, size));
+    if (const std::string digest = sha256(*pack->whole_); digest != demanded)
       return error(CERMET_INVALID_ARGUMENT,
                    "the pack '{}' has digest {}, expected {}; it is not the one that was meant", path, digest,
                    demanded);
@@ -62,22 +63,22 @@ Result<std::shared_ptr<const Pack>> Pack::open(const std::string& path, const st
   return std::shared_ptr<const Pack>(pack);
 }
 
-Result<std::string> Pack::readRange(uint64_t offset, uint64_t bytes) const {
+Result<Bytes> Pack::range(uint64_t offset, uint64_t bytes) const {
   if (offset > size_ || bytes > size_ - offset)
     return notWhole(path_, "it is truncated");
-  if (!all_.empty())
-    return all_.substr(offset, bytes);
+  if (whole_)
+    return partOf(whole_, whole_->substr(offset, bytes));
   std::string read(bytes, '\0');
   CERMET_RETURN_IF_ERROR(readAt(file_, path_, offset, read));
-  return read;
+  return hold(std::move(read));
 }
 
 Status Pack::readIndex() {
   Prefix prefix;
   if (size_ < sizeof(prefix) + sizeof(Checksum))
     return notWhole(path_, "it is truncated");
-  const std::string head = CERMET_TRY(readRange(0, sizeof(prefix)));
-  std::memcpy(&prefix, head.data(), sizeof(prefix));
+  const Bytes head = CERMET_TRY(range(0, sizeof(prefix)));
+  std::memcpy(&prefix, head->data(), sizeof(prefix));
   if (std::memcmp(prefix.magic, kMagic, sizeof(kMagic)) != 0)
     return notWhole(path_, "it is no pack");
   if (prefix.version != kFormatVersion)
@@ -85,8 +86,9 @@ Status Pack::readIndex() {
   const uint64_t index = sizeof(prefix) + uint64_t(prefix.entries) * sizeof(Record), begin = index + sizeof(Checksum);
   if (prefix.bytes != size_ || begin > size_)
     return notWhole(path_, fmt::format("it has {} bytes, expected {}", size_, prefix.bytes));
-  const std::string bytes = CERMET_TRY(readRange(0, begin));
-  const Checksum sum = checksum(std::string_view(bytes).substr(0, index));
+  const Bytes held = CERMET_TRY(range(0, begin));
+  const std::string_view bytes = *held;
+  const Checksum sum = checksum(bytes.substr(0, index));
   if (std::memcmp(&sum, bytes.data() + index, sizeof(sum)) != 0)
     return notWhole(path_, "the checksum of its index is wrong");
   uint64_t next = begin; // entries follow one another, so that no byte belongs to none
@@ -120,19 +122,31 @@ std::vector<const Pack::Item*> Pack::find(EntryKind kind, const std::string& key
 }
 
 Result<std::string> Pack::bytes(const Item& item) const {
-  return readRange(item.offset, item.bytes);
+  const Bytes bytes = CERMET_TRY(range(item.offset, item.bytes));
+  return std::string(*bytes);
 }
 
-Result<Entry> Pack::read(const Item& item) const {
-  const std::string bytes = CERMET_TRY(this->bytes(item));
-  Entry entry = CERMET_TRY(decode(bytes));
+Result<EntryView> Pack::view(const Item& item, std::string_view bytes) const {
+  const EntryView entry = CERMET_TRY(decodeInPlace(bytes));
   if (entry.kind != item.kind || entry.nvrtcVersion != item.nvrtcVersion || hashOf(entry.key) != item.hash)
     return error(CERMET_NOT_FOUND, "it is another than its record in the pack's index says");
   return entry;
 }
 
+Result<Entry> Pack::read(const Item& item) const {
+  const Bytes bytes = CERMET_TRY(range(item.offset, item.bytes));
+  return CERMET_TRY(view(item, *bytes)).copy();
+}
+
+Result<Pack::Content> Pack::content(const Item& item) const {
+  const Bytes bytes = CERMET_TRY(range(item.offset, item.bytes));
+  const EntryView entry = CERMET_TRY(view(item, *bytes));
+  return Content{std::string(entry.key), whole_ ? partOf(whole_, entry.payload) : hold(std::string(entry.payload))};
+}
+
 Result<std::string> Pack::digest() const {
-  return sha256(CERMET_TRY(readRange(0, size_)));
+  const Bytes bytes = CERMET_TRY(range(0, size_));
+  return sha256(*bytes);
 }
 
 void PackWriter::add(const Entry& entry) {

@@ -1,9 +1,10 @@
 // Pack: many entries in one file that nobody changes (docs/cache-format.md): the same bytes for the same entries,
-// wherever it is made. What opens is whole in everything but the entries, each of which is checked when it is read. The
-// file stays open and is read, not mapped, since a mapping would end the process if the file shrank; either way its
-// pages are shared among processes. Whoever names a pack trusts it, whoever owns it, or demands its digest.
+// wherever it is made. What opens is whole in everything but the entries, each of which is checked when it is read. A
+// file that nobody can change is mapped, so that its entries lie in memory once for all processes (Bytes.h); another
+// stays open and is read. Whoever names a pack trusts it, whoever owns it, or demands its digest.
 #pragma once
 #include "runtime/cache/Entry.h"
+#include "runtime/support/Bytes.h"
 #include "runtime/support/File.h"
 #include "runtime/support/Status.h"
 #include <map>
@@ -19,7 +20,7 @@ constexpr std::string_view kPackSuffix = ".cpack";
 class Pack {
 public:
   // NOT_FOUND where there is no such file, INVALID_ARGUMENT where it is no whole pack or has another digest than is
-  // demanded. One whose digest is demanded is kept in memory, so that what was checked is what is used.
+  // demanded. One whose digest is demanded is kept in memory, mapped or read, so that what was checked is what is used.
   static Result<std::shared_ptr<const Pack>> open(const std::string& path, const std::string& demanded = "");
 
   struct Item {
@@ -34,6 +35,12 @@ public:
   std::vector<const Item*> find(EntryKind kind, const std::string& key) const;
   // Of an item of this pack. NOT_FOUND says what is wrong with the bytes.
   Result<Entry> read(const Item& item) const;
+  // The same without its own copy of the payload, where the pack is in memory.
+  struct Content {
+    std::string key;
+    Bytes payload;
+  };
+  Result<Content> content(const Item& item) const;
   Result<std::string> bytes(const Item& item) const;
 
   const std::string& path() const { return path_; }
@@ -44,13 +51,14 @@ public:
 private:
   Pack(std::string path, Descriptor file, uint64_t size)
       : path_(std::move(path)), file_(std::move(file)), size_(size) {}
-  Result<std::string> readRange(uint64_t offset, uint64_t bytes) const;
+  Result<Bytes> range(uint64_t offset, uint64_t bytes) const;
+  Result<EntryView> view(const Item& item, std::string_view bytes) const;
   Status readIndex();
 
   const std::string path_;
   const Descriptor file_;
   const uint64_t size_;
-  std::string all_; // the whole file, where its digest was demanded
+  Bytes whole_; // null where entries are read one by one
   std::vector<Item> items_;
 };
 

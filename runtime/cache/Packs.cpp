@@ -48,8 +48,9 @@ Result<Packs> Packs::open(std::string_view list) {
   return packs;
 }
 
-std::optional<Entry> Packs::read(EntryKind kind, const std::string& key, const std::function<int()>& nvrtcVersion,
-                                 const std::function<void(const std::string& what)>& damaged) const {
+std::optional<Packs::Packed> Packs::read(EntryKind kind, const std::string& key,
+                                         const std::function<int()>& nvrtcVersion,
+                                         const std::function<void(const std::string& what)>& damaged) const {
   for (const auto& pack : packs_) {
     std::vector<const Pack::Item*> items = pack->find(kind, key);
     if (items.size() > 1 && nvrtcVersion) { // several versions of NVRTC's: this process's first
@@ -60,13 +61,13 @@ std::optional<Entry> Packs::read(EntryKind kind, const std::string& key, const s
         std::rotate(items.begin(), own, own + 1);
     }
     for (const Pack::Item* item : items) {
-      Result<Entry> entry = pack->read(*item);
-      const Status problem = entry.ok() ? checkPayload(*entry) : entry.status();
+      const auto content = pack->content(*item);
+      const Status problem = content.ok() ? checkAnswer(kind, *content->payload) : content.status();
       if (!problem.ok())
         damaged(fmt::format("the entry '{}/{}' of the pack '{}' is not used: {}", name(kind), item->fileName(),
                             pack->path(), problem.message()));
-      else if (entry->key == key) // two keys may share a hash
-        return std::move(*entry);
+      else if (content->key == key) // two keys may share a hash
+        return Packed{content->payload, item->nvrtcVersion};
     }
   }
   return std::nullopt;

@@ -18,8 +18,12 @@ public:
 
   // The entry with exactly this kind and key, of the first pack that has a whole one. Of a kernel that NVRTC made it is
   // this process's version if that pack has it, else its newest. `damaged` is told of what cannot be used.
-  std::optional<Entry> read(EntryKind kind, const std::string& key, const std::function<int()>& nvrtcVersion,
-                            const std::function<void(const std::string& what)>& damaged) const;
+  struct Packed {
+    Bytes payload;
+    int nvrtcVersion;
+  };
+  std::optional<Packed> read(EntryKind kind, const std::string& key, const std::function<int()>& nvrtcVersion,
+                             const std::function<void(const std::string& what)>& damaged) const;
 
   bool empty() const { return packs_.empty(); }
   std::string names() const; // for a message

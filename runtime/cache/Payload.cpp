@@ -8,7 +8,7 @@ namespace cermet {
 
 namespace {
 
-Status checkJson(const std::string& payload, const char* format) {
+Status checkJson(std::string_view payload, const char* format) {
   const auto json = nlohmann::json::parse(payload, nullptr, false);
   if (json.is_object() && json.value("format", nlohmann::json()) == format)
     return {};
@@ -18,15 +18,19 @@ Status checkJson(const std::string& payload, const char* format) {
 } // namespace
 
 Status checkPayload(const Entry& entry) {
-  switch (entry.kind) {
+  return checkAnswer(entry.kind, entry.payload);
+}
+
+Status checkAnswer(EntryKind kind, std::string_view payload) {
+  switch (kind) {
   case EntryKind::Plan: {
-    const Result<Plan> plan = parsePlan(entry.payload);
+    const Result<Plan> plan = parsePlan(std::string(payload));
     return plan.ok() ? Status() : Status(CERMET_NOT_FOUND, plan.status().message());
   }
   case EntryKind::Match:
-    return checkJson(entry.payload, "cermet.match.1");
+    return checkJson(payload, "cermet.match.1");
   case EntryKind::Gradient:
-    return checkJson(entry.payload, "cermet.gradient.1");
+    return checkJson(payload, "cermet.gradient.1");
   case EntryKind::Kernel:
     return {};
   }

@@ -7,6 +7,7 @@
 namespace cermet {
 
 // A plan that parses; the JSON of a match or a gradient; for a kernel nothing, since loading it says more.
+Status checkAnswer(EntryKind kind, std::string_view payload);
 Status checkPayload(const Entry& entry);
 // Also of a kernel: the image that its key's target asks for, whole. One for the host is loaded to see.
 Status checkPayloadThoroughly(const Entry& entry);

@@ -90,20 +90,19 @@ std::vector<Entry> Store::all() {
   for (EntryKind kind : kEntryKinds)
     for (const auto& [key, slot] : slots_[static_cast<int>(kind)])
       if (slot->done && slot->found.payload)
-        entries.push_back({kind, key, *slot->found.payload, slot->found.nvrtcVersion, ""});
+        entries.push_back({kind, key, std::string(*slot->found.payload), slot->found.nvrtcVersion, ""});
   return entries;
 }
 
-void Store::noteFound(const Entry& entry, const char* source) const {
+void Store::noteFound(EntryKind kind, const std::string& key, size_t bytes, const char* source) const {
   if (log_.isListenedTo())
-    log_.tell(CERMET_EVENT_FOUND, name(entry.kind), title(entry), source, 0, entry.payload.size());
+    log_.tell(CERMET_EVENT_FOUND, name(kind), title({kind, key, "", 0, ""}), source, 0, bytes);
 }
 
 Store::Found Store::fromDirectory(Entry entry, const Sources& sources) {
   Counters::raise(sources.directory);
-  noteFound(entry, "directory");
-  return {std::make_shared<const std::string>(std::move(entry.payload)), entry.nvrtcVersion, Found::Origin::Directory,
-          std::move(entry.file)};
+  noteFound(entry.kind, entry.key, entry.payload.size(), "directory");
+  return {hold(std::move(entry.payload)), entry.nvrtcVersion, Found::Origin::Directory, std::move(entry.file)};
 }
 
 std::optional<Store::Found> Store::stored(EntryKind kind, const std::string& key, const Sources& sources) {
@@ -113,12 +112,11 @@ std::optional<Store::Found> Store::stored(EntryKind kind, const std::string& key
     Counters::raise(counters_.cacheFailures);
     log_.warnOnce("damaged pack", what);
   };
-  if (std::optional<Entry> entry = settings_.packs.read(kind, key, settings_.nvrtcVersion, damaged)) {
+  if (const auto packed = settings_.packs.read(kind, key, settings_.nvrtcVersion, damaged)) {
     Counters::raise(sources.packs);
-    noteFound(*entry, "pack");
-    Counters::raise(counters_.cacheBytesRead, entry->key.size() + entry->payload.size());
-    return Found{std::make_shared<const std::string>(std::move(entry->payload)), entry->nvrtcVersion,
-                 Found::Origin::Pack};
+    noteFound(kind, key, packed->payload->size(), "pack");
+    Counters::raise(counters_.cacheBytesRead, key.size() + packed->payload->size());
+    return Found{packed->payload, packed->nvrtcVersion, Found::Origin::Pack};
   }
   if (std::optional<Entry> entry = directory_.read(kind, key))
     return fromDirectory(std::move(*entry), sources);
@@ -180,7 +178,7 @@ Result<Store::Found> Store::find(EntryKind kind, const std::string& key, const S
 Store::Found Store::keep(Entry entry, const Sources& sources) {
   Counters::raise(sources.made);
   directory_.write(entry);
-  return {std::make_shared<const std::string>(std::move(entry.payload)), entry.nvrtcVersion};
+  return {hold(std::move(entry.payload)), entry.nvrtcVersion};
 }
 
 Result<Store::Found> Store::remake(EntryKind kind, const std::string& key, const Sources& sources, const Maker& make,

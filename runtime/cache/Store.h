@@ -3,11 +3,12 @@
 // directory it is made once, too, where they can agree on that (Directory.h). A failure is handed to all that waited
 // and is not kept. Thread-safe; never used by a launch.
 #pragma once
-#include "runtime/support/Counters.h"
-#include "runtime/support/Ranges.h"
 #include "runtime/cache/Directory.h"
 #include "runtime/cache/Entry.h"
 #include "runtime/cache/Packs.h"
+#include "runtime/support/Bytes.h"
+#include "runtime/support/Counters.h"
+#include "runtime/support/Ranges.h"
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -33,7 +34,7 @@ public:
       : settings_(std::move(settings)), log_(log), counters_(counters),
         directory_(std::move(directory), log, counters, settings_.nvrtcVersion, settings_.bound, settings_.ranges) {}
 
-  using Payload = std::shared_ptr<const std::string>;
+  using Payload = Bytes;
   // Fills an entry's payload and nvrtcVersion. Where it fails, a kernel of another NVRTC's serves, if there is one.
   using Maker = std::function<Status(Entry&)>;
   struct Sources {
@@ -74,7 +75,7 @@ private:
                        const Found& refused, const Status& why);
   std::optional<Found> stored(EntryKind kind, const std::string& key, const Sources& sources);
   void waitFor(const Slot& slot, EntryKind kind, const std::string& key, std::unique_lock<std::mutex>& lock);
-  void noteFound(const Entry& entry, const char* source) const;
+  void noteFound(EntryKind kind, const std::string& key, size_t bytes, const char* source) const;
   Found fromDirectory(Entry entry, const Sources& sources);
   Status notStored(EntryKind kind, const std::string& key) const;
   Found keep(Entry entry, const Sources& sources); // what was made

@@ -120,13 +120,13 @@ Result<std::shared_ptr<const Plan>> Context::compile(std::string_view text, std:
   const auto json = graphAnswer(EntryKind::Plan, concrete, text, [&] { return compiler_.compile(text, concrete); });
   if (!json.ok())
     return json.status();
-  Plan plan = CERMET_TRY(parsePlan(**json));
+  Plan plan = CERMET_TRY(parsePlan(std::string(**json)));
   return std::make_shared<const Plan>(std::move(plan));
 }
 
 Result<std::string> Context::match(std::string_view text) {
   const auto json = graphAnswer(EntryKind::Match, "", text, [&] { return compiler_.match(text); });
-  return json.ok() ? Result<std::string>(**json) : json.status();
+  return json.ok() ? Result<std::string>(std::string(**json)) : json.status();
 }
 
 Result<std::string> Context::differentiate(std::string_view text, const std::vector<uint8_t>& wanted) {
@@ -135,7 +135,7 @@ Result<std::string> Context::differentiate(std::string_view text, const std::vec
     question += one ? '1' : '0';
   const auto json =
       graphAnswer(EntryKind::Gradient, question, text, [&] { return compiler_.differentiate(text, wanted); });
-  return json.ok() ? Result<std::string>(**json) : json.status();
+  return json.ok() ? Result<std::string>(std::string(**json)) : json.status();
 }
 
 Result<std::shared_ptr<const Driver>> Context::driver() {

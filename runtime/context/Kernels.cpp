@@ -96,7 +96,7 @@ Result<std::vector<Context::KernelImage>> Context::kernelImages(const std::vecto
 template <typename Image>
 Result<Context::Loaded<Image>>
 Context::load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
-              const std::function<Result<std::shared_ptr<const Image>>(const std::string&)>& loadOne) {
+              const std::function<Result<std::shared_ptr<const Image>>(std::string_view)>& loadOne) {
   std::vector<std::string> missing;
   std::vector<const NeededKernel*> needed; // of the missing
   std::unique_lock lock(mutex_);
@@ -107,7 +107,7 @@ Context::load(Loaded<Image>& known, const std::vector<NeededKernel>& kernels,
     }
   lock.unlock();
   const auto images = CERMET_TRY(kernelImages(missing));
-  const auto loadWhole = [&](const NeededKernel& kernel, const std::string& image) {
+  const auto loadWhole = [&](const NeededKernel& kernel, std::string_view image) {
     const Range range(ranges_, RangeKind::Load, [&] {
       return title({EntryKind::Kernel, kernelKey(kernel.spec), "", 0, ""});
     });
@@ -156,11 +156,11 @@ Result<Context::Loaded<CudaImage>> Context::cudaImages(const std::vector<NeededK
     std::lock_guard lock(mutex_);
     known = &cudaImages_[device->ordinal()]; // a map's elements stay where they are
   }
-  return load<CudaImage>(*known, kernels, [&](const std::string& image) { return CudaImage::load(device, image); });
+  return load<CudaImage>(*known, kernels, [&](std::string_view image) { return CudaImage::load(device, image); });
 }
 
 Result<Context::Loaded<HostImage>> Context::hostImages(const std::vector<NeededKernel>& kernels) {
-  return load<HostImage>(hostImages_, kernels, [](const std::string& image) { return HostImage::load(image); });
+  return load<HostImage>(hostImages_, kernels, [](std::string_view image) { return HostImage::load(image); });
 }
 
 } // namespace cermet

@@ -44,8 +44,10 @@ CudaDevice::~CudaDevice() {
 }
 
 Result<std::shared_ptr<const CudaImage>> CudaImage::load(std::shared_ptr<const CudaDevice> device,
-                                                         const std::string& image) {
-  // The driver is given no size; what is no ELF image at all it refuses itself.
+                                                         std::string_view bytes) {
+  // The driver is given no size; what is no ELF image at all it refuses itself. A part of a pack is not aligned, and
+  // something lies behind it.
+  const std::string image(bytes);
   if (image.starts_with("\x7f"
                         "ELF"))
     if (const Status broken = checkElf(image, kCudaMachine); !broken.ok())

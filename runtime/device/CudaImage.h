@@ -5,6 +5,7 @@
 #include "runtime/support/Status.h"
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace cermet {
 
@@ -34,7 +35,7 @@ class CudaImage {
 public:
   // CAPTURING where the driver can tell that a stream of the device is being captured; a capture is never invalidated.
   static Result<std::shared_ptr<const CudaImage>> load(std::shared_ptr<const CudaDevice> device,
-                                                       const std::string& image);
+                                                       std::string_view image);
   ~CudaImage();
   CudaImage(const CudaImage&) = delete;
   CudaImage& operator=(const CudaImage&) = delete;

@@ -37,7 +37,7 @@ bool writeAll(int descriptor, std::string_view bytes) {
   return true;
 }
 
-void* loadFromMemory(const std::string& image, std::string& cause) {
+void* loadFromMemory(std::string_view image, std::string& cause) {
   const int descriptor = memfd_create("cermet kernel", MFD_CLOEXEC);
   if (descriptor < 0 || !writeAll(descriptor, image))
     cause = std::generic_category().message(errno);
@@ -66,7 +66,7 @@ std::string whyReplaceable(const std::string& directory) {
 }
 
 // Where /proc is not mounted or memory files may not be executed.
-Result<void*> loadFromFile(const std::string& image, const std::string& notFromMemory) {
+Result<void*> loadFromFile(std::string_view image, const std::string& notFromMemory) {
   std::error_code none;
   const std::string directory = std::filesystem::canonical(std::filesystem::temp_directory_path(none), none).string();
   if (const std::string why = whyReplaceable(directory); !why.empty())
@@ -90,7 +90,7 @@ Result<void*> loadFromFile(const std::string& image, const std::string& notFromM
 
 } // namespace
 
-Result<std::shared_ptr<const HostImage>> HostImage::load(const std::string& image) {
+Result<std::shared_ptr<const HostImage>> HostImage::load(std::string_view image) {
   if (const Status broken = checkElf(image, kHostMachine); !broken.ok())
     return error(CERMET_INTERNAL, "a host kernel cannot be loaded: {}", broken.message());
   std::string cause;

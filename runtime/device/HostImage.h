@@ -4,6 +4,7 @@
 #include "runtime/support/Status.h"
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace cermet {
 
@@ -13,7 +14,7 @@ using HostFold = void (*)(const RowArguments* arguments);
 
 class HostImage {
 public:
-  static Result<std::shared_ptr<const HostImage>> load(const std::string& image);
+  static Result<std::shared_ptr<const HostImage>> load(std::string_view image);
   ~HostImage();
   HostImage(const HostImage&) = delete;
   HostImage& operator=(const HostImage&) = delete;

@@ -24,13 +24,13 @@ struct BoundTest : testing::Test {
 
   std::string ask(const std::string& key, uint64_t bound, const std::string& payload = std::string(10'000, 'x')) {
     Store store(cache, log, counters, {.bound = bound});
-    return **store.get(EntryKind::Kernel, key,
-                       {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
-                        counters.kernelsFromDirectory},
-                       [&](Entry& entry) -> Status {
-                         entry.payload = payload;
-                         return {};
-                       });
+    return std::string(**store.get(EntryKind::Kernel, key,
+                                   {counters.kernelsCompiled, counters.kernelsFromMemory, counters.kernelsFromPacks,
+                                    counters.kernelsFromDirectory},
+                                   [&](Entry& entry) -> Status {
+                                     entry.payload = payload;
+                                     return {};
+                                   }));
   }
   std::string file(const std::string& key) const { return cache + "/kernel/" + entryFileName(key); }
   void age(const std::string& path, std::chrono::hours hours) const {

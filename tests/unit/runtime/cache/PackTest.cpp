@@ -9,8 +9,12 @@
 #include "tests/unit/runtime/cache/SomeEntries.h"
 #include "tests/unit/runtime/cache/StoredEntry.h"
 #include <algorithm>
-#include <random>
 #include <csignal>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <random>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -290,6 +294,79 @@ TEST_F(PackTest, APackOfAnotherBuildIsNamed) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find(fmt::format(
                 "the pack '{}' is of build another, this is build " CERMET_BUILD_ID "; it serves nothing", path)),
             std::string::npos);
+}
+
+// The line of this process's mappings that has an address.
+std::string mappingWith(const char* address) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    char* end = nullptr;
+    const uintptr_t first = std::strtoull(line.c_str(), &end, 16), last = std::strtoull(end + 1, nullptr, 16);
+    if (reinterpret_cast<uintptr_t>(address) >= first && reinterpret_cast<uintptr_t>(address) < last)
+      return line;
+  }
+  return "";
+}
+
+// A file in memory with these bytes, of which nobody can change one.
+std::string sealed(Descriptor& file, const std::string& bytes) {
+  EXPECT_EQ(::write(file.number(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  EXPECT_EQ(fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+  return fmt::format("/proc/self/fd/{}", file.number());
+}
+
+TEST_F(PackTest, AFileThatNobodyCanChangeIsMappedAsLongAsItIsUsed) {
+  const std::vector<Entry> entries = someEntries();
+  const std::string digest = writePack(path, entries).digest;
+  Descriptor file(memfd_create("a pack that is mapped", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const std::string memory = sealed(file, *readFile(path));
+  for (const std::string& packs : {memory, memory + "#" + digest}) {
+    Store::Payload kept;
+    {
+      Store store("", log, counters, {.packs = *Packs::open(packs)});
+      kept = *ask(store, entries[3]);
+      Store another("", log, counters, {.packs = *Packs::open(path)});
+      EXPECT_EQ(mappingWith((*ask(another, entries[3]))->data()).find("a pack"), std::string::npos) << "the control";
+    }
+    EXPECT_NE(mappingWith(kept->data()).find("a pack that is mapped"), std::string::npos);
+    EXPECT_EQ(*kept, "an image") << "when the pack and its store are gone";
+    const char* address = kept->data();
+    kept.reset();
+    EXPECT_EQ(mappingWith(address).find("a pack"), std::string::npos);
+  }
+  EXPECT_EQ(Packs::open(memory + "#" + std::string(64, '0')).status().code(), CERMET_INVALID_ARGUMENT);
+}
+
+TEST_F(PackTest, DamageOfAMappedFileIsFound) {
+  writePack(path, someEntries());
+  std::string bytes = *readFile(path);
+  const auto* item = &(*Pack::open(path))->items().back();
+  bytes[item->offset + item->bytes / 2] ^= 1;
+  Descriptor file(memfd_create("a damaged pack", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto pack = Pack::open(sealed(file, bytes));
+  ASSERT_TRUE(pack.ok()) << pack.status().message();
+  EXPECT_EQ((*pack)->content((*pack)->items().back()).status().message(), "its checksum is wrong");
+  EXPECT_TRUE((*pack)->content((*pack)->items().front()).ok());
+}
+
+TEST(Bytes, OnlyWhatTheSystemLetsNobodyChangeIsMapped) {
+  const auto sealedWith = [](int seals) { return isUnchangeable({.seals = seals}); };
+  EXPECT_TRUE(sealedWith(F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_SEAL));
+  EXPECT_FALSE(sealedWith(F_SEAL_SHRINK | F_SEAL_GROW)) << "its bytes may change";
+  EXPECT_FALSE(sealedWith(F_SEAL_WRITE | F_SEAL_GROW)) << "it may shrink";
+  EXPECT_FALSE(sealedWith(F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE)) << "who has it mapped may write";
+  for (int64_t system : {SQUASHFS_MAGIC, int(EROFS_SUPER_MAGIC_V1), CRAMFS_MAGIC, ISOFS_SUPER_MAGIC})
+    EXPECT_TRUE(isUnchangeable({.system = static_cast<uint32_t>(system)})) << std::hex << system;
+  for (int64_t system : {EXT4_SUPER_MAGIC, TMPFS_MAGIC, NFS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC, FUSE_SUPER_MAGIC})
+    EXPECT_FALSE(isUnchangeable({.system = system})) << std::hex << system;
+  EXPECT_TRUE(isUnchangeable({.attributes = STATX_ATTR_VERITY, .system = EXT4_SUPER_MAGIC}));
+  EXPECT_FALSE(isUnchangeable({.attributes = STATX_ATTR_IMMUTABLE})) << "root may take that away";
+  TestDirectory directory;
+  std::ofstream(directory / "file") << "some bytes";
+  const Descriptor file(open((directory / "file").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_NE(factsOf(file).system, 0);
+  EXPECT_EQ(factsOf(file).seals & (F_SEAL_SHRINK | F_SEAL_WRITE), 0);
+  EXPECT_EQ(mapUnchangeable(file, 10), nullptr);
 }
 
 TEST_F(PackTest, AFileThatShrinksWhileItIsUsedEndsNoProcess) {

@@ -32,7 +32,7 @@ struct Trust : testing::Test {
                                  entry.payload = payload;
                                  return {};
                                });
-    return **got;
+    return std::string(**got);
   }
   std::string warned(const std::string& payload) {
     testing::internal::CaptureStderr();

@@ -46,7 +46,7 @@ struct Turn : testing::Test {
   }
   std::string asked(const std::string& payload) {
     Store store(cache, log, counters);
-    return **ask(store, payload);
+    return std::string(**ask(store, payload));
   }
   // The lock of "key 0", until it is let go of.
   FileLock held() {
