@@ -213,6 +213,18 @@ TEST_F(Tool, TheExampleRuns) {
   EXPECT_CONTAINS(example.text, "host  y[0][0..3] =");
 }
 
+// On a GPU it is tests/gpu that runs it; here it must build, start and say what it lacks.
+TEST_F(Tool, TheCapturedGraphSaysWhatItLacks) {
+  if (*CAPTURED_GRAPH == '\0')
+    GTEST_SKIP() << "no CUDA toolkit was there when the examples were built";
+  const CommandOutput rows = runCommand(environment + CAPTURED_GRAPH " 0");
+  EXPECT_EQ(rows.code, 2);
+  EXPECT_CONTAINS(rows.text, "captured_graph: usage: captured_graph [ROWS]; ROWS is at least 1");
+  const CommandOutput none = runCommand(environment + "CUDA_VISIBLE_DEVICES= " CAPTURED_GRAPH);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_CONTAINS(none.text, "captured_graph: cudaGetDevice: ");
+}
+
 TEST_F(Tool, AGraphFileRunsFromC) {
   const CommandOutput cold = runCommand(environment + RUN_GRAPH " " + graph + " auto rows=6");
   EXPECT_EQ(cold.code, 0) << cold.text;
