@@ -5,6 +5,7 @@
 #include "tests/fuzz/bytes/Target.h"
 #include <algorithm>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,16 +39,22 @@ void mendAll(std::string& bytes) {
   mend(bytes, 0, index + sizeof(Checksum));
 }
 
-void tryOut(const std::string& bytes) {
-  static const int file = memfd_create("pack", MFD_CLOEXEC);
-  must(ftruncate(file, 0) == 0 && pwrite(file, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+// As a file that may change, which is read, or as one that may not, which is mapped.
+void tryOut(const std::string& bytes, bool mapped) {
+  const Descriptor file(memfd_create("pack", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  must(write(file.number(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()) &&
+           (!mapped || fcntl(file.number(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_WRITE) == 0),
        "a file in memory can be written");
-  const auto pack = Pack::open(fmt::format("/proc/self/fd/{}", file));
+  const auto pack = Pack::open(fmt::format("/proc/self/fd/{}", file.number()));
   if (!pack.ok())
     return;
   PackWriter writer;
   for (const Pack::Item& item : (*pack)->items()) {
     const Result<Entry> entry = (*pack)->read(item);
+    const auto content = (*pack)->content(item);
+    must(entry.ok() == content.ok() &&
+             (!entry.ok() || (content->key == entry->key && *content->payload == entry->payload)),
+         "both ways to read an entry agree");
     if (!entry.ok())
       continue;
     const auto found = (*pack)->find(entry->kind, entry->key);
@@ -60,8 +67,9 @@ void tryOut(const std::string& bytes) {
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  tryOut(bytes);
+  tryOut(bytes, size % 2 == 0);
   mendAll(bytes);
-  tryOut(bytes);
+  for (const bool mapped : {false, true})
+    tryOut(bytes, mapped);
   return 0;
 }
