@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Callable
 
 
-def run(script: str, arguments: list[str], seconds: float | None = None, keep_caches: bool = False) -> dict:
+def run(script: str, arguments: list[str], seconds: float | None = None, keep_caches: bool = False,
+        settings: dict[str, str] | None = None) -> dict:
     """The JSON that a script of this folder writes to the --out that it is given; RuntimeError says why there is none.
 
-    What it prints goes where this process prints."""
-    settings = {**os.environ, "CERMET_BENCH_KEEP_CACHES": "1"} if keep_caches else None
+    What it prints goes where this process prints. `settings` are added to its environment."""
+    environment = {**os.environ, **(settings or {})} | ({"CERMET_BENCH_KEEP_CACHES": "1"} if keep_caches else {})
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, str(Path(__file__).resolve().parent / script), *arguments, "--out", str(out)]
         try:
-            status = subprocess.run(command, env=settings, timeout=seconds).returncode
+            status = subprocess.run(command, env=environment, timeout=seconds).returncode
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"not done after {seconds:.0f} s") from None
         if not out.exists():

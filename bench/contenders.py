@@ -19,7 +19,9 @@ class Contender:
         self.first_step_s = self.loss = self.peak_gb = None
         self.first_step_parts: dict[str, float] = {}  # seconds
         self.rounds_ms: list[float] = []
-        self.warm: list[dict] = []  # a row each: seconds and loss of a first step in a process that finds the caches
+        # A row each: seconds and loss of a first step in a process that finds the caches, or a pack alone.
+        self.warm: list[dict] = []
+        self.packed: list[dict] = []
         self.gpu_ms: dict[str, float] = {}
 
     def step(self, batch) -> torch.Tensor:

@@ -8,10 +8,12 @@ matmul, attention, Cermet's kernels, all else; idle is what is left of the step)
 order of the table: a later compiled contender finds what the first one imported and Inductor's worker processes
 started, a second Cermet finds the first one's kernels. A first step's seconds are told by part, too (parts.py).
 With --warm these contenders take their first step again, three times in turns, each in a process of its own that finds
-the caches; the table gives the median.
+the caches; the table gives the median. With --pack those of them that are Cermet's take it a third way: in processes
+whose caches are all empty, torch's too, with a pack of what the first step had asked for, under CERMET_CACHE=only.
 "Inductor, no mask" runs a model whose causal mask was taken out by hand: what that alone gives.
 
-    python bench/step.py [--model NAME ...] [--contender NAME ...] [--check] [--warm NAME ...] [--layers N] [--out FILE]
+    python bench/step.py [--model NAME ...] [--contender NAME ...] [--check] [--warm NAME ...] [--pack] [--layers N]
+                         [--out FILE]
 
 --check exits 1 unless Cermet's losses equal eager's to 4 digits and Cermet replaced every norm, RoPE, mask and, but for
 those of experts, GLU.
@@ -23,6 +25,7 @@ import gc
 import math
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -75,7 +78,7 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
     truth = contenders[0].loss
     half_of_digit_4 = 0.5 * 10 ** (math.floor(math.log10(abs(truth))) - 3)
     for contender in contenders[1:]:
-        for loss in (contender.loss, *(row["loss"] for row in contender.warm)):
+        for loss in (contender.loss, *(row["loss"] for row in contender.warm + contender.packed)):
             if contender.name.startswith("cermet") and not described.random and not abs(loss - truth) < half_of_digit_4:
                 wrong.append(f"{contender.name}: loss {loss:.6f}, eager's is {truth:.6f}")
     if "num_key_value_heads" not in described.settings:  # an encoder, or a decoder before rotations
@@ -96,15 +99,31 @@ def check(contenders: list[Contender], model, batch, described: Model, layers: i
                     for name, number in expected.items() if counts.get(name, 0) != number]
 
 
-def run_warm(name: str, model: str, arguments: argparse.Namespace) -> dict:
-    """Seconds and loss of a contender's first step in a new process that finds what the first one left in the caches."""
+def run_again(name: str, model: str, arguments: argparse.Namespace, pack: Path | None = None) -> dict:
+    """Seconds and loss of a contender's first step in a new process that finds what the first one left in the caches,
+    or with a pack nothing but that."""
     command = ["--model", model, "--contender", name, "--rounds", "0"]
     command += ["--layers", str(arguments.layers)] if arguments.layers else []
     command += ["--tiny"] if arguments.tiny else []
-    (found,) = alone.run("step.py", command, keep_caches=True)["models"]
+    settings = {"CERMET_PACKS": str(pack), "CERMET_CACHE": "only"} if pack else {}
+    (found,) = alone.run("step.py", command, keep_caches=pack is None, settings=settings)["models"]
     if not found["contenders"]:
         raise RuntimeError(str(found["failures"]))
-    return {key: found["contenders"][0][key] for key in ("first_step_s", "loss")}
+    row = found["contenders"][0]
+    if pack and (row["stored"]["made"] or not row["stored"]["from packs"]):
+        raise RuntimeError(f"of {pack} came {row['stored']}")
+    return {key: row[key] for key in ("first_step_s", "loss", "stored")}
+
+
+def stored(contender: Contender) -> dict | None:
+    """How many plans, matches, gradients and kernels this process made, and took from packs and the directory."""
+    if not contender.name.startswith("cermet"):
+        return None
+    import cermet
+
+    counted = cermet.counters()
+    ways = {"made": "compiled", "from packs": "from_packs", "from the directory": "from_directory"}
+    return {what: counted[f"plans_{counter}"] + counted[f"kernels_{counter}"] for what, counter in ways.items()}
 
 
 def measure(name: str, arguments: argparse.Namespace) -> dict:
@@ -134,34 +153,48 @@ def measure(name: str, arguments: argparse.Namespace) -> dict:
         except Exception as problem:  # one contender's failure must not cost the others their figures
             failures[key] = f"{type(problem).__name__}: {problem}"
             print(f"{key} failed: {failures[key][:2000]}", flush=True)
+    folder = tempfile.TemporaryDirectory(prefix="cermet-bench-pack-")
+    pack = Path(folder.name) / "model.cpack"
+    if arguments.pack:
+        import cermet
+
+        with cermet.record(pack) as recorded:  # of all that was asked for in this process
+            pass
+        print(f"pack: {recorded.entries} entries, {recorded.bytes} bytes", flush=True)
     for number in range(arguments.rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             run_round(contender, batch, arguments.steps)
     for contender in contenders if arguments.rounds else ():
         contender.gpu_ms, kernels[contender.name] = shares.of(lambda: contender.step(batch))
     asked = [contender for contender in contenders if contender.key in arguments.warm]
-    for number in range(WARM_ROUNDS):
+    for number in range(1 if arguments.tiny else WARM_ROUNDS):
         for contender in asked if number % 2 == 0 else reversed(asked):
-            try:
-                contender.warm.append(run_warm(contender.key, name, arguments))
-            except RuntimeError as problem:
-                failures[f"{contender.key}, warm"] = str(problem)
-                print(f"{contender.key}, warm, failed: {problem}", flush=True)
+            ways = {"warm": (contender.warm, None)}
+            if arguments.pack and contender.name.startswith("cermet"):
+                ways["from a pack"] = (contender.packed, pack)
+            for way, (rows, only) in ways.items():
+                try:
+                    rows.append(run_again(contender.key, name, arguments, only))
+                except RuntimeError as problem:
+                    failures[f"{contender.key}, {way}"] = str(problem)
+                    print(f"{contender.key}, {way}, failed: {problem}", flush=True)
 
     kinds = shares.KINDS
-    print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'loss':>10s}"
-          + "".join(f"{kind:>11s}" for kind in (*kinds, "idle")))
+    print(f"\n{'':18s}{'step ms':>9s}{'spread':>8s}{'peak GB':>9s}{'first s':>9s}{'warm s':>8s}{'pack s':>8s}"
+          + f"{'loss':>10s}" + "".join(f"{kind:>11s}" for kind in (*kinds, "idle")))
     rows = []
     for c in contenders if arguments.rounds else ():
         step, spread = statistics.median(c.rounds_ms), max(c.rounds_ms) - min(c.rounds_ms)
         c.gpu_ms["idle"] = max(step - sum(c.gpu_ms.values()), 0.0)
-        warm = f"{statistics.median(row['first_step_s'] for row in c.warm):8.1f}" if c.warm else f"{'':8s}"
-        print(f"{c.name:18s}{step:9.1f}{spread:8.1f}{c.peak_gb:9.1f}{c.first_step_s:9.1f}{warm}{c.loss:10.4f}"
+        again = "".join(f"{statistics.median(row['first_step_s'] for row in rows):8.1f}" if rows else f"{'':8s}"
+                        for rows in (c.warm, c.packed))
+        print(f"{c.name:18s}{step:9.1f}{spread:8.1f}{c.peak_gb:9.1f}{c.first_step_s:9.1f}{again}{c.loss:10.4f}"
               + "".join(f"{c.gpu_ms.get(kind, 0):11.2f}" for kind in (*kinds, "idle")))
     for c in contenders:
         rows.append({"contender": c.name, "step_ms": statistics.median(c.rounds_ms) if c.rounds_ms else None,
                      "rounds_ms": c.rounds_ms, "peak_gb": c.peak_gb, "first_step_s": c.first_step_s,
-                     "first_step_parts": c.first_step_parts, "warm": c.warm, "loss": c.loss, "gpu_ms": c.gpu_ms,
+                     "first_step_parts": c.first_step_parts, "warm": c.warm, "packed": c.packed,
+                     "stored": stored(c), "loss": c.loss, "gpu_ms": c.gpu_ms,
                      "kernels": kernels.get(c.name)})
     wrong = [f"{key}: {why}" for key, why in failures.items() if key.startswith("cermet")]
     if arguments.check and contenders:
@@ -184,7 +217,10 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="of a few widths, on a CPU too: only to try it out")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--warm", choices=COMPILED, nargs="+", default=())
+    parser.add_argument("--pack", action="store_true", help="those of --warm that are Cermet's also from a pack")
     arguments = parser.parse_args()
+    if arguments.pack and not any(name.startswith("cermet") for name in arguments.warm):
+        parser.error("--pack is of Cermet's contenders that --warm names, and it names none")
     if not (torch.cuda.is_available() or arguments.tiny):
         sys.exit("bench/step.py measures a GPU and there is none here")
     measured = []

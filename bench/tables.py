@@ -142,12 +142,14 @@ def first_steps(runs: list[dict]) -> str:
         ours, peer = found["cermet, aot"], found["inductor"]
         warm = [sorted(row["first_step_s"] for row in each["warm"]) for each in (ours, peer)]
         middle = [statistics.median(each) for each in warm]
+        packed = sorted(row["first_step_s"] for row in ours.get("packed", ()))
         rows.append([_name(model), f"{ours['first_step_s']:.1f} / {peer['first_step_s']:.1f}",
                      f"{ours['first_step_s'] / peer['first_step_s']:.2f}",
                      *(f"{value:.1f} ({each[0]:.1f} to {each[-1]:.1f})" for value, each in zip(middle, warm)),
-                     f"{middle[0] / middle[1]:.2f}", f"{middle[0] / peer['first_step_s']:.2f}"])
+                     f"{middle[0] / middle[1]:.2f}", f"{middle[0] / peer['first_step_s']:.2f}",
+                     f"{statistics.median(packed):.1f} ({packed[0]:.1f} to {packed[-1]:.1f})" if packed else "–"])
     return table(["seconds", "cold: `aot` / Inductor", "ratio", "warm: `aot`", "warm: Inductor", "ratio",
-                  "warm `aot` : cold Inductor"], rows)
+                  "warm `aot` : cold Inductor", "`aot` from a pack, nothing made"], rows)
 
 
 def memory(runs: list[dict]) -> str:

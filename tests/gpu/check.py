@@ -180,6 +180,13 @@ def section_step(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/step.py", "--check"], seconds)
 
 
+def section_first(seconds: float) -> dict:
+    """A first step cold, warm and from a pack."""
+    peers = ["cermet-aot", "inductor"]
+    return benchmark([sys.executable, "bench/step.py", "--check", "--rounds", "1", "--contender", "eager", *peers,
+                      "--warm", *peers, "--pack"], seconds)
+
+
 def section_fusions(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/fusions.py"], seconds)
 
@@ -210,7 +217,7 @@ SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "san
             "cross_entropy": (section_cross_entropy, 120), "heads": (section_heads, 120), "op_call": (section_op_call, 90),
             "curves": (section_curves, 150),
             "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
-            "step": (section_step, 300)}
+            "step": (section_step, 300), "first": (section_first, 400)}
 
 
 def main() -> None:

@@ -68,3 +68,31 @@ def test_a_step_replaces_what_it_should(model, tmp_path, monkeypatch) -> None:
         parts, compiled = row["first_step_parts"], row["contender"] != "eager"
         assert sum(parts.values()) == pytest.approx(row["first_step_s"], rel=0.05), row
         assert all((parts[part] > 0.0) == compiled for part in ("tracing", "guards", "matching", "joint", "cutting")), row
+
+
+def test_a_first_step_from_a_pack_makes_nothing(tmp_path, monkeypatch) -> None:
+    """Beside the cold one, which fills the caches, and the warm one, which finds them."""
+    asked = ("--check", "--model", "Llama-3-8B", "--rounds", "1", "--steps", "1", "--contender", "eager", "cermet-aot",
+             "--warm", "cermet-aot", "--pack")
+    written = ran("step", *asked, folder=tmp_path)
+    (model,) = json.loads(written.read_text())["models"]
+    eager, ours = model["contenders"]
+    (warm,), (packed,) = ours["warm"], ours["packed"]
+    assert eager["packed"] == [] and model["failures"] == {}
+    assert ours["stored"]["made"] > 0 and warm["stored"]["from the directory"] > 0, (ours, warm)
+    assert packed["stored"]["made"] == 0 == packed["stored"]["from the directory"], packed
+    assert packed["stored"]["from packs"] >= ours["stored"]["made"], (packed, ours)
+    assert packed["loss"] == pytest.approx(eager["loss"], rel=1e-4)
+
+    monkeypatch.syspath_prepend(str(BENCH))
+    import tables
+
+    model["contenders"].append(ours | {"contender": "inductor"})  # the table compares with it, and it takes minutes here
+    assert f"| {packed['first_step_s']:.1f} (" in tables.first_steps([{"result": model}])
+
+
+def test_a_pack_is_of_those_that_are_asked_for_warm() -> None:
+    asked = subprocess.run([sys.executable, BENCH / "step.py", "--tiny", "--pack", "--warm", "inductor"],
+                           capture_output=True, text=True)
+    assert asked.returncode == 2
+    assert "--pack is of Cermet's contenders that --warm names, and it names none" in asked.stderr
