@@ -1,4 +1,5 @@
 """GPU tests: skipped, with the reason by name, where torch finds no GPU."""
+import contextlib
 import fcntl
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import present
 
+PLACES = 3
 _why = present.reason()
 
 
@@ -34,11 +36,27 @@ def returned():
         torch.cuda.empty_cache()
 
 
-@pytest.fixture
-def room():
-    """Of the tests whose tensors fill much of a GPU one runs at a time, whatever process runs it."""
-    with open(Path(tempfile.gettempdir()) / "cermet-gpu-room.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+@contextlib.contextmanager
+def _places(numbers):
+    """Of a GPU's memory, each a third of it, whichever processes ask."""
+    with contextlib.ExitStack() as held:
+        for number in numbers:
+            name = Path(tempfile.gettempdir()) / f"cermet-gpu-place-{number}.lock"
+            fcntl.flock(held.enter_context(open(name, "w")), fcntl.LOCK_EX)
         yield
         if torch := sys.modules.get("torch"):
             torch.cuda.empty_cache()
+
+
+@pytest.fixture
+def room(worker_id):
+    """For a test of gigabytes."""
+    with _places([int(worker_id.removeprefix("gw")) % PLACES if worker_id.startswith("gw") else 0]):
+        yield
+
+
+@pytest.fixture
+def all_room():
+    """For a test that fills much of a GPU: no other of gigabytes runs."""
+    with _places(range(PLACES)):
+        yield

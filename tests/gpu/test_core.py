@@ -298,7 +298,7 @@ def test_a_million_rows(room, region, pattern, columns):
 
 
 @pytest.mark.parametrize("pattern", ("rms_norm", "glu"))
-def test_more_than_two_to_the_31_elements(room, region, pattern):
+def test_more_than_two_to_the_31_elements(all_room, region, pattern):
     rows, columns = (1 << 31) // 4096 + 3, 4096
     inputs, cotangents = draw(pattern, "bf16", (rows, columns))
     outputs, gradients = run_both(region(pattern, "bf16", columns), inputs, cotangents)
