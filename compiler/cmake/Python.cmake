@@ -1,5 +1,5 @@
-# The Python whose packages the build reads headers of: torch's (frontends/torch), and NVTX's, which a CUDA toolkit has
-# too.
+# The Python whose packages the build reads headers of: torch's (frontends/torch), and NVTX's and, for an example, the CUDA
+# runtime's, which a CUDA toolkit has too.
 if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   set(CERMET_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "A Python that has torch and nvidia-nvtx")
 else()
@@ -15,6 +15,9 @@ header = next(f for f in m.files('nvidia-nvtx') if f.name == 'nvToolsExt.h')
 print(header.locate().parent.parent, end='')" OUTPUT_VARIABLE headers ERROR_QUIET)
   endif()
 endforeach()
+if(headers)
+  get_filename_component(CERMET_CUDA_PACKAGES "${headers}" DIRECTORY) # with include and lib
+endif()
 find_path(CERMET_NVTX nvtx3/nvToolsExt.h HINTS "${headers}" PATHS /usr/local/cuda/include)
 if(NOT CERMET_NVTX)
   message(FATAL_ERROR "${CERMET_PYTHON} has no NVTX headers; install nvidia-nvtx there, pass -DCERMET_PYTHON=<python>, or "

@@ -15,7 +15,7 @@ binaries=(cermet_bench_launch cermet_bench_warm_start cermet_add_rms_norm cermet
 setup_packages
 setup_environment
 setup_build "${targets[@]}"
-if grep -q cermet_captured_graph build/build.ninja; then # where there is a CUDA toolkit
+if grep -q cermet_captured_graph build/build.ninja; then # where there is a CUDA runtime
   binaries+=(cermet_captured_graph)
   setup_build cermet_captured_graph
 fi

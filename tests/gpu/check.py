@@ -134,7 +134,7 @@ def section_launch(seconds: float) -> dict:
     answer = benchmark(["bin/cermet_bench_launch"], seconds)
     for example in (["bin/cermet_add_rms_norm"], ["bin/cermet_run_graph", "tests/graphs/layer_norm.mlir", "r0=77"],
                     ["bin/cermet_captured_graph"]):
-        if not (ROOT / example[0]).exists():  # built where there is a CUDA toolkit
+        if not (ROOT / example[0]).exists():  # built where there is a CUDA runtime
             answer[Path(example[0]).name] = "it is not in the bundle"
             continue
         status, output = run(example, seconds)

@@ -87,7 +87,8 @@ def test_a_first_step_from_a_pack_makes_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(BENCH))
     import tables
 
-    model["contenders"].append(ours | {"contender": "inductor"})  # which the table compares with, and takes minutes here
+    # The table compares with Inductor, which takes minutes here.
+    model["contenders"].append(ours | {"contender": "inductor"})
     assert f"| {packed['first_step_s']:.1f} (" in tables.first_steps([{"result": model}])
 
 

@@ -216,7 +216,7 @@ TEST_F(Tool, TheExampleRuns) {
 // On a GPU it is tests/gpu that runs it; here it must build, start and say what it lacks.
 TEST_F(Tool, TheCapturedGraphSaysWhatItLacks) {
   if (*CAPTURED_GRAPH == '\0')
-    GTEST_SKIP() << "no CUDA toolkit was there when the examples were built";
+    GTEST_SKIP() << "no CUDA runtime was there when the examples were built";
   const CommandOutput rows = runCommand(environment + CAPTURED_GRAPH " 0");
   EXPECT_EQ(rows.code, 2);
   EXPECT_CONTAINS(rows.text, "captured_graph: usage: captured_graph [ROWS]; ROWS is at least 1");
