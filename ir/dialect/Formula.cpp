@@ -76,6 +76,10 @@ Value Formula::reduceSum(Value a) {
   return ReduceSumOp::create(builder, location, rowType(typeOf(a)), a);
 }
 
+Value Formula::reduceMax(Value a) {
+  return ReduceMaxOp::create(builder, location, rowType(typeOf(a)), a);
+}
+
 Value Formula::sumRows(Value a) {
   RankedTensorType type = typeOf(a);
   return SumRowsOp::create(builder, location, tensorType(dimensions(type).back(), type.getElementType()), a);
@@ -83,6 +87,26 @@ Value Formula::sumRows(Value a) {
 
 Value Formula::matmul(Value lhs, Value rhs, Type type, bool transposeLhs, bool transposeRhs) {
   return MatmulOp::create(builder, location, type, lhs, rhs, transposeLhs, transposeRhs);
+}
+
+Value Formula::crossEntropy(Value logits, Value labels, Value counts, double labelSmoothing, double zLoss) {
+  Value largest = reduceMax(logits);
+  Value shifted = sub(logits, broadcast(largest, logits.getType()));
+  Value logSum = log(reduceSum(exp(shifted)));
+  Value logProbabilities = sub(shifted, broadcast(logSum, logits.getType()));
+  // Of a row that does not count no label is looked for: the first column is always there.
+  Value loss = neg(pick(logProbabilities, select(counts, labels, number(labels.getType(), 0))));
+  if (labelSmoothing != 0) {
+    const double each = labelSmoothing / double(typeOf(logits).getShape().back());
+    Value sum = reduceSum(logProbabilities);
+    Value others = mul(sum, number(loss.getType(), each));
+    loss = sub(mul(loss, number(loss.getType(), 1 - labelSmoothing)), others);
+  }
+  if (zLoss != 0) {
+    Value whole = add(logSum, largest);
+    loss = add(loss, mul(mul(whole, whole), number(loss.getType(), zLoss)));
+  }
+  return select(counts, loss, number(loss.getType(), 0));
 }
 
 Value Formula::rmsNorm(Value x, Value weight, Type result, double eps, double weightOffset, bool roundBeforeWeight) {

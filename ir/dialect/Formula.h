@@ -51,7 +51,11 @@ public:
   mlir::Value iota(mlir::Type type, int64_t dim) { return IotaOp::create(builder, location, type, dim, nullptr); }
   mlir::Value pick(mlir::Value a, mlir::Value index);
   mlir::Value reduceSum(mlir::Value a);
+  mlir::Value reduceMax(mlir::Value a);
   mlir::Value sumRows(mlir::Value a);
+  // The loss of each row [..., columns] whose label counts, 0 of the others: [..., 1]. `labels` are of i64, as long.
+  mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels, mlir::Value counts, double labelSmoothing,
+                           double zLoss);
   // What rms_norm and add_rms_norm share, operation by operation as Hugging Face's code traces (ir/dialect/Fused.td).
   mlir::Value rmsNorm(mlir::Value x, mlir::Value weight, mlir::Type result, double eps, double weightOffset,
                       bool roundBeforeWeight);

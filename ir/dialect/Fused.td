@@ -92,4 +92,50 @@ def Cermet_SoftcapOp : Cermet_Fused<"softcap", [SameOperandsAndResultType]> {
   }];
 }
 
+def Cermet_LinearCrossEntropyOp : Cermet_Fused<"linear_cross_entropy"> {
+  let summary = "the cross-entropy of labels over logits = hidden weight^T + bias, without the logits";
+  let description = [{
+    hidden [rows..., K], weight [columns, K], labels [rows...] and, where there is one, bias [columns]. The product is
+    rounded to hidden's type; from there on everything is f32 (f64 for f64 hidden), the result too. In this order:
+    logits are the product plus the bias; `softcap` c above 0 makes c tanh(logits / c) of them; a row's loss is
+    -log(softmax(logits)) at its label; with `label_smoothing` s (1 - s) times that plus s times its mean over all
+    columns; `z_loss` z adds z log(sum(exp(logits)))^2. A row whose label is `ignore_index` has a loss of 0.
+    `reduction` is `mean` over the rows that count (NaN where none does), `sum`, or `none`: a number for each row.
+
+    A product is somebody else's (docs/c-api.md, "A loss without logits"): in a plan this is one, and kernels.
+  }];
+  let arguments = (ins Cermet_FloatTensor:$hidden, Cermet_FloatTensor:$weight, Cermet_IntegerTensor:$labels,
+                   Optional<Cermet_FloatTensor>:$bias, DefaultValuedAttr<StrAttr, "\"mean\"">:$reduction,
+                   DefaultValuedAttr<I64Attr, "-100">:$ignore_index, DefaultValuedAttr<F64Attr, "0.0">:$label_smoothing,
+                   DefaultValuedAttr<F64Attr, "0.0">:$softcap, DefaultValuedAttr<F64Attr, "0.0">:$z_loss);
+  let results = (outs Cermet_FloatTensor:$result);
+  let assemblyFormat = [{$hidden `,` $weight `,` $labels (`,` $bias^)? attr-dict
+    `:` type($hidden) `,` type($weight) `,` type($labels) (`,` type($bias)^)? `to` type($result)}];
+  let hasVerifier = 1;
+  let decomposition = [{
+      Dimensions rows = dimensions(typeOf(getHidden()));
+      rows.back() = dimensions(typeOf(getWeight())).front();
+      RankedTensorType product = tensorType(rows, typeOf(getHidden()).getElementType());
+      Value logits = f.widen(f.matmul(getHidden(), getWeight(), product, false, true));
+      Type wide = typeOf(logits).getElementType();
+      if (getBias())
+        logits = f.add(logits, f.broadcast(f.widen(getBias()), logits.getType()));
+      if (double cap = getSoftcap().convertToDouble(); cap > 0) {
+        Value number = f.number(logits.getType(), cap);
+        logits = f.mul(f.tanh(f.div(logits, number)), number);
+      }
+      rows.back() = {};
+      Value labels = f.reshape(f.cast(getLabels(), builder.getI64Type()), rows);
+      Value counts = f.compare("ne", labels, f.number(labels.getType(), double(static_cast<int64_t>(getIgnoreIndex()))));
+      Value losses = f.crossEntropy(logits, labels, counts, getLabelSmoothing().convertToDouble(),
+                                    getZLoss().convertToDouble());
+      if (getReduction() == "none")
+        return {f.reshape(losses, ArrayRef(rows).drop_back())};
+      Value sum = f.sumRows(losses);
+      if (getReduction() == "mean")
+        sum = f.div(sum, f.sumRows(f.cast(counts, wide)));
+      return {f.reshape(sum, {})};
+  }];
+}
+
 #endif

@@ -187,4 +187,38 @@ LogicalResult PackedGluOp::verify() {
   return sameShape(*this, "result", getResult(), half, "packed's with half the last dimension");
 }
 
+static LogicalResult finite(Operation* op, StringRef name, const APFloat& value, double least, double most) {
+  const double number = value.convertToDouble();
+  if (number >= least && number <= most && std::isfinite(number))
+    return success();
+  InFlightDiagnostic message = op->emitOpError() << name << " is " << number << ", expected a finite number";
+  return std::isfinite(most) ? message << " from " << least << " to " << most : message << " that is not negative";
+}
+
+LogicalResult LinearCrossEntropyOp::verify() {
+  Dimensions hidden = shapeOf(getHidden()), weight = shapeOf(getWeight());
+  if (hidden.size() < 2 || hidden.back().isSymbol())
+    return emitOpError() << "hidden has shape " << shapeText(hidden)
+                         << ", expected rows and a static last dimension behind them";
+  if (weight.size() != 2 || weight[0].isSymbol() || !(weight[1] == hidden.back()))
+    return emitOpError() << "weight has shape " << shapeText(weight) << ", expected a static number of columns and "
+                         << shapeText(hidden.back()) << " (last dimension of hidden)";
+  ArrayRef rows = ArrayRef(hidden).drop_back();
+  if (failed(sameElement(*this, "weight", getWeight(), elementOf(getHidden()), "hidden's")) ||
+      failed(sameShape(*this, "labels", getLabels(), rows, "hidden's without the last dimension")) ||
+      (getBias() && (failed(sameElement(*this, "bias", getBias(), elementOf(getHidden()), "hidden's")) ||
+                     failed(sameShape(*this, "bias", getBias(), weight[0], "the weight's rows")))) ||
+      failed(finite(*this, "label_smoothing", getLabelSmoothing(), 0, 1)) ||
+      failed(finite(*this, "softcap", getSoftcap(), 0, HUGE_VAL)) ||
+      failed(finite(*this, "z_loss", getZLoss(), 0, HUGE_VAL)))
+    return failure();
+  Type wide = wideType(typeOf(getHidden())).getElementType();
+  if (!llvm::is_contained({"mean", "sum", "none"}, getReduction()))
+    return emitOpError() << "reduction is \"" << getReduction() << "\", expected \"mean\", \"sum\" or \"none\"";
+  if (failed(sameElement(*this, "result", getResult(), wide, "in which the loss is computed")))
+    return failure();
+  return getReduction() == "none" ? sameShape(*this, "result", getResult(), rows, "the labels'")
+                                  : sameShape(*this, "result", getResult(), {}, "one number");
+}
+
 } // namespace cermet::ir

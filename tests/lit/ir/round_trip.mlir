@@ -182,4 +182,15 @@ module attributes {cermet.version = 1 : i64} {
     %up_first = cermet.packed_glu %x {activation = "gelu", up_first} : !t to tensor<?x32xbf16, #cermet.symbols<["r0"]>>
     return %norm, %both, %sum, %glu : !t, !t, !t, !t
   }
+
+  // CHECK-LABEL: @linear_cross_entropy
+  func.func @linear_cross_entropy(%x: !t, %w: tensor<99x64xbf16>, %l: tensor<?xi64, #cermet.symbols<["r0"]>>, %b: tensor<99xbf16>)
+      -> (tensor<f32>, tensor<?xf32, #cermet.symbols<["r0"]>>) {
+    // CHECK: cermet.linear_cross_entropy %arg0, %arg1, %arg2 : tensor<?x64xbf16, #cermet.symbols<["r0"]>>, tensor<99x64xbf16>, tensor<?xi64, #cermet.symbols<["r0"]>> to tensor<f32>
+    %mean = cermet.linear_cross_entropy %x, %w, %l : !t, tensor<99x64xbf16>, tensor<?xi64, #cermet.symbols<["r0"]>> to tensor<f32>
+    // CHECK: cermet.linear_cross_entropy %arg0, %arg1, %arg2, %arg3 {ignore_index = 7 : i64, label_smoothing = 1.250000e-01 : f64, reduction = "none", softcap = 3.000000e+01 : f64, z_loss = 5.000000e-01 : f64} : tensor<?x64xbf16, #cermet.symbols<["r0"]>>, tensor<99x64xbf16>, tensor<?xi64, #cermet.symbols<["r0"]>>, tensor<99xbf16> to tensor<?xf32, #cermet.symbols<["r0"]>>
+    %each = cermet.linear_cross_entropy %x, %w, %l, %b {reduction = "none", ignore_index = 7 : i64, label_smoothing = 0.125 : f64, softcap = 30.0 : f64, z_loss = 0.5 : f64}
+          : !t, tensor<99x64xbf16>, tensor<?xi64, #cermet.symbols<["r0"]>>, tensor<99xbf16> to tensor<?xf32, #cermet.symbols<["r0"]>>
+    return %mean, %each : tensor<f32>, tensor<?xf32, #cermet.symbols<["r0"]>>
+  }
 }

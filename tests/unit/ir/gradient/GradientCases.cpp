@@ -86,6 +86,16 @@ Case glu(const std::string& name, const std::string& attributes, const std::stri
                     attributes + " : " + type + " return %0 : " + type + " }"};
 }
 
+// Of [4, 3] hidden and [5, 3] weight, labels from 0 to 4 of which 1 is ignored, and a bias.
+Case linearCrossEntropy(const std::string& name, const std::string& attributes, const std::string& result = "f32") {
+  return {name,
+          "func.func @f(%x: tensor<4x3xf32>, %w: tensor<5x3xf32>, %l: tensor<4xi64>, %b: tensor<5xf32>) -> tensor<" +
+              result + "> { %0 = cermet.linear_cross_entropy %x, %w, %l, %b {ignore_index = 1 : i64" + attributes +
+              "} : tensor<4x3xf32>, tensor<5x3xf32>, tensor<4xi64>, tensor<5xf32> to tensor<" + result +
+              "> return %0 : tensor<" + result + "> }",
+          0, 4.9};
+}
+
 Case matmul(const std::string& name, const std::string& lhs, const std::string& rhs, const std::string& result,
             const std::string& attributes) {
   return {name, "func.func @f(%x: tensor<" + lhs + "xf32>, %y: tensor<" + rhs + "xf32>) -> tensor<" + result +
@@ -211,20 +221,23 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Fused, GradientTest,
-    testing::Values(Case{"rms_norm_f32", norm("f32", "f32", "f32", "")},
-                    Case{"rms_norm_f64", norm("f64", "f64", "f64", ", round_before_weight")},
-                    Case{"rms_norm_bf16", norm("bf16", "bf16", "bf16", ", round_before_weight")},
-                    Case{"rms_norm_mixed", norm("bf16", "f32", "f32", ", round_before_weight")},
-                    Case{"rms_norm_gemma", norm("f16", "f16", "f16", ", weight_offset = 1.0 : f64")},
-                    Case{"add_rms_norm_f32", addNorm("f32", "f32", "f32", "f32", "f32", "")},
-                    Case{"add_rms_norm_bf16", addNorm("bf16", "bf16", "bf16", "bf16", "bf16", ", round_before_weight")},
-                    Case{"add_rms_norm_mixed", addNorm("bf16", "f32", "f32", "f32", "f32", ", round_before_weight")},
-                    glu("glu_f32", "", "f32"), glu("glu_bf16", "", "bf16"),
-                    glu("glu_gelu", "{activation = \"gelu\"}", "f32"),
-                    glu("glu_gelu_tanh", "{activation = \"gelu_tanh\"}", "bf16"), packed("packed_glu", "", "bf16"),
-                    packed("packed_glu_up_first", "{up_first}", "f32"),
-                    packed("packed_glu_gelu", "{activation = \"gelu\"}", "f64"),
-                    packed("packed_glu_gelu_tanh", "{activation = \"gelu_tanh\", up_first}", "bf16")),
+    testing::Values(
+        Case{"rms_norm_f32", norm("f32", "f32", "f32", "")},
+        Case{"rms_norm_f64", norm("f64", "f64", "f64", ", round_before_weight")},
+        Case{"rms_norm_bf16", norm("bf16", "bf16", "bf16", ", round_before_weight")},
+        Case{"rms_norm_mixed", norm("bf16", "f32", "f32", ", round_before_weight")},
+        Case{"rms_norm_gemma", norm("f16", "f16", "f16", ", weight_offset = 1.0 : f64")},
+        Case{"add_rms_norm_f32", addNorm("f32", "f32", "f32", "f32", "f32", "")},
+        Case{"add_rms_norm_bf16", addNorm("bf16", "bf16", "bf16", "bf16", "bf16", ", round_before_weight")},
+        Case{"add_rms_norm_mixed", addNorm("bf16", "f32", "f32", "f32", "f32", ", round_before_weight")},
+        glu("glu_f32", "", "f32"), glu("glu_bf16", "", "bf16"), glu("glu_gelu", "{activation = \"gelu\"}", "f32"),
+        glu("glu_gelu_tanh", "{activation = \"gelu_tanh\"}", "bf16"), packed("packed_glu", "", "bf16"),
+        packed("packed_glu_up_first", "{up_first}", "f32"), packed("packed_glu_gelu", "{activation = \"gelu\"}", "f64"),
+        packed("packed_glu_gelu_tanh", "{activation = \"gelu_tanh\", up_first}", "bf16"),
+        linearCrossEntropy("linear_cross_entropy", ""),
+        linearCrossEntropy("linear_cross_entropy_smoothed", ", label_smoothing = 0.3 : f64, reduction = \"sum\""),
+        linearCrossEntropy("linear_cross_entropy_of_each_row",
+                           ", softcap = 3.0 : f64, z_loss = 0.2 : f64, reduction = \"none\"", "4xf32")),
     [](const auto& info) { return info.param.name; });
 
 } // namespace
