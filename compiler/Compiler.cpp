@@ -1,14 +1,14 @@
 // The table of libcermet_compiler (runtime/abi/CompilerApi.h). Every call has an MLIR context of its own, so calls from
 // several threads share nothing but NVRTC. No exception leaves: what is not an answer becomes CERMET_INTERNAL.
 #include "BuildId.h"
-#include "runtime/abi/CompilerApi.h"
-#include "compiler/program/Dump.h"
-#include "compiler/cuda/Emit.h"
 #include "compiler/Queries.h"
-#include "compiler/host/HostTarget.h"
+#include "compiler/cuda/Emit.h"
 #include "compiler/cuda/Nvrtc.h"
+#include "compiler/host/HostTarget.h"
 #include "compiler/plan/Plan.h"
+#include "compiler/program/Dump.h"
 #include "compiler/program/Target.h"
+#include "runtime/abi/CompilerApi.h"
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -92,6 +92,13 @@ cermet_status differentiate(const char* text, size_t length, const uint8_t* want
   });
 }
 
+cermet_status linearLoss(const char* text, size_t length, const uint8_t* wanted, int32_t count,
+                         const cermet_compiler_options* options, cermet_buffer* answer, cermet_buffer* error) {
+  return answering(answer, error, [&](std::string& json, std::string& message) {
+    return linearLossOf({text, length}, wanted, count, dumpOf(options), json, message);
+  });
+}
+
 cermet_status buildKernel(const char* text, size_t length, const cermet_compiler_options* options, cermet_buffer* image,
                           int32_t* nvrtcVersion, cermet_buffer* error) {
   return answering(image, error, [&](std::string& result, std::string& message) {
@@ -146,7 +153,7 @@ void release(cermet_buffer* buffer) {
 } // namespace
 
 extern "C" const cermet_compiler_table* cermet_compiler_table_v1(void) {
-  static const cermet_compiler_table table = {1,           CERMET_BUILD_ID, compile,   match,  differentiate,
-                                              buildKernel, kernelSource,    interpret, release};
+  static const cermet_compiler_table table = {1,          CERMET_BUILD_ID, compile,      match,     differentiate,
+                                              linearLoss, buildKernel,     kernelSource, interpret, release};
   return &table;
 }

@@ -1,12 +1,13 @@
 #include "compiler/Queries.h"
-#include "compiler/program/Dump.h"
 #include "compiler/plan/Clusters.h"
 #include "compiler/plan/Plan.h"
-#include "ir/gradient/Gradient.h"
-#include "ir/gradient/RowParts.h"
-#include "ir/meaning/Interpreter.h"
+#include "compiler/program/Dump.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Shape.h"
+#include "ir/gradient/Gradient.h"
+#include "ir/gradient/LinearLoss.h"
+#include "ir/gradient/RowParts.h"
+#include "ir/meaning/Interpreter.h"
 #include "ir/text/Text.h"
 #include "patterns/Match.h"
 #include "patterns/Registry.h"
@@ -161,6 +162,94 @@ cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, in
   answer["backward_outputs"] = gradient.backwardOutputs;
   dump.write(graph.stem, "forward.mlir", answer["forward"].get_ref<const std::string&>());
   dump.write(graph.stem, "backward.mlir", answer["backward"].get_ref<const std::string&>());
+  json = answer.dump(1);
+  return CERMET_OK;
+}
+
+// The loss of given logits in parts of rows; with their gradient behind it where that is wanted.
+static Json lossParts(ir::LinearLoss& cut, bool isDifferentiated, std::string& error) {
+  func::FuncOp loss = ir::graphFunction(*cut.loss);
+  const unsigned logits = loss.getNumArguments() - 1;
+  Json parts;
+  if (!isDifferentiated) {
+    parts = rowParts(*cut.loss, logits, loss.getNumResults());
+  } else {
+    auto result = loss.getNumResults() == 1 ? dyn_cast<RankedTensorType>(loss.getResultTypes()[0]) : nullptr;
+    if (!result || result.getRank() != 0 || !isa<FloatType>(result.getElementType())) {
+      error =
+          fmt::format("@{} returns {}, expected one number where a gradient is wanted: a float of rank 0, as "
+                      "\"mean\" and \"sum\" give",
+                      loss.getName().str(),
+                      result ? ir::shapeText(ir::dimensions(result)) : fmt::format("{} results", loss.getNumResults()));
+      return nullptr;
+    }
+    loss->setAttr(ir::kGradientInForward, UnitAttr::get(loss.getContext()));
+    llvm::SmallVector<bool> wanted(logits + 1, false);
+    wanted.back() = true;
+    ir::Gradient gradient;
+    if (!ir::differentiate(*cut.loss, wanted, gradient, error))
+      return nullptr;
+    parts = rowParts(*gradient.forward, logits, 2);
+  }
+  if (parts.is_null())
+    error =
+        fmt::format("@{}: its rows cannot come in pieces, expected a symbol among the dimensions of hidden's rows and "
+                    "a row that needs of the others what no logits decide",
+                    loss.getName().str());
+  return parts;
+}
+
+cermet_status linearLossOf(llvm::StringRef text, const uint8_t* wanted, int32_t count, const Dump& dump,
+                           std::string& json, std::string& error) {
+  ParsedGraph graph(text, dump, error);
+  if (graph.status != CERMET_OK)
+    return graph.status;
+  ir::LinearLoss cut;
+  if (!ir::cutLinearLoss(*graph.module, cut, error))
+    return CERMET_UNSUPPORTED;
+  func::FuncOp function = ir::graphFunction(*graph.module);
+  const auto inputs = static_cast<int32_t>(function.getNumArguments());
+  if (count != 0 && (count != inputs || !wanted)) {
+    error = fmt::format("linear_cross_entropy: `gradients` has {} entries, expected {} (one for each input) or none",
+                        count, inputs);
+    return CERMET_INVALID_ARGUMENT;
+  }
+  const llvm::ArrayRef<uint8_t> asked(wanted, count);
+  auto kindOf = [&](int input) { return input < 0 || asked.empty() ? 0 : int(asked[input]); };
+  for (int32_t input = 0; input < count; ++input) {
+    const bool has = llvm::is_contained({int(cut.hidden), int(cut.weight), cut.bias}, input);
+    if (kindOf(input) <= (has ? 2 : 0))
+      continue;
+    error = fmt::format("linear_cross_entropy: `gradients` has {} for input {} ({}), expected {}", kindOf(input), input,
+                        ir::argumentName(function, input),
+                        has ? "0, 1 (in its type) or 2 (in f32)" : "0: it is neither hidden nor weight nor bias");
+    return CERMET_INVALID_ARGUMENT;
+  }
+  const bool isDifferentiated = llvm::any_of(asked, [](uint8_t kind) { return kind != 0; });
+  Json parts = lossParts(cut, isDifferentiated, error);
+  if (parts.is_null())
+    return CERMET_UNSUPPORTED;
+  Json answer{{"format", "cermet.gradient.1"},
+              {"hidden", cut.hidden},
+              {"weight", cut.weight},
+              {"columns", cut.columns},
+              {"row_parts", parts}};
+  Type f32 = Float32Type::get(&graph.context);
+  auto elementOf = [&](int input) {
+    return cast<RankedTensorType>(function.getArgument(input).getType()).getElementType();
+  };
+  const std::string name = function.getName().str();
+  auto add = [&](const char* key, OwningOpRef<ModuleOp> part) { answer[key] = ir::printGraph(*part, false); };
+  if (Type type = elementOf(cut.weight); kindOf(cut.weight) == 1 && type != f32) {
+    const int64_t width = cast<RankedTensorType>(function.getArgument(cut.weight).getType()).getDimSize(1);
+    add("rounded_weight", ir::roundedRows(graph.context, name + "_rounded_weight", width, f32, type));
+  }
+  if (const int kind = kindOf(cut.bias)) {
+    add("summed_gradient",
+        ir::summedRows(graph.context, name + "_summed_gradient", cut.columns, elementOf(cut.hidden), f32));
+    add("summed_bias",
+        ir::summedRows(graph.context, name + "_summed_bias", cut.columns, f32, kind == 1 ? elementOf(cut.bias) : f32));
+  }
   json = answer.dump(1);
   return CERMET_OK;
 }

@@ -13,6 +13,10 @@ struct Dump;
 cermet_status matchGraph(llvm::StringRef text, const Dump& dump, std::string& json, std::string& error);
 cermet_status differentiateGraph(llvm::StringRef text, const uint8_t* wanted, int32_t count, const Dump& dump,
                                  std::string& json, std::string& error);
+// A loss of a linear layer, whose logits come in pieces. `wanted`: for each input 0, 1 where its gradient is wanted in
+// its type, 2 in f32; none of `count` 0.
+cermet_status linearLossOf(llvm::StringRef text, const uint8_t* wanted, int32_t count, const Dump& dump,
+                           std::string& json, std::string& error);
 
 // `tensors` holds the function's inputs, then its outputs: dense float64 in memory, the function's own types in
 // `dtype`.

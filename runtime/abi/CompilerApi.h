@@ -32,6 +32,10 @@ struct cermet_compiler_table {
                          cermet_buffer* error);
   cermet_status (*differentiate)(const char* text, size_t length, const uint8_t* wanted, int32_t count,
                                  const cermet_compiler_options*, cermet_buffer* answer, cermet_buffer* error);
+  // Of a graph with a linear_cross_entropy: the loss of given logits in parts of rows, with their gradient where one of
+  // `wanted` is not 0 (1: in the input's type, 2: in f32; `count` 0: none is); docs/plan-format.md.
+  cermet_status (*linear_loss)(const char* text, size_t length, const uint8_t* wanted, int32_t count,
+                               const cermet_compiler_options*, cermet_buffer* answer, cermet_buffer* error);
   // A kernel spec's canonical text (as a plan's step holds it) to its image: a cubin, or an ELF shared object for host.
   // `nvrtc_version` receives major * 1000 + minor * 10 (0 for host).
   cermet_status (*build_kernel)(const char* spec, size_t length, const cermet_compiler_options*, cermet_buffer* image,

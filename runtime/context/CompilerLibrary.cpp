@@ -120,6 +120,13 @@ Result<std::string> CompilerLibrary::differentiate(std::string_view text, const 
   });
 }
 
+Result<std::string> CompilerLibrary::linearLoss(std::string_view text, const std::vector<uint8_t>& wanted) {
+  return ask("linear_loss", [&](auto& table, auto* options, cermet_buffer* answer, cermet_buffer* failure) {
+    return table.linear_loss(text.data(), text.size(), wanted.data(), static_cast<int32_t>(wanted.size()), options,
+                             answer, failure);
+  });
+}
+
 Result<CompilerLibrary::Image> CompilerLibrary::buildKernel(const std::string& spec) {
   Image image;
   Result<std::string> bytes =

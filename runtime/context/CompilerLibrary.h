@@ -21,6 +21,7 @@ public:
   Result<std::string> compile(std::string_view text, const std::string& target);
   Result<std::string> match(std::string_view text);
   Result<std::string> differentiate(std::string_view text, const std::vector<uint8_t>& wanted);
+  Result<std::string> linearLoss(std::string_view text, const std::vector<uint8_t>& wanted);
   struct Image {
     std::string bytes;
     int32_t nvrtcVersion = 0;

@@ -138,6 +138,15 @@ Result<std::string> Context::differentiate(std::string_view text, const std::vec
   return json.ok() ? Result<std::string>(std::string(**json)) : json.status();
 }
 
+Result<std::string> Context::linearLoss(std::string_view text, const std::vector<uint8_t>& wanted) {
+  std::string question = "linear ";
+  for (uint8_t one : wanted)
+    question += fmt::format("{},", one);
+  const auto json =
+      graphAnswer(EntryKind::Gradient, question, text, [&] { return compiler_.linearLoss(text, wanted); });
+  return json.ok() ? Result<std::string>(**json) : json.status();
+}
+
 Result<std::shared_ptr<const Driver>> Context::driver() {
   const ForkSection section;
   std::lock_guard lock(mutex_);

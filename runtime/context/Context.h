@@ -42,6 +42,7 @@ public:
   Result<std::shared_ptr<const Plan>> compile(std::string_view text, std::string_view target);
   Result<std::string> match(std::string_view text);
   Result<std::string> differentiate(std::string_view text, const std::vector<uint8_t>& wanted);
+  Result<std::string> linearLoss(std::string_view text, const std::vector<uint8_t>& wanted);
   // Images of kernels, from the canonical texts of their specs, in their order and each once. What no cache holds is
   // compiled by up to config().compileThreads threads at once. Of several failures it is that of the first spec.
   struct KernelImage {

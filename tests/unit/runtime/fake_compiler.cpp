@@ -141,7 +141,7 @@ void release(cermet_buffer* buffer) {
   *buffer = {nullptr, 0};
 }
 
-const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate,
+const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate, differentiate,
                                      buildKernel, kernelSource,  interpret, release};
 
 } // namespace
