@@ -20,4 +20,7 @@ constexpr int kMaxRegionOutputs = 8;
 constexpr int kMaxLossInputs = 8;
 constexpr int kMaxLossOutputs = 4;
 
+// Bytes of logits that a loss of a linear layer holds at once where nobody says how many.
+constexpr int64_t kLogitsBytes = int64_t(512) << 20;
+
 } // namespace cermet

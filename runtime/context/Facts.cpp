@@ -45,7 +45,8 @@ const std::string& factsJson() {
                   {"region_inputs", kMaxRegionInputs},
                   {"region_outputs", kMaxRegionOutputs},
                   {"loss_inputs", kMaxLossInputs},
-                  {"loss_outputs", kMaxLossOutputs}}}}
+                  {"loss_outputs", kMaxLossOutputs},
+                  {"logits_bytes", kLogitsBytes}}}}
         .dump();
   }();
   return text;

@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection
 from typing import Any, get_origin
 
-from . import environment
+from . import environment, native
 from .errors import Error
 
 REMAINDERS = ("auto", "aot", "inductor", "eager")
 OURS = ("remainder", "strict", "mode", "autotune", "memory", "logits", "logits_bytes")
 LOGITS = ("lazy", "keep")
 _UNITS = {"": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-LOGITS_BYTES = 512 * 2**20
+LOGITS_BYTES = native.limit("logits_bytes")
 _GRAPHS = "triton.cudagraphs"  # what Inductor calls them
 
 
