@@ -1,22 +1,17 @@
 // The C interface: checks of pointers, handles, and the last failure's text. What it does is the runtime's.
 #include "frontends/c/cermet.h"
 #include "BuildId.h"
-#include "frontends/c/Handle.h"
+#include "frontends/c/Guard.h"
 #include "frontends/c/Sized.h"
-#include "runtime/context/Context.h"
 #include "runtime/context/Facts.h"
-#include "runtime/launch/Executable.h"
 #include <cstdlib>
 #include <cstring>
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-struct cermet_context : cermet::Handle<cermet::Context> {};
-struct cermet_plan : cermet::Handle<const cermet::Plan> {};
-struct cermet_executable : cermet::Handle<cermet::Executable> {};
-
 namespace {
 
+using namespace cermet::guard;
 using cermet::Config;
 using cermet::error;
 using cermet::Handles;
@@ -24,74 +19,6 @@ using cermet::readSized;
 using cermet::Result;
 using cermet::Status;
 using cermet::writeSized;
-
-thread_local std::string lastMessage;
-thread_local cermet_status lastFailure = CERMET_OK;
-
-cermet_status report(const Status& status) {
-  if (!status.ok()) [[unlikely]] {
-    lastMessage = status.message();
-    lastFailure = status.code();
-  }
-  return status.code();
-}
-
-void describe(const char* message) noexcept {
-  lastFailure = CERMET_INTERNAL;
-  try {
-    lastMessage = message;
-  } catch (...) {
-    lastMessage.clear();
-  }
-}
-
-// Runs `body`, which returns a Status; nothing that it throws passes.
-template <typename Body> cermet_status guarded(const Body& body) noexcept {
-  try {
-    return report(body());
-  } catch (const std::bad_alloc&) {
-    lastFailure = CERMET_INTERNAL;
-    lastMessage.assign("out of memory"); // short enough for no allocation
-  } catch (const std::exception& failure) {
-    describe(failure.what());
-  } catch (...) {
-    describe("something that is no std::exception was thrown");
-  }
-  return CERMET_INTERNAL;
-}
-
-Status nullArgument(const char* function, const char* argument) {
-  return error(CERMET_INVALID_ARGUMENT, "{}: {} is NULL", function, argument);
-}
-
-// Leaves `function`'s body with the name of the argument that is missing.
-#define CERMET_REQUIRE_IN(function, argument)                                                                          \
-  if (!(argument)) [[unlikely]]                                                                                        \
-  return nullArgument(function, #argument)
-
-// An array of `count`, which may be missing where that is 0.
-#define CERMET_REQUIRE_ARRAY(function, argument, count)                                                                \
-  if (!(argument) && (count) != 0) [[unlikely]]                                                                        \
-  return error(CERMET_INVALID_ARGUMENT, "{}: {} is NULL, expected an array of {}", function, #argument, count)
-
-Status noHandle(const char* function, const char* argument, const void* given) {
-  if (!given)
-    return nullArgument(function, argument);
-  return error(CERMET_INVALID_ARGUMENT, "{}: {} was destroyed, or is none that this library made", function, argument);
-}
-
-#define CERMET_REQUIRE_HANDLE(function, argument)                                                                      \
-  if (!(argument) || !(argument)->alive()) [[unlikely]]                                                                \
-  return noHandle(function, #argument, argument)
-
-// The same for what a context does off the launch path.
-#define CERMET_REQUIRE_CONTEXT(function)                                                                               \
-  CERMET_REQUIRE_HANDLE(function, context);                                                                            \
-  CERMET_RETURN_IF_ERROR((*context)->checkWhole())
-
-template <typename Kind> bool isAlive(const Kind* handle) {
-  return handle && handle->alive();
-}
 
 Status giveString(const std::string& text, char** out) {
   char* copy = static_cast<char*>(std::malloc(text.size() + 1));
@@ -126,7 +53,7 @@ Status describeValue(const char* function, const cermet::Plan& plan, int32_t ind
 } // namespace
 
 const char* cermet_error_message(void) {
-  return lastMessage.c_str();
+  return lastMessage().c_str();
 }
 
 const char* cermet_status_name(cermet_status status) {
@@ -158,7 +85,7 @@ const char* cermet_status_name(cermet_status status) {
 }
 
 int32_t cermet_error_index(int64_t* row, int64_t* number, int64_t* bound) {
-  if (lastFailure != CERMET_OUT_OF_RANGE || !row || !number || !bound)
+  if (lastFailure() != CERMET_OUT_OF_RANGE || !row || !number || !bound)
     return -1;
   const cermet::HostFault& fault = cermet::Executable::lastFault();
   if (fault.row < 0)

@@ -257,6 +257,47 @@ typedef cermet_status (*cermet_external)(void* user, const char* op, const cerme
 CERMET_API cermet_status cermet_executable_set_external(cermet_executable* executable, cermet_external callback,
                                                         void* user);
 
+/*===--- A loss without logits ----------------------------------------------------------------------------------------*/
+
+/* A graph whose loss is a linear_cross_entropy (docs/c-api.md), run so that of its logits only a piece of the rows exists
+ * at a time, with gradients for a cotangent of 1. Like an executable: any number of threads may launch it. */
+typedef struct cermet_linear_cross_entropy cermet_linear_cross_entropy;
+
+/* Zero-initialise, set size, then what you need. */
+typedef struct cermet_linear_cross_entropy_options {
+  size_t size;              /* sizeof(cermet_linear_cross_entropy_options) */
+  const uint8_t* gradients; /* one for each input: 0, 1 where its gradient is wanted in its type, 2 in f32; NULL: none is.
+                             * Of hidden, weight and bias; the graph returns one number then */
+  uint64_t gradient_count;  /* how many these are */
+  uint64_t budget;          /* bytes of logits that may exist at a time; 0: 512 MiB. INVALID_ARGUMENT where it is less than a
+                             * row of them takes */
+  cermet_external product;  /* who multiplies; NULL: a plain loop of Cermet's, on the host alone */
+  void* product_user;       /* the callback's `user` */
+} cermet_linear_cross_entropy_options;
+
+/* The operation of `options->product` is "matmul", result [m, n] = left [m, k] times right [k, n], or "matmul_accumulate",
+ * which adds that to the result; two operands, one result. Of each one stride is 1 and the other at least as large as the
+ * size that it steps over: a transposed matrix is the strides of one. Operands are of one type, the result of theirs or of
+ * f32; what is added is added in f32, and rounded once. No size is 0. It queues its work on `stream`, with the device's
+ * primary context current. */
+
+/* Matches and compiles as cermet_compile and cermet_prepare do, of the graph text that has the operation; its hidden,
+ * weight and bias are inputs of the graph that nothing else reads. */
+CERMET_API cermet_status cermet_linear_cross_entropy_prepare(cermet_context* context, const char* text, size_t length,
+                                                             const char* target, int32_t device,
+                                                             const cermet_linear_cross_entropy_options* options,
+                                                             cermet_linear_cross_entropy** loss);
+CERMET_API void cermet_linear_cross_entropy_destroy(cermet_linear_cross_entropy* loss);
+
+/* As cermet_workspace_size and cermet_launch. `tensors` are the graph's inputs, its outputs, then the gradients that were
+ * asked for, in the order of their inputs and with their sizes. Zero rows are legal: gradients are zero then. */
+CERMET_API cermet_status cermet_linear_cross_entropy_workspace_size(const cermet_linear_cross_entropy* loss,
+                                                                    const cermet_tensor* tensors, int32_t count,
+                                                                    size_t* size);
+CERMET_API cermet_status cermet_linear_cross_entropy_launch(const cermet_linear_cross_entropy* loss, void* stream,
+                                                            const cermet_tensor* tensors, int32_t count,
+                                                            void* workspace, size_t workspace_size);
+
 /*===--- Devices ------------------------------------------------------------------------------------------------------*/
 
 /* What can be compiled and run here, as JSON: devices, driver, NVRTC, host target. */

@@ -13,9 +13,9 @@
 #ifndef CERMET_HPP
 #define CERMET_HPP
 
-#include <cermet.h>
 #include <algorithm>
 #include <array>
+#include <cermet.h>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>
@@ -46,6 +46,7 @@ struct Destroy {
   void operator()(cermet_context* context) const noexcept { cermet_context_destroy(context); }
   void operator()(cermet_plan* plan) const noexcept { cermet_plan_destroy(plan); }
   void operator()(cermet_executable* executable) const noexcept { cermet_executable_destroy(executable); }
+  void operator()(cermet_linear_cross_entropy* loss) const noexcept { cermet_linear_cross_entropy_destroy(loss); }
   void operator()(char* text) const noexcept { cermet_string_free(text); }
 };
 template <typename Handle> using Owned = std::unique_ptr<Handle, Destroy>;
@@ -81,6 +82,16 @@ private:
   int32_t rank_;
   std::array<int64_t, CERMET_MAX_RANK> sizes_{}, strides_{};
 };
+
+namespace detail {
+inline std::vector<cermet_tensor> views(const std::vector<Tensor>& tensors) {
+  std::vector<cermet_tensor> result;
+  result.reserve(tensors.size());
+  for (const Tensor& tensor : tensors)
+    result.push_back(tensor.get());
+  return result;
+}
+} // namespace detail
 
 // Scratch memory of the caller's, aligned to 256 bytes.
 struct Workspace {
@@ -118,12 +129,12 @@ public:
 
   size_t workspaceSize(const std::vector<Tensor>& tensors) const {
     size_t size = 0;
-    const std::vector<cermet_tensor> given = views(tensors);
+    const std::vector<cermet_tensor> given = detail::views(tensors);
     check(cermet_workspace_size(get(), given.data(), static_cast<int32_t>(given.size()), &size));
     return size;
   }
   void launch(void* stream, const std::vector<Tensor>& tensors, Workspace workspace = {}) const {
-    const std::vector<cermet_tensor> given = views(tensors);
+    const std::vector<cermet_tensor> given = detail::views(tensors);
     launch(stream, given.data(), static_cast<int32_t>(given.size()), workspace);
   }
   // The same without a copy of the tensors, for whom that matters.
@@ -135,14 +146,36 @@ public:
   }
 
 private:
-  static std::vector<cermet_tensor> views(const std::vector<Tensor>& tensors) {
-    std::vector<cermet_tensor> result;
-    result.reserve(tensors.size());
-    for (const Tensor& tensor : tensors)
-      result.push_back(tensor.get());
-    return result;
-  }
   detail::Owned<cermet_executable> executable_;
+};
+
+// cermet_linear_cross_entropy_options with its size set.
+struct LinearCrossEntropyOptions : cermet_linear_cross_entropy_options {
+  LinearCrossEntropyOptions() : cermet_linear_cross_entropy_options{} {
+    size = sizeof(cermet_linear_cross_entropy_options);
+  }
+};
+
+class LinearCrossEntropy {
+public:
+  LinearCrossEntropy() = default;
+  explicit LinearCrossEntropy(cermet_linear_cross_entropy* loss) : loss_(loss) {}
+  cermet_linear_cross_entropy* get() const noexcept { return loss_.get(); }
+
+  size_t workspaceSize(const std::vector<Tensor>& tensors) const {
+    size_t size = 0;
+    const std::vector<cermet_tensor> given = detail::views(tensors);
+    check(cermet_linear_cross_entropy_workspace_size(get(), given.data(), static_cast<int32_t>(given.size()), &size));
+    return size;
+  }
+  void launch(void* stream, const std::vector<Tensor>& tensors, Workspace workspace = {}) const {
+    const std::vector<cermet_tensor> given = detail::views(tensors);
+    check(cermet_linear_cross_entropy_launch(get(), stream, given.data(), static_cast<int32_t>(given.size()),
+                                             workspace.data, workspace.size));
+  }
+
+private:
+  detail::Owned<cermet_linear_cross_entropy> loss_;
 };
 
 // cermet_context_options with its size set: `Options options; options.packs = "model.cpack";`
@@ -168,6 +201,13 @@ public:
     cermet_executable* made = nullptr;
     check(cermet_prepare(get(), plan.get(), device, &made));
     return Executable(made);
+  }
+  LinearCrossEntropy prepare(std::string_view text, const std::string& target, const LinearCrossEntropyOptions& options,
+                             int32_t device = 0) const {
+    cermet_linear_cross_entropy* made = nullptr;
+    check(
+        cermet_linear_cross_entropy_prepare(get(), text.data(), text.size(), target.c_str(), device, &options, &made));
+    return LinearCrossEntropy(made);
   }
   cermet_counters counters() const {
     cermet_counters result{};

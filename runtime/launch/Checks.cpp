@@ -1,4 +1,5 @@
 // What a launch refuses, and how it says so. The checks are a few comparisons per tensor; only the messages cost.
+#include "runtime/launch/Checks.h"
 #include "runtime/abi/ElementType.h"
 #include "runtime/launch/Frame.h"
 
@@ -10,28 +11,36 @@ const HostFault& Executable::lastFault() {
   return lastFaultOfThread;
 }
 
-std::string Executable::place(int value) const {
-  const char* kinds[] = {"input", "output", "buffer", "view"};
-  const PlanValue& described = plan_->values[value];
-  return fmt::format("{}: {} '{}' ({} {})", plan_->name, kinds[static_cast<int>(described.kind)], described.name,
-                     value < plan_->inputs + plan_->outputs ? "tensor" : "value", value);
+void Executable::countFaultFrom(int64_t rows) {
+  lastFaultOfThread.row += lastFaultOfThread.row < 0 ? 0 : rows;
 }
 
-Status Executable::describeSize(int value, int dim, int64_t given, const Frame& frame) const {
+std::string placeOf(const Plan& plan, int value) {
+  const char* kinds[] = {"input", "output", "buffer", "view"};
+  const PlanValue& described = plan.values[value];
+  return fmt::format("{}: {} '{}' ({} {})", plan.name, kinds[static_cast<int>(described.kind)], described.name,
+                     value < plan.inputs + plan.outputs ? "tensor" : "value", value);
+}
+
+std::string Executable::place(int value) const {
+  return placeOf(*plan_, value);
+}
+
+static Status describeSize(const Plan& plan, int value, int dim, int64_t given, const int64_t* symbols) {
   if (given < 0)
-    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected 0 or more", place(value), given,
-                 dim);
-  const Dimension& expected = plan_->values[value].dims[dim];
+    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected 0 or more", placeOf(plan, value),
+                 given, dim);
+  const Dimension& expected = plan.values[value].dims[dim];
   if (!expected.symbolic())
-    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {}", place(value), given, dim,
-                 expected.size);
+    return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {}", placeOf(plan, value), given,
+                 dim, expected.size);
   std::string origin;
-  for (int input = plan_->inputs; input-- > 0;)
-    for (const Dimension& candidate : plan_->values[input].dims)
+  for (int input = plan.inputs; input-- > 0;)
+    for (const Dimension& candidate : plan.values[input].dims)
       if (candidate == expected)
-        origin = plan_->values[input].name;
-  return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {} ({} of '{}')", place(value), given,
-               dim, frame.symbols[expected.symbol], plan_->symbols[expected.symbol], origin);
+        origin = plan.values[input].name;
+  return error(CERMET_INVALID_ARGUMENT, "{} has size {} in dimension {}, expected {} ({} of '{}')",
+               placeOf(plan, value), given, dim, symbols[expected.symbol], plan.symbols[expected.symbol], origin);
 }
 
 Status Executable::describeFault(const PlanStep& step, const HostFault& fault) const {
@@ -45,26 +54,30 @@ Status Executable::describeCallback(const PlanStep& step, cermet_status status) 
   return error(status, "{}: the callback of the external step {} failed", plan_->name, step.name);
 }
 
-// Type and shape; binds the symbols that inputs bring.
-Status Executable::checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const {
-  const PlanValue& expected = plan_->values[value];
+Status checkShape(const Plan& plan, int value, const cermet_tensor& tensor, int64_t* symbols) {
+  const PlanValue& expected = plan.values[value];
   if (tensor.dtype != expected.dtype) [[unlikely]]
-    return error(CERMET_INVALID_ARGUMENT, "{} has dtype {}, expected {}", place(value), elementName(tensor.dtype),
-                 elementName(expected.dtype));
+    return error(CERMET_INVALID_ARGUMENT, "{} has dtype {}, expected {}", placeOf(plan, value),
+                 elementName(tensor.dtype), elementName(expected.dtype));
   if (tensor.rank != expected.rank) [[unlikely]]
-    return error(CERMET_INVALID_ARGUMENT, "{} has {} dimensions, expected {}", place(value), tensor.rank,
+    return error(CERMET_INVALID_ARGUMENT, "{} has {} dimensions, expected {}", placeOf(plan, value), tensor.rank,
                  expected.rank);
   if (tensor.rank > 0 && (!tensor.sizes || !tensor.strides)) [[unlikely]]
-    return error(CERMET_INVALID_ARGUMENT, "{} has no {}, expected an array of {}", place(value),
+    return error(CERMET_INVALID_ARGUMENT, "{} has no {}, expected an array of {}", placeOf(plan, value),
                  tensor.sizes ? "strides" : "sizes", tensor.rank);
   for (int dim = 0; dim < expected.rank; ++dim) {
     const Dimension& dimension = expected.dims[dim];
     const int64_t given = tensor.sizes[dim];
-    if (dimension.symbolic() && frame.symbols[dimension.symbol] < 0)
-      frame.symbols[dimension.symbol] = given;
-    if (given < 0 || given != sizeOf(dimension, frame.symbols)) [[unlikely]]
-      return describeSize(value, dim, given, frame);
+    if (dimension.symbolic() && symbols[dimension.symbol] < 0)
+      symbols[dimension.symbol] = given;
+    if (given < 0 || given != sizeOf(dimension, symbols)) [[unlikely]]
+      return describeSize(plan, value, dim, given, symbols);
   }
+  return {};
+}
+
+Status Executable::checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const {
+  CERMET_RETURN_IF_ERROR(checkShape(*plan_, value, tensor, frame.symbols));
   frame.views[value] = {static_cast<char*>(tensor.data), tensor.sizes, tensor.strides};
   return {};
 }
@@ -76,31 +89,34 @@ Status Executable::bindInputs(const cermet_tensor* tensors, Frame& frame) const 
   return {};
 }
 
-// Pointers and strides of inputs and outputs, whose shapes are right.
-Status Executable::checkData(const cermet_tensor* tensors) const {
-  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value) {
-    const cermet_tensor& tensor = tensors[value];
-    const int last = tensor.rank - 1;
-    bool empty = false, repeats = false;
-    for (int dim = 0; dim <= last; ++dim) {
-      empty |= tensor.sizes[dim] == 0;
-      repeats |= tensor.sizes[dim] > 1 && tensor.strides[dim] == 0;
-    }
-    if (empty)
-      continue;
-    if (!tensor.data) [[unlikely]]
-      return error(CERMET_INVALID_ARGUMENT, "{} has a null pointer, expected memory of its elements", place(value));
-    if (reinterpret_cast<uintptr_t>(tensor.data) & uintptr_t(uses_[value].denseBytes - 1)) [[unlikely]]
-      return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not aligned to its elements of {} bytes",
-                   place(value), fmt::ptr(tensor.data), uses_[value].denseBytes);
-    if (uses_[value].unitStride && last >= 0 && tensor.strides[last] != 1) [[unlikely]]
-      return error(CERMET_INVALID_ARGUMENT,
-                   "{} has stride {} in its last dimension, expected 1; copy it to a dense one", place(value),
-                   tensor.strides[last]);
-    if (repeats && value >= plan_->inputs) [[unlikely]]
-      return error(CERMET_INVALID_ARGUMENT,
-                   "{} has stride 0 in a dimension larger than 1; an output needs its own memory", place(value));
+Status checkMemory(const Plan& plan, int value, const cermet_tensor& tensor, bool unitStride) {
+  const int last = tensor.rank - 1;
+  bool empty = false, repeats = false;
+  for (int dim = 0; dim <= last; ++dim) {
+    empty |= tensor.sizes[dim] == 0;
+    repeats |= tensor.sizes[dim] > 1 && tensor.strides[dim] == 0;
   }
+  if (empty)
+    return {};
+  const int bytes = elementBytes(plan.values[value].dtype);
+  if (!tensor.data) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} has a null pointer, expected memory of its elements",
+                 placeOf(plan, value));
+  if (reinterpret_cast<uintptr_t>(tensor.data) & uintptr_t(bytes - 1)) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} is at {}, which is not aligned to its elements of {} bytes",
+                 placeOf(plan, value), fmt::ptr(tensor.data), bytes);
+  if (unitStride && last >= 0 && tensor.strides[last] != 1) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{} has stride {} in its last dimension, expected 1; copy it to a dense one",
+                 placeOf(plan, value), tensor.strides[last]);
+  if (repeats && value >= plan.inputs) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT,
+                 "{} has stride 0 in a dimension larger than 1; an output needs its own memory", placeOf(plan, value));
+  return {};
+}
+
+Status Executable::checkData(const cermet_tensor* tensors) const {
+  for (int value = 0; value < plan_->inputs + plan_->outputs; ++value)
+    CERMET_RETURN_IF_ERROR(checkMemory(*plan_, value, tensors[value], uses_[value].unitStride));
   return {};
 }
 
@@ -156,15 +172,15 @@ Status Executable::externalMissing() const {
                plan_->name, firstExternal_->name, names);
 }
 
-Status Executable::checkWorkspace(const void* workspace, size_t given, size_t needed) const {
+Status checkWorkspace(const std::string& name, const void* workspace, size_t given, size_t needed, const char* asked) {
   if (given < needed)
-    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace has {} bytes, expected {}; ask cermet_workspace_size",
-                 plan_->name, given, needed);
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace has {} bytes, expected {}; ask {}", name, given, needed,
+                 asked);
   if (needed > 0 && !workspace)
-    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is null, expected {} bytes", plan_->name, needed);
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is null, expected {} bytes", name, needed);
   if (needed > 0 && reinterpret_cast<uintptr_t>(workspace) % kWorkspaceAlignment)
-    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is at {}, expected an address aligned to {} bytes",
-                 plan_->name, fmt::ptr(workspace), kWorkspaceAlignment);
+    return error(CERMET_INVALID_ARGUMENT, "{}: the workspace is at {}, expected an address aligned to {} bytes", name,
+                 fmt::ptr(workspace), kWorkspaceAlignment);
   return {};
 }
 

@@ -3,6 +3,7 @@
 // success it takes no lock, allocates nothing and makes no string.
 #pragma once
 #include "runtime/context/Context.h"
+#include "runtime/launch/Checks.h"
 #include "runtime/launch/FrameBlocks.h"
 #include <algorithm>
 #include <memory>
@@ -14,7 +15,6 @@ namespace cermet {
 inline int64_t hostPartialRows(int64_t rows) {
   return std::min<int64_t>(rows / 16 + (rows % 16 != 0), 2048);
 }
-constexpr size_t kWorkspaceAlignment = 256;
 
 class Executable {
 public:
@@ -26,6 +26,8 @@ public:
   Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
   // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for; row -1: a callback said so.
   static const HostFault& lastFault();
+  // Its row is one of a piece, in front of which there are so many.
+  static void countFaultFrom(int64_t rows);
   // To be set before the first launch.
   void setExternal(cermet_external callback, void* user);
   // Whether a launch calls back, and so may be told there to destroy what it runs from.
@@ -74,7 +76,6 @@ private:
   // `arguments`: one for each program.
   Status launchCuda(const PlanStep& step, const Kernel& kernel, bool vector, void* stream, RowArguments*) const;
   Status launchHost(const PlanStep& step, const Kernel& kernel, bool vector, RowArguments*) const;
-  Status checkWorkspace(const void* workspace, size_t given, size_t needed) const;
   Status checkOnDevice(void* stream, const cermet_tensor* tensors, const void* workspace) const;
   Status checkPointer(const void* pointer, const std::string& what) const;
   Status checkStream(void* stream) const;
@@ -82,7 +83,6 @@ private:
 
   // The messages of failed checks.
   std::string place(int value) const;
-  Status describeSize(int value, int dim, int64_t given, const Frame& frame) const;
   Status describeFault(const PlanStep& step, const HostFault& fault) const;
   Status describeCallback(const PlanStep& step, cermet_status status) const;
 

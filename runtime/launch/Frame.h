@@ -42,8 +42,4 @@ private:
   alignas(16) char small_[4096];
 };
 
-inline int64_t sizeOf(const Dimension& dimension, const int64_t* symbols) {
-  return dimension.symbolic() ? symbols[dimension.symbol] : dimension.size;
-}
-
 } // namespace cermet

@@ -128,7 +128,7 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   frame.workspace = reinterpret_cast<uintptr_t>(workspace);
   size_t needed = 0;
   CERMET_RETURN_IF_ERROR(layOut(frame, &needed));
-  CERMET_RETURN_IF_ERROR(checkWorkspace(workspace, workspaceSize, needed));
+  CERMET_RETURN_IF_ERROR(checkWorkspace(plan_->name, workspace, workspaceSize, needed, "cermet_workspace_size"));
   CERMET_RETURN_IF_ERROR(deriveViews(frame));
   if (firstExternal_ && !external_) [[unlikely]]
     return externalMissing();

@@ -1,0 +1,56 @@
+// A tensor with sizes and strides of its own.
+#pragma once
+#include "runtime/abi/ElementType.h"
+#include "runtime/launch/Checks.h"
+#include <numeric>
+#include <optional>
+
+namespace cermet {
+
+struct Array {
+  char* data;
+  cermet_dtype dtype;
+  int rank;
+  int64_t sizes[kMaxRank], strides[kMaxRank];
+
+  int64_t elements(int dims) const {
+    return std::accumulate(sizes, sizes + dims, int64_t(1), std::multiplies<int64_t>());
+  }
+  // The distance between neighbours among the rows that the first `leads` dimensions are; nothing where there is no
+  // one.
+  std::optional<int64_t> rowStride(int leads) const;
+  cermet_tensor view() const { return {data, sizes, strides, rank, dtype}; }
+};
+
+inline Array matrix(void* data, cermet_dtype dtype, int64_t rows, int64_t columns, int64_t rowStride,
+                    int64_t columnStride = 1) {
+  return {static_cast<char*>(data), dtype, 2, {rows, columns}, {rowStride, columnStride}};
+}
+
+// A dense one of a value's dimensions; `symbols` are what those of its plan are.
+inline Array dense(const PlanValue& value, const std::vector<int64_t>& symbols, char* data) {
+  Array made{data, value.dtype, value.rank, {}, {}};
+  for (int64_t dim = value.rank, stride = 1; dim-- > 0; stride *= made.sizes[dim]) {
+    made.sizes[dim] = sizeOf(value.dims[dim], symbols.data());
+    made.strides[dim] = stride;
+  }
+  return made;
+}
+
+inline std::optional<int64_t> Array::rowStride(int leads) const {
+  std::optional<int64_t> distance;
+  int64_t next = 0;
+  for (int dim = leads; dim-- > 0;) {
+    if (sizes[dim] == 0)
+      return 0;
+    if (sizes[dim] == 1)
+      continue;
+    if (distance && strides[dim] != next)
+      return std::nullopt;
+    distance = distance.value_or(strides[dim]);
+    next = strides[dim] * sizes[dim];
+  }
+  return distance.value_or(0);
+}
+
+} // namespace cermet
