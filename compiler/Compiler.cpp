@@ -1,14 +1,14 @@
 // The table of libcermet_compiler (runtime/abi/CompilerApi.h). Every call has an MLIR context of its own, so calls from
 // several threads share nothing but NVRTC. No exception leaves: what is not an answer becomes CERMET_INTERNAL.
 #include "BuildId.h"
-#include "compiler/Queries.h"
-#include "compiler/cuda/Emit.h"
-#include "compiler/cuda/Nvrtc.h"
-#include "compiler/host/HostTarget.h"
-#include "compiler/plan/Plan.h"
-#include "compiler/program/Dump.h"
-#include "compiler/program/Target.h"
 #include "runtime/abi/CompilerApi.h"
+#include "compiler/program/Dump.h"
+#include "compiler/cuda/Emit.h"
+#include "compiler/Queries.h"
+#include "compiler/host/HostTarget.h"
+#include "compiler/cuda/Nvrtc.h"
+#include "compiler/plan/Plan.h"
+#include "compiler/program/Target.h"
 #include <cstdlib>
 #include <cstring>
 #include <exception>

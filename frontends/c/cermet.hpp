@@ -13,9 +13,9 @@
 #ifndef CERMET_HPP
 #define CERMET_HPP
 
+#include <cermet.h>
 #include <algorithm>
 #include <array>
-#include <cermet.h>
 #include <initializer_list>
 #include <memory>
 #include <stdexcept>

@@ -2,16 +2,16 @@
 // here is thread-safe and off the launch path. It lives until the last executable that was prepared in it is gone. In a
 // forked process it goes on with what it had in memory (Fork.h).
 #pragma once
-#include "runtime/cache/Store.h"
 #include "runtime/context/CompilerLibrary.h"
 #include "runtime/context/Config.h"
-#include "runtime/device/CudaImage.h"
-#include "runtime/device/HostImage.h"
-#include "runtime/plan/Plan.h"
 #include "runtime/support/Counters.h"
+#include "runtime/device/CudaImage.h"
 #include "runtime/support/Fork.h"
+#include "runtime/device/HostImage.h"
 #include "runtime/support/Log.h"
 #include "runtime/support/Ranges.h"
+#include "runtime/plan/Plan.h"
+#include "runtime/cache/Store.h"
 #include "runtime/support/ThreadPool.h"
 #include <map>
 #include <memory>
