@@ -1,4 +1,5 @@
 // The launch path. A step of it that costs more than a few nanoseconds needs a reason.
+#include "runtime/launch/Callback.h"
 #include "runtime/launch/Frame.h"
 #include "runtime/plan/RowSpace.h"
 #include <algorithm>
@@ -357,19 +358,12 @@ Status Executable::runExternal(const PlanStep& step, void* stream, const Frame& 
     const PlanValue& described = plan_->values[value];
     frame.tensors[index] = {view.base, view.sizes, view.strides, described.rank, described.dtype};
   }
-  const auto threw = [&](const char* what) {
-    return error(CERMET_INTERNAL, "{}: the callback of the external step {} threw: {}", plan_->name, step.name, what);
-  };
-  cermet_status status = CERMET_OK;
-  try {
-    status =
-        external_(externalUser_, step.name.c_str(), frame.tensors, static_cast<int32_t>(step.externalOperands.size()),
-                  static_cast<int32_t>(step.externalResults.size()), stream);
-  } catch (const std::exception& failure) {
-    return threw(failure.what());
-  } catch (...) {
-    return threw("something that is no std::exception");
-  }
+  std::string threw;
+  const cermet_status status = callBack(external_, externalUser_, step.name.c_str(), frame.tensors,
+                                        static_cast<int32_t>(step.externalOperands.size()),
+                                        static_cast<int32_t>(step.externalResults.size()), stream, threw);
+  if (!threw.empty())
+    return error(CERMET_INTERNAL, "{}: the callback of the external step {} threw: {}", plan_->name, step.name, threw);
   return status == CERMET_OK ? Status() : describeCallback(step, status);
 }
 

@@ -1,5 +1,6 @@
 // One launch of a LinearCrossEntropy: the tensors that it is given, and the pieces one after the other.
 #include "runtime/launch/LinearCrossEntropyCall.h"
+#include "runtime/launch/Callback.h"
 #include "runtime/launch/HostProduct.h"
 #include <algorithm>
 #include <cstring>
@@ -115,17 +116,10 @@ Status LinearCrossEntropy::Call::multiply(const Array& left, const Array& right,
     return {};
   }
   const char* name = accumulate ? "matmul_accumulate" : "matmul";
-  const auto threw = [&](const char* what) {
-    return error(CERMET_INTERNAL, "{}: the callback of the product {} threw: {}", loss_.signature_.name, name, what);
-  };
-  cermet_status status = CERMET_OK;
-  try {
-    status = loss_.product_(loss_.user_, name, tensors.data(), 2, 1, stream_);
-  } catch (const std::exception& failure) {
-    return threw(failure.what());
-  } catch (...) {
-    return threw("something that is no std::exception");
-  }
+  std::string threw;
+  const cermet_status status = callBack(loss_.product_, loss_.user_, name, tensors.data(), 2, 1, stream_, threw);
+  if (!threw.empty())
+    return error(CERMET_INTERNAL, "{}: the callback of the product {} threw: {}", loss_.signature_.name, name, threw);
   return status == CERMET_OK ? Status()
                              : error(status, "{}: the callback of the product {} failed", loss_.signature_.name, name);
 }
