@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
@@ -19,7 +20,17 @@ os.environ["CERMET_STRICT"] = "1"
 # The models are tiny: on a machine that others use too, two threads that wait for each other cost up to 10 x.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Inductor compiles and starts three programs, 12 seconds of a core, before the first kernel that it writes into a new
+# folder, to learn that the instructions which the CPU names can be used.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import torch
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: no later collection looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def _devices() -> list:
