@@ -34,6 +34,9 @@ target_link_libraries(cermet_mlir_headers INTERFACE cermet_flags)
 # includes what it uses; -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
 set(cermet_dialect_headers <ir/dialect/Ops.h> <mlir/Dialect/Func/IR/FuncOps.h> <algorithm> <functional> <map> <optional>
   <string> <vector>)
+# What many files read that do not know it, likewise.
+set(cermet_plain_headers <fmt/format.h> <nlohmann/json.hpp> <algorithm> <chrono> <filesystem> <fstream> <functional> <map>
+  <mutex> <optional> <string> <thread> <vector>)
 
 # The archives themselves, for a shared library or an executable.
 file(GLOB mlir_archives ${LLVM_LIBRARY_DIR}/libMLIR*.a)
