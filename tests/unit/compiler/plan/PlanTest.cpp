@@ -253,7 +253,7 @@ TEST(Plan, ReturnedInputsAndValuesReturnedTwiceAreCopied) {
 
 TEST(Plan, WhatNoKernelTakesIsExternalWithTheReason) {
   std::string x = tensor({"r0", "64"}, "f64"), w = tensor({"64"}, "f64"), y = tensor({"n", "64"}, "f64");
-  json plan = planOf(graph("f", "%x: " + x + ", %w: " + w, y,
+  json plan = planOf(graph("f", "%x: " + x + ", %w: " + w + ", %size: " + y, y,
                            "    %n = cermet.rms_norm %x, %w {eps = 1.0e-6} : " + x + ", " + w + " to " + x +
                                "\n    %o = cermet.opaque \"aten.sort\"(%n) {dim = -1 : i64} : (" + x + ") -> " + x +
                                "\n    %r = cermet.reshape %o : " + x + " to " + y + "\n    return %r : " + y + "\n"));
