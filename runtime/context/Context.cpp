@@ -144,7 +144,7 @@ Result<std::string> Context::linearLoss(std::string_view text, const std::vector
     question += fmt::format("{},", one);
   const auto json =
       graphAnswer(EntryKind::Gradient, question, text, [&] { return compiler_.linearLoss(text, wanted); });
-  return json.ok() ? Result<std::string>(**json) : json.status();
+  return json.ok() ? Result<std::string>(std::string(**json)) : json.status();
 }
 
 Result<std::shared_ptr<const Driver>> Context::driver() {
