@@ -149,6 +149,11 @@ def test_all_labels_ignored():
             assert torch.equal(mine.isnan(), theirs.isnan())
 
 
+def loss_and_gradients(function, hidden, weight, labels):
+    loss = function(hidden, weight, labels)
+    return [loss.detach(), *torch.autograd.grad(loss, (hidden, weight))]
+
+
 def over_two(hidden, weight, labels):
     return F.cross_entropy(F.linear(hidden, weight).float(), labels, reduction="sum") / 2
 
@@ -163,11 +168,7 @@ def test_row_counts_that_vary_share_kernels(remainder):
     for rows in (200, 61, 8, 7, 2, 400):
         hidden, labels = torch.randn(rows, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (rows,))
         torch._dynamo.mark_dynamic(hidden, 0), torch._dynamo.mark_dynamic(labels, 0)
-        results = []
-        for run in (call, over_two):
-            loss = run(hidden, weight, labels)
-            results.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
-        close(*results)
+        close(*(loss_and_gradients(run, hidden, weight, labels) for run in (call, over_two)))
         assert seen in (None, cermet.counters()["kernels_compiled"])
         seen = cermet.counters()["kernels_compiled"]
     assert cermet.counters()["graphs"] == graphs_before + 1
@@ -184,11 +185,7 @@ def test_lengths_of_a_batch_that_vary(batch):
     for length in (20, 61, 8):
         hidden, labels = torch.randn(batch, length, HIDDEN, requires_grad=True), torch.randint(VOCABULARY, (batch, length))
         torch._dynamo.mark_dynamic(hidden, 1), torch._dynamo.mark_dynamic(labels, 1)
-        results = []
-        for run in (call, of_a_batch):
-            loss = run(hidden, weight, labels)
-            results.append([loss.detach(), *torch.autograd.grad(loss, (hidden, weight))])
-        close(*results)
+        close(*(loss_and_gradients(run, hidden, weight, labels) for run in (call, of_a_batch)))
 
 
 def symbolic_key() -> int:

@@ -1,7 +1,8 @@
 """A tensor times a number that lies on the device, in f32 and rounded once: a region's launch.
 
-A launch over its operand (rematerialization/places.py) has nothing to do where the number is 1 (flat.cuh). So a gradient
-that a forward has made costs its backward one read of the cotangent, from which `loss.backward()` starts with 1.
+A launch over its operand (rematerialization/places.py) has nothing to do where the number is 1 (flat.cuh). So a
+gradient that a forward has made costs its backward one read of the cotangent, from which `loss.backward()` starts with
+1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether a tensor that a graph was given is nobody else's: what nobody can look at may be written.
 
-A graph takes its arguments in a list of its own. What is asked of a place in that list is the same whoever asks: a local
-variable would be held by a frame more, or not, as the interpreter and Dynamo call functions.
+A graph takes its arguments in a list of its own. What is asked of a place in that list is the same whoever asks: a
+local variable would be held by a frame more, or not, as the interpreter and Dynamo call functions.
 """
 
 from __future__ import annotations

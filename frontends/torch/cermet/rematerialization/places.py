@@ -1,10 +1,11 @@
 """Results in the place of operands.
 
 A kernel that reads an operand at each element's own place, last of all, may write a result over it
-(docs/plan-format.md, "Outputs"): a gated unit's gradients lie where its gate and up were, a norm's where its cotangent was. So while it runs
-as much less is held as it writes. What a graph made itself is free behind its last reader. What a backward was given is
-free where nobody else holds it, which each call asks (remainder/ownership.py): not where the graph is kept for another
-backward, nor where a hook for saved tensors keeps it. For these there is the launch with results of their own, too.
+(docs/plan-format.md, "Outputs"): a gated unit's gradients lie where its gate and up were, a norm's where its cotangent
+was. So while it runs as much less is held as it writes. What a graph made itself is free behind its last reader. What a
+backward was given is free where nobody else holds it, which each call asks (remainder/ownership.py): not where the
+graph is kept for another backward, nor where a hook for saved tensors keeps it. For these there is the launch with
+results of their own, too.
 """
 
 from __future__ import annotations
