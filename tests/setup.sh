@@ -11,6 +11,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
+# What python3-dev belongs to, whichever Python comes first on PATH; one built without profiles takes half as long again.
+debians_python=/usr/bin/python3
 python=$root/.venv/bin/python
 logs=$root/build/logs
 
@@ -18,6 +20,7 @@ packages=(
   ca-certificates cmake ninja-build g++ ccache python3 python3-dev python3-venv
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools lld-22 liblld-22-dev
   libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libmd-dev libgtest-dev libgmock-dev
+  libboost-context-dev
   libzstd-dev zlib1g-dev xz-utils pkg-config
   libopenblas-dev libsentencepiece-dev sentencepiece
   chromium
@@ -48,6 +51,11 @@ step() {
 # Equal for equal content: the files under the given paths, by path and content.
 digest() {
   find "$@" -type f -not -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-32
+}
+
+# mark STAMP TEXT: a new file each time, since a copy of this folder made of hard links shares the old one.
+mark() {
+  printf '%s' "$2" >"$1.new" && mv "$1.new" "$1"
 }
 
 setup_packages() {
@@ -81,9 +89,9 @@ install_requirements() {
 setup_environment() {
   local wanted stamp=$root/.venv/requirements.stamp
   if [ ! -x "$python" ]; then
-    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
-      fail "$(command -v python3) cannot make a virtual environment; it must be Python 3.10 or later with venv and ensurepip"
-    step "virtual environment .venv" venv.log python3 -m venv .venv
+    "$debians_python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+      fail "$debians_python cannot make a virtual environment; it must be Python 3.10 or later with venv and ensurepip"
+    step "virtual environment .venv" venv.log "$debians_python" -m venv .venv
   fi
   wanted=$(digest tests/requirements.txt)
   if [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
@@ -91,7 +99,7 @@ setup_environment() {
     return
   fi
   step "Python packages into .venv (torch first)" pip.log install_requirements
-  printf '%s' "$wanted" >"$stamp"
+  mark "$stamp" "$wanted"
 }
 
 # The package's own sources: when none changed since the last install, there is nothing to install.
@@ -105,7 +113,7 @@ setup_package() {
   step "package cermet: build and install into .venv" package.log \
     "$python" -m pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
     --config-settings=build-dir=build .
-  printf '%s' "$wanted" >"$stamp"
+  mark "$stamp" "$wanted"
 }
 
 setup_build() {

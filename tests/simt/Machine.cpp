@@ -1,12 +1,12 @@
 #include "tests/simt/Machine.h"
 
+#include <boost/context/detail/fcontext.hpp>
 #include <cstring>
 #include <deque>
 #include <fmt/format.h>
 #include <limits>
 #include <memory>
 #include <random>
-#include <ucontext.h>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -15,6 +15,11 @@
 
 namespace cermet::simt {
 namespace {
+
+using boost::context::detail::fcontext_t;
+using boost::context::detail::jump_fcontext;
+using boost::context::detail::make_fcontext;
+using boost::context::detail::transfer_t;
 
 constexpr size_t kStackBytes = 96 * 1024;
 constexpr int kWarp = 32;
@@ -25,10 +30,12 @@ struct Copy {
   int bytes;
 };
 
+// A simulated thread. It lives as long as the launch: what ended in one block begins again in the next, so that nothing is
+// left on its stack and no thread has to be made for each block.
 struct Fiber {
   enum State { Ready, AtBarrier, AtShuffle, Done } state = Ready;
-  ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  fcontext_t context = nullptr; // where it goes on
   void* fakeStack = nullptr;
   float value = 0;
   int mask = 0;
@@ -45,7 +52,7 @@ struct Block {
   int y;
   std::vector<Fiber> fibers;
   std::vector<uint32_t> shared;
-  ucontext_t scheduler;
+  fcontext_t scheduler = nullptr;
   void* schedulerFakeStack = nullptr;
   const void* schedulerStack = nullptr;
   size_t schedulerStackSize = 0;
@@ -60,7 +67,7 @@ void enter(int index) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&block->schedulerFakeStack, fiber.stack.get(), kStackBytes);
 #endif
-  swapcontext(&block->scheduler, &fiber.context);
+  fiber.context = jump_fcontext(fiber.context, nullptr).fctx;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(block->schedulerFakeStack, nullptr, nullptr);
 #endif
@@ -70,25 +77,27 @@ void leave(Fiber::State state) {
   Fiber& fiber = block->fibers[block->current];
   fiber.state = state;
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(state == Fiber::Done ? nullptr : &fiber.fakeStack, block->schedulerStack,
-                                 block->schedulerStackSize);
+  __sanitizer_start_switch_fiber(&fiber.fakeStack, block->schedulerStack, block->schedulerStackSize);
 #endif
-  swapcontext(&fiber.context, &block->scheduler);
+  block->scheduler = jump_fcontext(block->scheduler, nullptr).fctx;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fiber.fakeStack, nullptr, nullptr);
 #endif
 }
 
-void body() {
+void body(transfer_t from) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &block->schedulerStack, &block->schedulerStackSize);
 #endif
-  block->kernel(block->arguments);
-  const Fiber& fiber = block->fibers[block->current];
-  for (const std::vector<Copy>& group : fiber.committed)
-    if (!group.empty())
-      block->error = fmt::format("thread {} ends with an asynchronous copy that it never waited for", block->current);
-  leave(Fiber::Done);
+  block->scheduler = from.fctx;
+  for (;;) {
+    block->kernel(block->arguments);
+    const Fiber& fiber = block->fibers[block->current];
+    for (const std::vector<Copy>& group : fiber.committed)
+      if (!group.empty())
+        block->error = fmt::format("thread {} ends with an asynchronous copy that it never waited for", block->current);
+    leave(Fiber::Done);
+  }
 }
 
 int threadIndex() {
@@ -179,11 +188,6 @@ void runBlock(std::mt19937_64& random) {
     fiber.state = Fiber::Ready;
     fiber.open.clear();
     fiber.committed.clear();
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, body, 0);
   }
   std::vector<int> ready(fibers.size());
   for (size_t i = 0; i < ready.size(); ++i)
@@ -229,6 +233,8 @@ std::string run(void (*kernel)(const void*), void* calls, const void* arguments,
   state.arguments = arguments;
   state.grid = grid;
   state.fibers = std::vector<Fiber>(grid.threads);
+  for (Fiber& fiber : state.fibers)
+    fiber.context = make_fcontext(fiber.stack.get() + kStackBytes, kStackBytes, body);
   block = &state;
   std::mt19937_64 random(seed);
   for (state.y = 0; state.y < grid.y && state.error.empty(); ++state.y)
