@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,12 @@ def explained(model: torch.nn.Module, memory: str = "auto", symbolic: bool = Fal
     return found
 
 
+@functools.cache
+def told(family: str = "Llama", memory: str = "auto", symbolic: bool = False) -> plans.Plan:
+    """Asked once: nothing changes a plan."""
+    return explained(MODELS[family](), memory, symbolic)
+
+
 def compiled(node: Any) -> Iterator[Any]:
     """The compiled functions that a loss came from."""
     pending, seen = [node], set()
@@ -76,8 +83,7 @@ def kept_by_autograd(model: torch.nn.Module, memory: str, symbolic: bool) -> int
 @pytest.mark.parametrize("memory", KEEPING)
 @pytest.mark.parametrize("family", MODELS)
 def test_what_is_told_is_what_autograd_keeps(family, memory, symbolic):
-    model = MODELS[family]()
-    assert explained(model, memory, symbolic).saved_bytes == kept_by_autograd(model, memory, symbolic)
+    assert told(family, memory, symbolic).saved_bytes == kept_by_autograd(MODELS[family](), memory, symbolic)
 
 
 def by_layers(rows: tuple) -> dict[Any, int]:
@@ -85,7 +91,7 @@ def by_layers(rows: tuple) -> dict[Any, int]:
 
 
 def test_each_value_has_readers_and_a_reason_and_equal_layers_are_one_row():
-    plan = explained(llama())
+    plan = told()
     assert all(saved.readers and saved.why for saved in plan.saved)
     gates = [saved for saved, times in by_layers(plan.saved).items() if times == 2 * LAYERS]
     (gate,) = [saved for saved in gates if saved.value == "f32[128, 768]"]  # and up
@@ -97,21 +103,21 @@ def test_each_value_has_readers_and_a_reason_and_equal_layers_are_one_row():
 
 def test_what_is_made_again_is_not_kept():
     for memory in KEEPING:
-        plan = explained(llama(), memory)
+        plan = told(memory=memory)
         assert not {each.at for each in plan.again} & {each.at for each in plan.saved}, memory
 
 
 def test_a_gated_units_product_is_a_further_store():
     """Of the kernel of its gradient, whose bytes are all that it adds."""
-    again = by_layers(explained(llama()).again)
+    again = by_layers(told().again)
     ((product, times),) = [item for item in again.items() if item[0].made_by.name == "glu_forward"]
     assert times == LAYERS and product.where == plans.STORE and product.kernel.name != "glu_forward"
     assert product.spared == product.moved == 128 * 768 * 4
-    assert not [each for each in explained(llama(), "fast").again if each.made_by.name == "glu_forward"]
+    assert not [each for each in told(memory="fast").again if each.made_by.name == "glu_forward"]
 
 
 def test_less_is_kept_and_more_is_made_again_the_dearer_memory_is():
-    found = {memory: explained(llama(), memory) for memory in KEEPING}
+    found = {memory: told(memory=memory) for memory in KEEPING}
     fast, auto, least = (found[memory] for memory in ("fast", "auto", "least"))
     assert fast.saved_bytes > auto.saved_bytes > least.saved_bytes
     assert fast.microseconds <= auto.microseconds < least.microseconds
