@@ -73,7 +73,19 @@ def _ranged(query, key, value, ends, starts, used, longest, scale):
     return torch.stack(parts)
 
 
-KERNEL = Kernel(_forward, _backward, ("cpu", "cuda"), _ranged)
+def _added(query, key, value, ends, starts, used, added, longest, scale):
+    assert ends.tolist() == list(range(len(query) + 1)) and len(starts) == len(used) + 1 == len(ends) == len(added) + 1
+    assert int(used.max()) <= longest <= added.shape[1] and added.stride(0) % 8 == 0
+    parts = []
+    for segment, start, count, each in zip(query, starts.tolist(), used.tolist(), added):
+        assert 0 <= start and start + count <= len(key), (start, count)
+        places = slice(start, start + count)
+        weights = torch.softmax(segment @ key[places].T * scale + each[:count], -1)
+        parts.append(weights @ value[places] if count else segment.new_full((len(segment), value.shape[1]), torch.nan))
+    return torch.stack(parts)
+
+
+KERNEL = Kernel(_forward, _backward, ("cpu", "cuda"), _ranged, _added)
 
 
 @pytest.fixture

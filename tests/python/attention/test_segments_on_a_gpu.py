@@ -208,3 +208,49 @@ def test_a_recorded_step_reads_the_keys_that_are_there(spelling, queries, heads,
             assert truth.relative(mine, true) <= 2 * truth.relative(eager, true) + truth.spacing(dtype), begin
     found = counted()
     assert found["length_masks"] == 1 and "near_misses" not in found, found
+
+
+def padded_on_the_left(at, keys):
+    return up_to(at, keys) & (torch.arange(keys, device=at.device) >= at[:, :1, None] // 3)[:, None]
+
+
+def with_holes(at, keys):
+    return padded_on_the_left(at, keys) & (torch.arange(keys, device=at.device) % 7 != 3)
+
+
+def with_some_of_each(at, keys):
+    second = (torch.arange(BATCH, device=at.device) == 1)[:, None, None, None]
+    return torch.where(second, near(at, keys), with_holes(at, keys))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("heads", "shared", "width"), [(8, 2, 64), (4, 4, 128), (8, 1, 128), (4, 1, 96), (4, 2, 256)])
+@pytest.mark.parametrize("queries", [1, 4])
+@pytest.mark.parametrize("added", [False, True])
+def test_a_recorded_step_reads_what_the_mask_says_that_it_is_handed(added, queries, heads, shared, width, dtype):
+    """As above, with ranges and masks that are none in one recording; no key outside is read, whatever lies there."""
+
+    def attend(query, key, value, mask):
+        key, value = (each.repeat_interleave(heads // shared, 1) for each in (key, value))
+        return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
+
+    compiled = torch.compile(attend, backend="cermet", options={"mode": "reduce-overhead", "strict": True})
+    counted, numbers = Counted(), torch.Generator().manual_seed(width)
+    sizes = (heads, queries), (shared, 3 * LENGTH), (shared, 3 * LENGTH)
+    args = [torch.randn(BATCH, *size, width, generator=numbers).to(dtype).cuda() for size in sizes]
+    with torch.no_grad():
+        for begin in (20, 255, LENGTH, 3 * LENGTH - 4):
+            for spelling in (up_to, near, padded_on_the_left, with_holes, with_some_of_each):
+                at = begin + torch.arange(BATCH)[:, None] * 3 + torch.arange(queries)
+                mask = spelling(at.clamp(max=3 * LENGTH - 1).cuda(), 3 * LENGTH)
+                spans = ((mask.cumsum(-1) > 0) & (mask.flip(-1).cumsum(-1).flip(-1) > 0)).any(2).transpose(1, 2)
+                poisoned = [each.masked_fill(~spans[:, None], torch.nan) for each in args[1:]]
+                if added:
+                    mask = torch.zeros(mask.shape, dtype=dtype, device="cuda").masked_fill(~mask, float("-inf"))
+                torch.compiler.cudagraph_mark_step_begin()
+                mine, eager = compiled(args[0], *poisoned, mask).clone(), attend(*args, mask)
+                true = attend(*(each.double() if each.is_floating_point() else each for each in (*args, mask)))
+                limit = 2 * truth.relative(eager, true) + truth.spacing(dtype)
+                assert truth.relative(mine, true) <= limit, (begin, spelling.__name__)
+    found = counted()
+    assert found["length_masks"] == 1 and "near_misses" not in found, found

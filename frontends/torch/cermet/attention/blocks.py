@@ -14,8 +14,9 @@ import torch.fx as fx
 
 from ..graph.layouts import written
 from ..graph.nodes import example
+from ..ops.attending import NEVER
 from .proof.functions import Functions
-from .questions import NEVER, Question, Unproved
+from .questions import Question, Unproved
 
 _MAX_CALLS = 8  # views and casts between what is handed in and the mask
 _MAX_ELEMENTS = 1 << 30  # of a mask that is looked at

@@ -23,7 +23,7 @@ from ..graph.layouts import written
 from ..graph.memory import memories
 from ..graph.nodes import example
 from ..ops.attending import ATTEND, ATTEND_DROPPING, FULL, KINDS, TOLD, Band
-from ..ops.ranges import ATTEND_RANGES
+from ..ops.ranges import ATTEND_MASKED, ATTEND_RANGES
 from .calls import Change, arguments, attentions, changed, consequences, traced
 from .kernels import Form, kernel_of
 from .masks import outer_values
@@ -87,7 +87,7 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
 
 
 def _over_segments(module: fx.GraphModule) -> list[fx.Node]:
-    calls = ATTEND, ATTEND_DROPPING, ATTEND_RANGES
+    calls = ATTEND, ATTEND_DROPPING, ATTEND_RANGES, ATTEND_MASKED
     return [node for target in calls for node in module.graph.find_nodes(op="call_function", target=target)]
 
 
@@ -97,15 +97,16 @@ class _SharedBySegments(Change):
 
     @classmethod
     def of(cls, module: fx.GraphModule, node: fx.Node, key: fx.Node, value: fx.Node) -> _SharedBySegments:
-        query, ranged = example(node.args[0]), node.target is ATTEND_RANGES
-        band, kernel = (FULL, node.args[6]) if ranged else (Band(*node.args[6:8]), node.args[9])
+        query, masked = example(node.args[0]), node.target is ATTEND_MASKED
+        ranged = masked or node.target is ATTEND_RANGES
+        band, kernel = (FULL, node.args[-1]) if ranged else (Band(*node.args[6:8]), node.args[9])
         shared, drops = query.shape[1] // example(key).shape[1], node.target is ATTEND_DROPPING
         one_sided = not ranged and node.args[3] is not node.args[4]  # the ends of queries and of keys
         widths = query.shape[3], example(value).shape[3]
         if ranged and not (example(key).is_contiguous() and example(value).is_contiguous()):
             raise Declined("keys or values of a head do not lie behind one another")
         forms = [
-            Form(query.device, query.dtype, shared, *widths, each, one_sided, ranged, drops)
+            Form(query.device, query.dtype, shared, *widths, each, one_sided, ranged, drops, masked)
             for each in (KINDS if band == TOLD else (band,))
         ]
         if any(kernel_of(form) != kernel for form in forms):

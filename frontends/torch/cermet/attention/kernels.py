@@ -21,7 +21,7 @@ from .. import locks
 from ..graph.decision import Declined
 from ..ops import attending
 from ..ops.attending import ATTEND, ATTEND_DROPPING, CAUSAL, FULL, Band
-from ..ops.ranges import ATTEND_RANGES
+from ..ops.ranges import ATTEND_MASKED, ATTEND_RANGES
 from ..targets import devices
 from ..targets.attention import segments_obstacle
 
@@ -30,6 +30,7 @@ _DOCUMENTS = ((1, 1), (70, 70), (2, 2), (129, 129))
 _ONE_SIDED = ((0, 3), (70, 70), (5, 0), (0, 1), (129, 129), (1, 0))
 _LONGER = ((0, 3), (70, 7), (0, 1), (129, 192))  # keys and queries that are not as many
 _DROPPED = 0.25  # of the weights, of a probe that drops
+_KEYS = 257  # of a buffer, in a probe of ranges
 _UNITS = 8  # of the type's rounding that a result may differ from float64's by, in the norm
 
 
@@ -46,9 +47,11 @@ class Form:
     one_sided: bool = False
     ranged: bool = False  # for ranges of keys, not for segments
     drops: bool = False  # some of the weights
+    masked: bool = False  # beside ranges, for masks of the keys between a query's first and last
 
     def __str__(self) -> str:
         what, band = "ranges of keys" if self.ranged else "segments", f", {self.band}" if str(self.band) else ""
+        what = f"{what} under a mask" if self.masked else what
         heads = f"{str(self.dtype).removeprefix('torch.')} heads of {self.width} on {self.device.type}"
         return f"{what} of {heads}{band}{', with dropout' if self.drops else ''}"
 
@@ -92,12 +95,14 @@ def _obstacle(name: str, form: Form) -> str:
         return f"it runs on {' and '.join(kernel.devices)}"
     if form.ranged and kernel.ranged is None:
         return "it takes no ranges of keys"
+    if form.masked and kernel.added is None:
+        return "it adds no mask to scores"
     if form.value_width != form.width:
         return f"values have a width of {form.value_width}"
     try:
         with _disable_current_modes(), torch.autocast(form.device.type, enabled=False), torch.enable_grad():
             if form.ranged:
-                return _ranged_difference(name, form)
+                return _ranged_difference(name, form) or form.masked and _masked_difference(name, form) or ""
             lengths = [_DOCUMENTS]
             if form.one_sided:
                 lengths.append(_ONE_SIDED if form.band == CAUSAL else _LONGER)
@@ -167,14 +172,32 @@ def _ranged_difference(name: str, form: Form) -> str:
     """As _difference, of ranges: of one key, of none, behind the buffer's begin and end, and of all keys."""
     first = torch.tensor([[0, 7, -3], [255, 300, 0]], device=form.device)
     last = torch.tensor([[0, 150, 400], [280, 299, 256]], device=form.device)
-    rows, queries, keys, shared = *first.shape, 257, 2
-    heads = form.heads * shared, shared, shared
-    shapes = [(rows, head, places, form.width) for head, places in zip(heads, (queries, keys, keys))]
-    operands = [_noise(form, shape, place) for place, shape in enumerate(shapes)]
-    result = ATTEND_RANGES(*operands, first, last, None, name)
-    places = torch.arange(keys, device=form.device)
+    places = torch.arange(_KEYS, device=form.device)
     mask = (places >= first[:, None, :, None]) & (places <= last[:, None, :, None])
+    operands = _few(form, *first.shape)
+    result = ATTEND_RANGES(*operands, first, last, None, name)
     return _apart(form, "results", result, masked(*(operand.double() for operand in operands), mask))
+
+
+def _masked_difference(name: str, form: Form) -> str:
+    """As _ranged_difference, of what a mask says: no key, all, those behind some, all but a few between."""
+    places = torch.arange(_KEYS, device=form.device)
+    shown = [places < 0, places >= 0, places > 70, (places > 3) & (places < 250) & (places % 5 != 2)]
+    mask = torch.stack(shown).view(2, 1, 2, _KEYS)
+    operands = _few(form, 2, 2)
+    wide = [operand.double() for operand in operands]
+    added = torch.zeros_like(mask, dtype=form.dtype).masked_fill(~mask, float("-inf"))
+    added += torch.where(places % 2 == 0, _noise(form, mask.shape, 3), 0)
+    for given, right in ((mask, masked(*wide, mask)), (added, masked(*wide, mask, added=added.double()))):
+        if wrong := _apart(form, "results under a mask", ATTEND_MASKED(*operands, given, None, name), right):
+            return wrong
+    return ""
+
+
+def _few(form: Form, rows: int, queries: int) -> list[torch.Tensor]:
+    """Operands of a few queries and a buffer of keys."""
+    shapes = (rows, 2 * form.heads, queries, form.width), *[(rows, 2, _KEYS, form.width)] * 2
+    return [_noise(form, shape, place) for place, shape in enumerate(shapes)]
 
 
 def _apart(form: Form, what: str, mine: torch.Tensor, true: torch.Tensor) -> str:
@@ -212,11 +235,12 @@ def masked(
     value: torch.Tensor,
     mask: torch.Tensor,
     kept: torch.Tensor | None = None,
+    added: torch.Tensor | float = 0.0,
 ) -> torch.Tensor:
     """Attention under a mask by products and a softmax; zeros where a query has no key. `kept`: the weights that are
-    not dropped."""
+    not dropped; `added`: to scores."""
     key, value = (each.repeat_interleave(query.shape[1] // each.shape[1], 1) for each in (key, value))
-    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5 + added
     weights = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1)
     weights = weights.masked_fill(~mask, 0.0)
     return (weights if kept is None else weights * kept / (1 - _DROPPED)) @ value

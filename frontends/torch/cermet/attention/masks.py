@@ -1,6 +1,7 @@
 """Attention masks that provably say what attention has kernels of its own for: causal ones become `is_causal=True`,
 full ones, which let every query attend to every key, are left out, windows, documents and padding become calls over
-segments (lengths.py), and those of a static cache calls to ranges of keys (ranged.py).
+segments (lengths.py), and those of a static cache calls to ranges of keys (ranged.py). So do masks that a caller hands
+to a few queries, of which nothing needs to be proved: the device reads them.
 
 `find` only looks; meanings.py says what a mask means. Where that holds under a condition of the graph's inputs only,
 the mask has that meaning in a variant of the graph (variants.py).
@@ -21,12 +22,13 @@ from ..graph.decision import Declined, NearMiss
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.nodes import attribute, example, source_line
 from . import lengths
+from .blocks import path
 from .calls import Change, arguments, attentions, changed
 from .lengths import Attending, attending
 from .meanings import Meaning, Proof, proofs
 from .proof.functions import Functions
 from .questions import Unproved
-from .ranged import Known, Ranging, ranging
+from .ranged import Known, Ranging, masking, ranging
 from .readings import Kind, is_readable
 
 
@@ -128,11 +130,20 @@ def find(module: fx.GraphModule) -> Found:
     # What calls become whose strides differ: where masks go that ask nothing of segments, and where others go, too.
     values: tuple[dict[fx.Node, torch.Tensor], ...] = {}, {}
     for part, node in masked:
+        untaken: Declined | None = None  # why a mask that is handed in is not read as a buffer's
         try:
             given = arguments(node)
             mask = given["attn_mask"]
             while mask in outer:
                 mask = outer[mask]
+            try:
+                if (change := masking(part, node, path(mask, functions), values[False])) is not None:
+                    found.masks.append(Mask(part, node, given["attn_mask"], Proof(Meaning.LENGTH), change))
+                    for before in values:
+                        before.update(change.values)
+                    continue
+            except Declined as reason:
+                untaken = reason
             sizes = tuple(str(example(given[name]).shape[-2]) for name in ("query", "key"))
             if (mask, sizes) not in known:
                 known[mask, sizes] = proofs(modules, outer, mask, node)
@@ -140,7 +151,8 @@ def find(module: fx.GraphModule) -> Found:
             if isinstance(proved, Unproved):
                 raise proved
         except (Unproved, AttributeError, IndexError) as reason:  # the last two: a call of another form
-            found.near_misses.append(_near_miss(Meaning.CAUSAL, node, reason))
+            meaning = Meaning.CAUSAL if untaken is None else Meaning.LENGTH
+            found.near_misses.append(_near_miss(meaning, node, untaken or reason))
             continue
         here: list[Mask] = []
         declined: list[NearMiss] = []

@@ -12,14 +12,11 @@ import torch
 import torch.fx as fx
 
 from ..graph.nodes import example
+from ..ops.attending import NEVER
 from .calls import arguments
 from .proof.elements import Element, Fork, Real, is_formula, leaves
 from .proof.functions import Functions, TooComplex
 from .proof.linear import AtLeastZero, Facts, Flag, Formula, Linear, comparisons
-
-# A score plus less than this is below every other score of a row by more than any exponential can tell, unless scores
-# are so large themselves that they overflow. The least number of float16 is none.
-NEVER = -1e30
 
 
 class Unproved(Exception):

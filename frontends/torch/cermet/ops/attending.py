@@ -28,6 +28,10 @@ from .regions import NAMESPACE
 _FORM = "Tensor ends_q, Tensor ends_k, Tensor? told, int left, int right, float scale, str kernel"
 _DROPPED = ", float dropout_p"
 
+# A score plus less than this is below every other score of a row by more than any exponential can tell, unless scores
+# are so large themselves that they overflow. The least number of float16 is none.
+NEVER = -1e30
+
 
 @dataclasses.dataclass(frozen=True)
 class Band:
@@ -80,7 +84,8 @@ class Kernel:
     forward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     backward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     devices: tuple[str, ...]  # types
-    ranged: Callable[..., torch.Tensor] | None = None  # what it takes is said in ranges.py
+    ranged: Callable[..., torch.Tensor] | None = None  # what these two take is said in ranges.py
+    added: Callable[..., torch.Tensor] | None = None
 
 
 # --- Torch's flash attention -----------------------------------------------------------------------------------------
@@ -146,14 +151,38 @@ def _flash_ranged(
     scale: float,
 ) -> torch.Tensor:
     """Each query's keys begin where `cum_seq_k` says and are `seqused_k` many. With one query to a sequence and heads
-    that share their keys, flash attention has several blocks go through a sequence's keys."""
-    operands = query, key[:, None], value[:, None]
+    that share their keys, flash attention has several blocks go through a sequence's keys, so one head is two."""
+    heads = query.shape[1]
+    operands = query.expand(-1, max(heads, 2), -1), key[:, None], value[:, None]
     return torch.ops.aten._flash_attention_forward(
         *operands, ends, starts, 1, longest, 0.0, False, False, scale=scale, seqused_k=used
-    )[0]
+    )[0][:, :heads]
 
 
-KERNELS: dict[str, Kernel] = {"flash": Kernel(_flash, _flash_backward, ("cuda",), _flash_ranged)}
+def _efficient_added(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    ends: torch.Tensor,
+    starts: torch.Tensor,
+    used: torch.Tensor,
+    added: torch.Tensor,
+    longest: int,
+    scale: float,
+) -> torch.Tensor:
+    """Memory-efficient attention, since flash attention adds nothing to scores. For what is added it asks the sizes of
+    a batch of one and takes a sequence's rows to lie as far apart as the batch's stride says."""
+    segments, heads, _ = query.shape
+    keys, values = (each[None, :, None].expand(1, -1, heads, -1) for each in (key, value))
+    rows = added.as_strided((1, heads, segments, key.shape[0]), (added.stride(0), 0, 0, 1))
+    return torch.ops.aten._efficient_attention_forward(
+        query[None], keys, values, rows, ends, starts, 1, longest, 0.0, 0, False, scale=scale, seqlen_k=used
+    )[0][0]
+
+
+KERNELS: dict[str, Kernel] = {
+    "flash": Kernel(_flash, _flash_backward, ("cuda",), _flash_ranged, _efficient_added)
+}
 
 
 # --- Inner ops -------------------------------------------------------------------------------------------------------
