@@ -16,7 +16,7 @@ from ..ops.ranges import ATTEND_MASKED, ATTEND_RANGES
 from .calls import Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Proof
-from .ranges import MAX_QUERIES, Ranges, Writer, check
+from .ranges import FEW_QUERIES, Ranges, Writer, check
 
 _MOST_PLACES = 1 << 31  # of keys, in 32 bits
 
@@ -77,7 +77,7 @@ def masking(
     `ranging` does."""
     given = arguments(node)
     queries, keys = (example(given[name]).shape[-2] for name in ("query", "key"))
-    few = isinstance(queries, int) and queries <= MAX_QUERIES and written(keys) not in ("0", "1", written(queries))
+    few = isinstance(queries, int) and queries <= FEW_QUERIES and written(keys) not in ("0", "1", written(queries))
     if handed_in is None or not few or example(node).requires_grad or given.get("is_causal"):
         return None  # what else may be known of the mask, or why nothing, is said elsewhere
     operands, form = _of_a_buffer(node)

@@ -23,7 +23,7 @@ from .proof.linear import Atom, AtLeastZero, Linear
 from .questions import Question, Unproved
 from .segments import PLACE, ROW
 
-MAX_QUERIES = 16  # each goes through its keys by itself
+FEW_QUERIES = 16  # each goes through its keys by itself
 _MAX_BOUNDS = 8
 _FAR = 1 << 62  # further than any key
 
@@ -58,8 +58,8 @@ class Ranges:
 
 def ranges(question: Question) -> Ranges:
     """What a mask's keys lie between. Raises Unproved where that is not all that it says."""
-    if not question.queries.fixed or question.queries.constant > MAX_QUERIES or question.queries == question.keys:
-        raise Unproved(f"there are other than 1 to {MAX_QUERIES} queries of more keys")
+    if not question.queries.fixed or question.queries.constant > FEW_QUERIES or question.queries == question.keys:
+        raise Unproved(f"there are other than 1 to {FEW_QUERIES} queries of more keys")
     forms: list[Linear] = []  # that are at least zero wherever a key is attended to
     while question.ask(*forms) != {True}:
         found = [form for form in _candidates(question, forms) if question.ask(*forms, -form - 1) == {False}]

@@ -11,7 +11,7 @@ results of their own, too.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Iterator, Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from typing import Any, NamedTuple
 
 import torch
@@ -58,7 +58,10 @@ class _Places:
         held = [each for each in inputs if each not in free]
         self._kept = self._storages.of((*held, *graph.output_node().all_input_nodes))
         self._last: dict[Hashable, fx.Node] = {}
+        self._holding: dict[Hashable, list[fx.Node]] = {}  # by memory, as it was before anything was placed
         for node in graph.nodes:
+            for place in memory.memories(example(node)):
+                self._holding.setdefault(place, []).append(node)
             touched = self._storages.of((node, *node.all_input_nodes)) if node.op != "output" else frozenset()
             self._last.update(dict.fromkeys(touched, node))
             if not _is_synchronous(node):
@@ -122,9 +125,8 @@ class _Places:
             moved.given(values[result], self._now[there])
             self._now.update(dict.fromkeys(memory.memories(values[result]), self._now[there]))
         places = memory.memories([values[result] for result in taken])
-        for each in _from(node):
-            if not places.isdisjoint(memory.memories(example(each))):
-                each.meta["val"] = _replaced(example(each), places, moved)
+        for each in dict.fromkeys(holder for place in places for holder in self._holding[place]):
+            each.meta["val"] = _replaced(example(each), places, moved)
 
 
 def _replaced(value: Any, places: Set[Hashable], moved: memory.Moved) -> Any:
@@ -132,12 +134,6 @@ def _replaced(value: Any, places: Set[Hashable], moved: memory.Moved) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_replaced(each, places, moved) for each in value)
     return value if places.isdisjoint(memory.memories(value)) else moved.of(value)
-
-
-def _from(node: fx.Node) -> Iterator[fx.Node]:
-    while node.op != "root":
-        yield node
-        node = node.next
 
 
 def _is_synchronous(node: fx.Node) -> bool:
