@@ -20,7 +20,7 @@ os.environ["CERMET_STRICT"] = "1"
 # The models are tiny: on a machine that others use too, two threads that wait for each other cost up to 10 x.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# With the f16 instructions of newer processors oneDNN packs a copy of an operand, which tests of what a call allocates see.
+# With the f16 instructions of newer processors oneDNN packs a copy of an operand, which tests of allocations see.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 # Inductor compiles and starts three programs, 12 seconds of a core, before the first kernel that it writes into a new
