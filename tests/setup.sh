@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
-# What python3-dev belongs to, whichever Python comes first on PATH; one built without profiles takes half as long again.
+# What python3-dev belongs to, whichever Python comes first on PATH; one built without profiles is slower.
 debians_python=/usr/bin/python3
 python=$root/.venv/bin/python
 logs=$root/build/logs

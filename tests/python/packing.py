@@ -73,7 +73,9 @@ def same_as_alone(ours, rows, args, number, causal: bool = True):
         (result * weight).sum().backward()
         results.append([result, *(leaf.grad for leaf in leaves)])
     for mine, right in zip(*results):
-        assert truth.relative(mine.detach(), right.detach()) < 1e-12
+        # Of a query with one key nothing is a gradient but what float64 leaves of sums of numbers about 1.
+        left = 1e-15 * right.numel() ** 0.5
+        assert (mine - right).norm() < 1e-12 * right.norm() + left
 
 
 def marked(compiled, query, key, value, number):

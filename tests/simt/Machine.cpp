@@ -30,8 +30,8 @@ struct Copy {
   int bytes;
 };
 
-// A simulated thread. It lives as long as the launch: what ended in one block begins again in the next, so that nothing is
-// left on its stack and no thread has to be made for each block.
+// A simulated thread. It lives as long as the launch: what ended in one block begins again in the next, so that nothing
+// is left on its stack and none has to be made for each block.
 struct Fiber {
   enum State { Ready, AtBarrier, AtShuffle, Done } state = Ready;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};

@@ -277,12 +277,9 @@ def test_keys_of_which_only_data_say_how_many_are_told(reference):
         torch._check(len(places) < KEYS)
         return grouped(query, key[:, :, places], value[:, :, places], mask)
 
-    torch._dynamo.config.capture_dynamic_output_shape_ops = True
-    try:
-        shown = torch.arange(KEYS) % 2 == 0
+    shown = torch.arange(KEYS) % 2 == 0
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         ((pattern, told),) = misses(attend, *operands(), torch.ones(3, 1, 2, 1, dtype=torch.bool), shown)
-    finally:
-        torch._dynamo.config.capture_dynamic_output_shape_ops = False
     assert pattern == "length_mask" and told == "attention of sizes that data say"
 
 
