@@ -116,8 +116,8 @@ private:
     return true;
   }
 
-  // What is computed in other rows, or is a number that sums over rows left in another shape, or numbers of rows, is
-  // stored where it is returned.
+  // What is computed in other rows, or in columns that the result splits or has from several dimensions, or is a number
+  // that sums over rows left in another shape, or numbers of rows, is stored where it is returned.
   void declareReshaped(mlir::OpOperand& result) {
     auto reshape = result.get().getDefiningOp<ir::ReshapeOp>();
     Value computed = reshape ? reshape.getOperand() : Value();
@@ -127,14 +127,31 @@ private:
     const auto shape = llvm::cast<mlir::RankedTensorType>(result.get().getType()).getShape();
     const auto from = llvm::cast<mlir::RankedTensorType>(computed.getType()).getShape();
     const bool isNumber = llvm::all_of(shape, [](int64_t size) { return size == 1; });
-    const bool keepsColumns =
-        !shape.empty() && !from.empty() && shape.back() == from.back() && !mlir::ShapedType::isDynamic(shape.back());
     const bool isOfRows = !from.empty() && from.back() == 1; // a number each, one behind the other
-    if (!isNumber && !keepsColumns && !isOfRows)
+    if (!isNumber && !endAlike(shape, from) && !isOfRows)
       return;
     const int output = outputs[result.getOperandNumber()];
     places[result.get()] = output;
     places[computed] = values.addReshape(output, computed.getType());
+  }
+
+  // Whether the last dimensions of one shape, none of them symbolic, are the last one of the other.
+  static bool endAlike(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) {
+    if (a.empty() || b.empty())
+      return false;
+    if (a.back() > b.back())
+      std::swap(a, b);
+    if (mlir::ShapedType::isDynamic(a.back()) || mlir::ShapedType::isDynamic(b.back()))
+      return false;
+    int64_t columns = 1;
+    for (int64_t size : llvm::reverse(a)) {
+      if (columns == b.back())
+        break;
+      if (mlir::ShapedType::isDynamic(size) || b.back() % (columns * size) != 0)
+        return false;
+      columns *= size;
+    }
+    return columns == b.back();
   }
 
   bool wholeFunction() {
