@@ -26,7 +26,7 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import liveness, noting, ordering, places
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, linears
+from . import clusters, economy, group_norms, linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
@@ -72,7 +72,7 @@ def compile(
             run, peak = _compile(module, example_inputs, options, keeping, *arguments)
         except clusters.Lost:
             heard.clear()
-            run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments)
+            run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments, as_traced=True)
         if isinstance(options.memory, str) or peak <= options.memory:
             for graph in heard if told is not None else ():
                 told(*graph)
@@ -93,15 +93,27 @@ def _compile(
     told: Told,
     failed: Failing,
     launched: bool,
+    as_traced: bool = False,
 ) -> tuple[Callable[..., Any], int]:
     """The callable, and where the options bound it, the most bytes that are held while it runs. Raises clusters.Lost
-    where a kernel cannot be made that nothing else stands for."""
+    where a kernel cannot be made that nothing else stands for, which none is of a graph `as_traced`."""
     captures = Captures() if options.cuda_graphs else None
     price = None if environment.check() else keeping.price  # what is checked is launched whole
     partition = Partition(price, keeping.products, failed)
     made: list[StraightLine] = []
     bounded = not isinstance(options.memory, str)
     forward: list[fx.GraphModule] = []
+    launches: set[int] = set()  # what stands for calls of ATen's
+
+    def spelled(module: fx.GraphModule) -> None:
+        linears.spell(module)
+        inline(module)
+        if as_traced or environment.check():
+            return
+        try:
+            launches.update(group_norms.spell(module))
+        except Exception as error:  # what it had written by then stands for what was there
+            failed(error, "group norms")
 
     def chosen(graph: fx.Graph) -> None:
         try:
@@ -111,8 +123,7 @@ def _compile(
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
-        linears.spell(joint)
-        inline(joint)
+        spelled(joint)
         chosen(joint.graph)
         drop_copies(joint.graph)
         merge(joint)
@@ -141,8 +152,7 @@ def _compile(
                 _keep_saved()
                 forward.append(graph)
             if kind == INFERENCE:
-                linears.spell(graph)
-                inline(graph)
+                spelled(graph)
                 chosen(graph.graph)
                 merge(graph)
             simplify(graph.graph)
@@ -150,7 +160,7 @@ def _compile(
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            fused = clusters.fuse(graph, failed, launched, partition.keys)
+            fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
             ordering.order(graph)
             widen(graph.graph)
             made.append(line(kind, graph, fused.keys, place=True))
