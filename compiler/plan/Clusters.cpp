@@ -372,8 +372,8 @@ void keepNode(Operation* node, const Selection& cluster, llvm::DenseSet<Operatio
 }
 
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
-// is a near miss; launches that something was grouped with in vain are to be kept, and so is a node whose result others
-// read before its group could be there.
+// is a near miss; launches that something was grouped with in vain are to be kept, first those that are not all in it,
+// and so is a node whose result others read before its group could be there.
 std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
                                   std::vector<NearMiss>& misses) {
   SmallCopy copy(search.function, search.taken, kept);
@@ -392,18 +392,25 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
       if (original)
         cluster.ops.insert(original);
     }
-    // A fused operation or a launch is in it or is not.
-    for (Operation* original : cluster.ops)
-      if (isFused(original) || isLaunch(original))
-        for (Operation* op : copy.copiesOf(original))
-          isWhole &= members.contains(op) || isRepeated(op) || isView(op);
-    llvm::SmallVector<Operation*> launches;
-    llvm::copy_if(cluster.ops, std::back_inserter(launches), isLaunch);
+    // A fused operation or a launch is in it or is not. Without a launch that is not the others may be a kernel.
+    llvm::SmallVector<Operation*> launches, split;
+    for (Operation* original : cluster.ops) {
+      if (!isFused(original) && !isLaunch(original))
+        continue;
+      const bool isIn = llvm::all_of(copy.copiesOf(original), [&](Operation* op) {
+        return members.contains(op) || isRepeated(op) || isView(op);
+      });
+      isWhole &= isIn;
+      if (isLaunch(original))
+        (isIn ? launches : split).push_back(original);
+    }
     const bool hasMore = cluster.ops.size() > 1;
     if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
     else if (hasMore && cluster.readTooEarly) // the others may do without it
       keepNode(cluster.readTooEarly, cluster, kept);
+    else if (hasMore && !split.empty())
+      kept.insert(split.begin(), split.end());
     else if (hasMore)
       kept.insert(launches.begin(), launches.end());
   }
