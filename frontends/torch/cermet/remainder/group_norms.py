@@ -74,7 +74,7 @@ class _Spelling:
         parameters = [each for each in (weight,) if each is not None]
         if form is None or not all(wanted[index] for index in results) or not _fit(parameters, form, x) or not _same(example(cotangent), x):
             return
-        mean, scale = (self._exact.get(each, each) for each in (mean, scale))
+        mean, scale = map(self._before, (mean, scale))
         if _element(mean) != _element(scale) or any(example(each).dtype not in _TYPES for each in (mean, scale)):
             return
         values = example(node)
@@ -119,11 +119,27 @@ class _Spelling:
                 found[index] = value
         return found
 
+    def _before(self, statistics: fx.Node) -> fx.Node:
+        """What a forward's launch has given, before it was rounded for the backward."""
+        source = statistics
+        while source.target is _aten.detach.default:
+            source = source.args[0]
+        return self._exact.get(source, statistics)
+
     def _put(self, node: fx.Node, results: dict[int, fx.Node], made: Sequence[fx.Node | None]) -> None:
         for index, result in results.items():
+            _take_value(made[index], result)
             result.replace_all_uses_with(made[index])
             self.graph.erase_node(result)
         self.graph.erase_node(node)
+
+
+def _take_value(made: fx.Node, result: fx.Node) -> None:
+    """Gives a node the fake value of what it stands for: views of that lie in its memory."""
+    made.meta["val"] = example(result)
+    if made.target is operator.getitem:
+        launch, index = made.args
+        launch.meta["val"] = tuple(example(result) if at == index else each for at, each in enumerate(example(launch)))
 
 
 class _Writer:
