@@ -141,6 +141,7 @@ private:
 
   static constexpr size_t kMaxSteps = 32;
   static constexpr int kMaxRandomSteps = 4;
+  static constexpr int kMaxStoredSteps = 4;
 
   bool worksOnStored(Value value, llvm::SetVector<Operation*>& steps) {
     Operation* op = value.getDefiningOp();
@@ -181,8 +182,17 @@ private:
            });
   }
 
+  // Whether a value is computed element by element of what is stored, where nothing else reads it; a cast is repeated.
+  static bool isOfStored(Value value, int steps = kMaxStoredSteps) {
+    Operation* op = value.getDefiningOp();
+    if (isStored(value) || isa_and_nonnull<ConstantOp>(op))
+      return true;
+    return op && isElementwise(op) && steps > 0 && (isa<CastOp>(op) || op->hasOneUse()) &&
+           llvm::all_of(op->getOperands(), [&](Value operand) { return isOfStored(operand, steps - 1); });
+  }
+
   bool fits(Value operand, RankedTensorType shape) {
-    if (isStored(operand) || operand.getDefiningOp<ConstantOp>())
+    if (isOfStored(operand))
       return true;
     if (isRandom(operand, keepsColumns(typeOf(operand), shape)))
       return true;
@@ -200,7 +210,7 @@ private:
       return ConstantOp::create(builder, constant.getLoc(), type, constant.getValueAttr());
     if (auto random = operand.getDefiningOp<RandomOp>())
       return RandomOp::create(builder, random.getLoc(), type, random.getSeed());
-    if (Operation* op = operand.getDefiningOp(); op && isElementwise(op) && isRandom(operand, true)) {
+    if (Operation* op = operand.getDefiningOp(); op && isElementwise(op)) {
       SmallVector<Value> operands;
       for (Value each : op->getOperands())
         operands.push_back(inShape(each, shape));
