@@ -181,8 +181,8 @@ def parameters(form: Form, elements: tuple[str, ...]) -> int:
 
 
 @functools.cache
-def gradient(form: Form, statistics: str, weight: str) -> int:
-    """Cotangent, x, mean, reciprocal deviation, both sums of groups (weight) -> the gradient of x."""
+def gradient(form: Form, statistics: str, weight: str, element: str) -> int:
+    """Cotangent, x, mean, reciprocal deviation, both sums of groups (weight) -> the gradient of x, of this type."""
     text = _Text("group_norm_gradient", form)
     cotangent, x = text.tensor("cotangent"), text.tensor("x")
     mean, scale = (text.of_groups(name, statistics) for name in ("mean", "scale"))
@@ -191,5 +191,5 @@ def gradient(form: Form, statistics: str, weight: str) -> int:
     if weight:
         cotangent = text.binary("mul", cotangent, text.parameter("weight", weight))
     rest = text.binary("sub", text.binary("sub", cotangent, total), text.binary("mul", normed, product))
-    text.result(text.binary("mul", scale, rest), (_ROWS, *form.dims), form.element)
+    text.result(text.binary("mul", scale, rest), (_ROWS, *form.dims), element)
     return text.key()

@@ -7,6 +7,7 @@ make it again is not known; of launches all of that is. One whose memory, type o
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -29,117 +30,139 @@ _MAX_RANK = 8
 
 
 def spell(module: fx.GraphModule) -> set[int]:
-    """In place; returns the keys of what is launched."""
-    spelling = _Spelling(module.graph)
-    for node in [node for node in module.graph.nodes if node.target in (_FORWARD, _BACKWARD)]:
-        results = {user.args[1]: user for user in node.users}
-        if all(user.target is operator.getitem for user in node.users) and len(results) == len(node.users):
-            (spelling.forward if node.target is _FORWARD else spelling.backward)(node, results)
-    return spelling.keys
+    """In place; returns the keys of what is launched. A norm and its gradient in one graph are both launches or neither:
+    what type the statistics between them have is ATen's own affair where x and its weight are of two, and tracing has
+    another view of it."""
+    norms = {node: _norm(node) for node in module.graph.find_nodes(op="call_function", target=_FORWARD)}
+    gradients = {node: _gradient(node, norms) for node in module.graph.find_nodes(op="call_function", target=_BACKWARD)}
+    for node, gradient in gradients.items():
+        if gradient is None:
+            norms |= dict.fromkeys(_statistics_of(node), None)
+    keys: set[int] = set()
+    exact: dict[fx.Node, tuple[fx.Node, ...]] = {}  # a norm's statistics before they are rounded for whoever reads them
+    for node, norm in norms.items():
+        if norm is not None:
+            exact[node] = norm.write(_Writer(node, keys))
+    for node, gradient in gradients.items():
+        if gradient is not None and all(norms[each] is not None for each in gradient.norms):
+            gradient.write(_Writer(node, keys), exact)
+    return keys
 
 
-class _Spelling:
-    def __init__(self, graph: fx.Graph) -> None:
-        self.graph = graph
-        self.keys: set[int] = set()
-        self._exact: dict[fx.Node, fx.Node] = {}  # statistics as a forward rounded them: the ones before
+@dataclasses.dataclass(frozen=True)
+class _Norm:
+    results: dict[int, fx.Node]
+    x: fx.Node
+    parameters: tuple[fx.Node, ...]
+    statistics: int
+    norm: int
 
-    def forward(self, node: fx.Node, results: dict[int, fx.Node]) -> None:
-        x, weight, bias, *_, groups, eps = node.args
-        form = _form(example(x), groups, weight is not None or bias is not None)
-        parameters = [each for each in (weight, bias) if each is not None]
-        if form is None or not _fit(parameters, form, x) or not _fits(example(node)[0], x):
-            return
-        statistics, norm = texts.statistics(form, float(eps)), texts.norm(form, _element(weight), _element(bias))
-        if not _lowered(x, statistics, norm):
-            return
-        self._put(node, results, self._forward(node, x, parameters, statistics, norm))
+    def write(self, write: _Writer) -> tuple[fx.Node, ...]:
+        """Returns the statistics."""
+        made = write.launch(self.statistics, 2, self.x)
+        (y,) = write.launch(self.norm, 1, self.x, *made, *self.parameters)
+        read = [(index, each) for index, each in enumerate(made, 1) if index in self.results]
+        rounded = {index: write.cast(each, example(self.results[index]).dtype) for index, each in read}
+        write.put({0: y, **rounded}, self.results)
+        return made
 
-    def _forward(
-        self, node: fx.Node, x: fx.Node, parameters: Sequence[fx.Node], statistics: int, norm: int
-    ) -> list[fx.Node | None]:
-        write = _Writer(node, self.keys)
-        made = write.launch(statistics, 2, x)
-        (y,) = write.launch(norm, 1, x, *made, *parameters)
-        rounded = []
-        for exact, given in zip(made, example(node)[1:]):
-            rounded.append(write.cast(exact, given.dtype))
-            self._exact[rounded[-1]] = exact
-        return [y, *rounded]
 
-    def backward(self, node: fx.Node, results: dict[int, fx.Node]) -> None:
-        cotangent, x, mean, scale, weight, *_, groups, wanted = node.args
-        wanted = [bool(each) and index in results for index, each in enumerate(wanted)]
-        form = _form(example(x), groups, weight is not None or any(wanted[1:]))
-        parameters = [each for each in (weight,) if each is not None]
-        if form is None or not all(wanted[index] for index in results) or not _fit(parameters, form, x) or not _same(example(cotangent), x):
-            return
-        mean, scale = map(self._before, (mean, scale))
-        if _element(mean) != _element(scale) or any(example(each).dtype not in _TYPES for each in (mean, scale)):
-            return
-        values = example(node)
-        if wanted[0] and not _fits(values[0], x):
-            return
-        products, element = wanted[0] or wanted[1], _element(mean)
-        keys = [texts.channel_sums(form, element, products)]
-        if wanted[0]:
-            if weight is not None or form.channels > 1:
-                keys.append(texts.group_sums(form, _element(weight)))
-            keys.append(texts.gradient(form, element, _element(weight)))
-        if any(wanted[1:]):
-            kinds = tuple(ELEMENT_TYPES[values[index].dtype] for index in (1, 2) if wanted[index])
-            keys.append(texts.parameters(form, kinds))
-        if _lowered(x, *keys):
-            self._put(node, results, self._backward(node, form, keys, [cotangent, x, mean, scale], parameters, wanted))
+def _norm(node: fx.Node) -> _Norm | None:
+    results = _results(node)
+    x, weight, bias, *_, groups, eps = node.args
+    form = _form(example(x), groups, weight is not None or bias is not None)
+    parameters = tuple(each for each in (weight, bias) if each is not None)
+    if results is None or form is None or not _fit(parameters, form, x) or not _fits(example(node)[0], x):
+        return None
+    keys = texts.statistics(form, float(eps)), texts.norm(form, _element(weight), _element(bias))
+    return _Norm(results, x, parameters, *keys) if _lowered(x, *keys) else None
 
-    def _backward(
-        self,
-        node: fx.Node,
-        form: texts.Form,
-        keys: Sequence[int],
-        operands: Sequence[fx.Node],
-        parameters: Sequence[fx.Node],
-        wanted: Sequence[bool],
-    ) -> list[fx.Node | None]:
-        write, made = _Writer(node, self.keys), iter(keys)
-        cotangent, *rest = operands
-        cotangent = write.dense(cotangent)
-        sums = write.launch(next(made), 2, cotangent, *rest) if wanted[0] or wanted[1] else ()
-        sums = sums or write.launch(next(made), 1, cotangent)
-        found: list[fx.Node | None] = [None, None, None]
-        if wanted[0]:
-            of_groups = sums
-            if parameters or form.channels > 1:
-                of_groups = write.launch(next(made), 2, *sums, *parameters)
-            (found[0],) = write.launch(next(made), 1, cotangent, *rest, *of_groups, *parameters)
-        places = [index for index in (1, 2) if wanted[index]]
-        if places:
-            of = [sums[2 - index] for index in places]
-            for index, value in zip(places, write.launch(next(made), len(of), *of)):
-                found[index] = value
-        return found
 
-    def _before(self, statistics: fx.Node) -> fx.Node:
-        """What a forward's launch has given, before it was rounded for the backward."""
-        source = statistics
+@dataclasses.dataclass(frozen=True)
+class _Gradient:
+    results: dict[int, fx.Node]
+    form: texts.Form
+    operands: tuple[fx.Node, ...]  # cotangent, x and the statistics
+    weight: fx.Node | None
+    norms: tuple[fx.Node, ...]  # of this graph, whose statistics they are
+
+    @property
+    def element(self) -> str:
+        """Of the statistics."""
+        return "f32" if self.norms else _element(self.operands[2])
+
+    def keys(self) -> tuple[int, ...]:
+        """In the order of `write`."""
+        form, weight = self.form, _element(self.weight)
+        made = [texts.channel_sums(form, self.element, 0 in self.results or 1 in self.results)]
+        if 0 in self.results:
+            if self.weights_groups():
+                made.append(texts.group_sums(form, weight))
+            made.append(texts.gradient(form, self.element, weight, _element(self.results[0])))
+        if kinds := tuple(_element(self.results[index]) for index in (1, 2) if index in self.results):
+            made.append(texts.parameters(form, kinds))
+        return tuple(made)
+
+    def weights_groups(self) -> bool:
+        """Whether the sums of groups are others than those of channels."""
+        return self.weight is not None or self.form.channels > 1
+
+    def write(self, write: _Writer, exact: dict[fx.Node, tuple[fx.Node, ...]]) -> None:
+        keys = iter(self.keys())
+        cotangent, x, *statistics = self.operands
+        for norm in self.norms:
+            statistics = exact[norm]
+        cotangent, rest = write.dense(cotangent), (x, *statistics)
+        weight = () if self.weight is None else (self.weight,)
+        if 0 in self.results or 1 in self.results:
+            sums = write.launch(next(keys), 2, cotangent, *rest)
+        else:
+            sums = write.launch(next(keys), 1, cotangent)
+        made: dict[int, fx.Node] = {}
+        if 0 in self.results:
+            of_groups = write.launch(next(keys), 2, *sums, *weight) if self.weights_groups() else sums
+            (made[0],) = write.launch(next(keys), 1, cotangent, *rest, *of_groups, *weight)
+        places = [index for index in (1, 2) if index in self.results]
+        if places:  # the weight's is of the second sums, the bias's of the first
+            made |= zip(places, write.launch(next(keys), len(places), *(sums[2 - index] for index in places)))
+        write.put(made, self.results)
+
+
+def _gradient(node: fx.Node, norms: dict[fx.Node, _Norm | None]) -> _Gradient | None:
+    results = _results(node)
+    cotangent, x, mean, scale, weight, *_, groups, wanted = node.args
+    if not results or not all(wanted[index] for index in results):
+        return None
+    of = _statistics_of(node)
+    form = _form(example(x), groups, weight is not None or 1 in results or 2 in results)
+    parameters = () if weight is None else (weight,)
+    if form is None or not _fit(parameters, form, x) or not _same(example(cotangent), x):
+        return None
+    if len(of) > 1 or any(norms.get(each) is None for each in of):
+        return None
+    if not of and (_element(mean) != _element(scale) or not (_plain(example(mean)) and _plain(example(scale)))):
+        return None
+    if 0 in results and not (_plain(value := example(results[0])) and _row_major(value)):
+        return None
+    found = _Gradient(results, form, (cotangent, x, mean, scale), weight, of)
+    return found if _lowered(x, *found.keys()) else None
+
+
+def _statistics_of(node: fx.Node) -> tuple[fx.Node, ...]:
+    """The norms of the graph whose statistics a gradient reads."""
+    found = []
+    for source in node.args[2:4]:
         while source.target is _aten.detach.default:
             source = source.args[0]
-        return self._exact.get(source, statistics)
-
-    def _put(self, node: fx.Node, results: dict[int, fx.Node], made: Sequence[fx.Node | None]) -> None:
-        for index, result in results.items():
-            _take_value(made[index], result)
-            result.replace_all_uses_with(made[index])
-            self.graph.erase_node(result)
-        self.graph.erase_node(node)
+        if source.target is operator.getitem and source.args[0].target is _FORWARD:
+            found.append(source.args[0])
+    return tuple(dict.fromkeys(found))
 
 
-def _take_value(made: fx.Node, result: fx.Node) -> None:
-    """Gives a node the fake value of what it stands for: views of that lie in its memory."""
-    made.meta["val"] = example(result)
-    if made.target is operator.getitem:
-        launch, index = made.args
-        launch.meta["val"] = tuple(example(result) if at == index else each for at, each in enumerate(example(launch)))
+def _results(node: fx.Node) -> dict[int, fx.Node] | None:
+    """A call's results by their numbers; None where it is read in another way."""
+    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
+    return results if len(results) == len(node.users) else None
 
 
 class _Writer:
@@ -171,6 +194,21 @@ class _Writer:
 
     def cast(self, value: fx.Node, dtype: torch.dtype) -> fx.Node:
         return value if example(value).dtype == dtype else self._call(_aten._to_copy.default, value, dtype=dtype)
+
+    def put(self, made: dict[int, fx.Node], results: dict[int, fx.Node]) -> None:
+        """Puts what was made in the place of the call's results. Views of those lie in their memory, so it takes their
+        fake values too."""
+        for index, result in results.items():
+            value = made[index]
+            value.meta["val"] = example(result)
+            if value.target is operator.getitem:
+                launch, at = value.args
+                values = list(example(launch))
+                values[at] = example(result)
+                launch.meta["val"] = tuple(values)
+            result.replace_all_uses_with(value)
+            self._node.graph.erase_node(result)
+        self._node.graph.erase_node(self._node)
 
     def dense(self, value: fx.Node) -> fx.Node:
         if _row_major(example(value)):
