@@ -11,6 +11,8 @@
 #include "patterns/fusions/Rope.h"
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Names.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 #include <fmt/format.h>
 #include <set>
 
@@ -48,10 +50,21 @@ bool hasNoGradient(Operation* op) {
   return op->getParentOfType<ModuleOp>()->hasAttr(ir::kNoGradient);
 }
 
+// What computes something, which is what a group has of a node.
+bool isStep(Operation* op) {
+  return !isRepeated(op) && !isView(op) && !isa<ir::ConstantOp>(op);
+}
+
 // A kernel that stands in the graph already, and whose operations are known.
 bool isLaunch(Operation* op) {
   return op->hasAttr(ir::kBody);
 }
+
+// Operations that are to be a kernel by themselves, and its name.
+struct Together {
+  llvm::DenseMap<Operation*, StringAttr> names;
+  llvm::DenseSet<StringAttr> tried; // all names that there were
+};
 
 // A copy of the function in small operations, those of launches too but for the `kept` ones, with regions that are
 // taken as operations of their own, and what each operation is of the original. It is the form that a plan is made of
@@ -60,7 +73,8 @@ bool isLaunch(Operation* op) {
 // those; the plan of what is one text crosses them.
 class SmallCopy {
 public:
-  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken, const llvm::DenseSet<Operation*>& kept)
+  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken, const llvm::DenseSet<Operation*>& kept,
+            const Together& together)
       : module(ir::createGraph(*function.getContext())) {
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     IRMapping mapping;
@@ -84,6 +98,8 @@ public:
         copies[original].push_back(&op);
         if (kept.contains(original))
           op.setAttr(kApart, StringAttr::get(op.getContext(), nameOf(original)));
+        else if (auto name = together.names.find(original); name != together.names.end())
+          op.setAttr(kApart, name->second);
       }
   }
 
@@ -371,13 +387,39 @@ void keepNode(Operation* node, const Selection& cluster, llvm::DenseSet<Operatio
       kept.insert(op);
 }
 
+// Of a group that cannot be replaced what it has whole nodes of: steps of another node, which waits for more, have joined
+// what they read. Whether that is some nodes, and was not tried before.
+bool putTogether(const Selection& cluster, const llvm::StringMap<size_t>& steps, Together& together) {
+  llvm::StringMap<size_t> inside;
+  for (Operation* op : cluster.ops)
+    inside[nameOf(op)] += isStep(op);
+  llvm::SmallVector<Operation*> whole;
+  llvm::StringSet<> nodes;
+  for (Operation* op : cluster.ops)
+    if (isStep(op) && inside.lookup(nameOf(op)) == steps.lookup(nameOf(op))) {
+      whole.push_back(op);
+      nodes.insert(nameOf(op));
+    }
+  if (nodes.size() < 2 || whole.size() == cluster.ops.size())
+    return false;
+  auto name = StringAttr::get(whole.front()->getContext(), "with " + nameOf(whole.front()));
+  if (!together.tried.insert(name).second)
+    return false;
+  for (Operation* op : whole)
+    together.names[op] = name;
+  return true;
+}
+
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
 // is a near miss; launches that something was grouped with in vain are to be kept, first those that are not all in it,
 // and so is a node whose result others read before its group could be there.
-std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search& search,
+std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& together, const Search& search,
                                   std::vector<NearMiss>& misses) {
-  SmallCopy copy(search.function, search.taken, kept);
+  SmallCopy copy(search.function, search.taken, kept, together);
   const bool isBehindAutograd = hasNoGradient(search.function);
+  llvm::StringMap<size_t> steps; // of each node
+  for (Operation& op : func::FuncOp(search.function).getBody().front().without_terminator())
+    steps[nameOf(&op)] += isStep(&op);
   std::vector<Selection> clusters;
   llvm::DenseSet<Operation*> computed; // by clusters: what ends a node may belong to one alone
   for (const Group& group : groupOperations(copy.function())) {
@@ -405,8 +447,11 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
         (isIn ? launches : split).push_back(original);
     }
     const bool hasMore = cluster.ops.size() > 1;
+    const Selection found = cluster; // take() adds to it
     if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
+    else if (hasMore && isBehindAutograd && split.empty() && putTogether(found, steps, together))
+      continue;
     else if (hasMore && cluster.readTooEarly) // the others may do without it
       keepNode(cluster.readTooEarly, cluster, kept);
     else if (hasMore && !split.empty())
@@ -420,11 +465,12 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, const Search
 // A launch that is no better in a kernel with others is whole in the next round, so that they find each other.
 std::vector<Selection> find(const Search& search) {
   llvm::DenseSet<Operation*> kept;
+  Together together;
   for (int round = 1;; ++round) {
-    const size_t before = kept.size();
+    const size_t before = kept.size(), tried = together.tried.size();
     std::vector<NearMiss> misses;
-    std::vector<Selection> clusters = findAround(kept, search, misses);
-    if (kept.size() == before) {
+    std::vector<Selection> clusters = findAround(kept, together, search, misses);
+    if (kept.size() == before && together.tried.size() == tried) {
       llvm::append_range(search.nearMisses, std::move(misses));
       return clusters;
     }

@@ -7,6 +7,8 @@
 namespace cermet::ir {
 
 inline constexpr llvm::StringLiteral kBody = "cermet.body";
+// The numbers of the operation's results that are contiguous in memory, as an array of i64.
+inline constexpr llvm::StringLiteral kDense = "cermet.dense";
 
 // The function that the operation names; null where it names none.
 mlir::func::FuncOp bodyOf(mlir::Operation* op);

@@ -1,4 +1,5 @@
 #include "ir/transforms/Reshapes.h"
+#include "ir/dialect/Body.h"
 #include "ir/dialect/Ops.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -27,7 +28,10 @@ bool isStored(Value value) {
     auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
     return function && !function.getArgAttr(argument.getArgNumber(), "cermet.strides");
   }
-  return isa_and_nonnull<MatmulOp>(value.getDefiningOp());
+  Operation* op = value.getDefiningOp();
+  if (auto dense = op && isa<OpaqueOp>(op) ? op->getAttrOfType<DenseI64ArrayAttr>(kDense) : DenseI64ArrayAttr())
+    return llvm::is_contained(dense.asArrayRef(), int64_t(cast<OpResult>(value).getResultNumber()));
+  return isa_and_nonnull<MatmulOp>(op);
 }
 
 bool isReturn(Operation* op) {

@@ -190,8 +190,10 @@ class Builder:
         effect: str = "pure",
         versions: int = 0,
         body: str = "",
+        dense: Sequence[int] = (),
     ) -> list[Value]:
-        """`body`: the text of a graph that computes the same, where one is known."""
+        """`body`: the text of a graph that computes the same, where one is known; `dense`: the results that are
+        contiguous."""
         count = len(types)
         values = [Value(self._fresh(), types[0])] if count == 1 else []
         prefix = f"{values[0].ssa} = " if values else ""
@@ -202,6 +204,7 @@ class Builder:
         attributes = [f"effect = {quote(effect)}"] if effect != "pure" else []
         attributes += [f"versions = {versions} : i64"] if versions else []
         attributes += [f"cermet.body = @{self._bodies.setdefault(body, f'body_{len(self._bodies)}')}"] if body else []
+        attributes += [f"cermet.dense = array<i64: {', '.join(map(str, dense))}>"] if dense else []
         attribute_text = f" {{{', '.join(attributes)}}}" if attributes else ""
         inputs = ", ".join(str(operand.type) for operand in operands)
         outputs = ", ".join(map(str, types))

@@ -93,6 +93,11 @@ def strides_if_not_contiguous(value: torch.Tensor) -> list[int] | None:
     return [stride if isinstance(stride, int) else -1 for stride in value.stride()]
 
 
+def _is_dense(value: torch.Tensor, type: TensorType) -> bool:
+    """Whether a call's result is one that kernels may view in other shapes."""
+    return type.is_float and len(type.dims) > 1 and strides_if_not_contiguous(value) is None
+
+
 class _Importer:
     def __init__(self, module: fx.GraphModule, body_of: Callable[[fx.Node], str]) -> None:
         self.module = module
@@ -300,9 +305,12 @@ class _Importer:
         several = isinstance(result, (tuple, list))
         own = [tensor_type(item) for item in (result if several else [result])]
         types = [operand.type for operand in operands[:versions]] + [type for type in own if type is not None]
+        given = [item for item, type in zip(result if several else [result], own) if type is not None]
+        pairs = enumerate(zip(given, types[versions:]), versions) if not self.builder.differentiable else ()
+        dense = [index for index, (item, type) in pairs if _is_dense(item, type)]
         body = self.body_of(node) if effect == "pure" else ""
         target = describe(node, self._is_value)
-        values = self.builder.opaque(target, operands, types, node.name, effect, versions, body)
+        values = self.builder.opaque(target, operands, types, node.name, effect, versions, body, dense)
         names = [node.name] if len(types) == 1 else [f"{node.name}#{i}" for i in range(len(types))]
         named = list(zip(values, names))
         rest = iter(named[versions:])
