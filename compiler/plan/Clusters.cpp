@@ -434,8 +434,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
       if (original)
         cluster.ops.insert(original);
     }
-    // A fused operation or a launch is in it or is not. Without a launch that is not the others may be a kernel.
-    llvm::SmallVector<Operation*> launches, split;
+    // A fused operation or a launch is in it or is not. Without one that is not the others may be a kernel.
+    llvm::SmallVector<Operation*> launches, inPart;
     for (Operation* original : cluster.ops) {
       if (!isFused(original) && !isLaunch(original))
         continue;
@@ -443,19 +443,21 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
         return members.contains(op) || isRepeated(op) || isView(op);
       });
       isWhole &= isIn;
-      if (isLaunch(original))
-        (isIn ? launches : split).push_back(original);
+      if (!isIn)
+        inPart.push_back(original);
+      else if (isLaunch(original))
+        launches.push_back(original);
     }
     const bool hasMore = cluster.ops.size() > 1;
     const Selection found = cluster; // take() adds to it
     if (isWhole && take(cluster, search, computed, misses))
       clusters.push_back(std::move(cluster));
-    else if (hasMore && isBehindAutograd && split.empty() && putTogether(found, steps, together))
+    else if (hasMore && isBehindAutograd && inPart.empty() && putTogether(found, steps, together))
       continue;
     else if (hasMore && cluster.readTooEarly) // the others may do without it
       keepNode(cluster.readTooEarly, cluster, kept);
-    else if (hasMore && !split.empty())
-      kept.insert(split.begin(), split.end());
+    else if (hasMore && llvm::any_of(inPart, isLaunch))
+      llvm::for_each(llvm::make_filter_range(inPart, isLaunch), [&](Operation* launch) { kept.insert(launch); });
     else if (hasMore)
       kept.insert(launches.begin(), launches.end());
   }

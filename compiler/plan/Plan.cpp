@@ -128,30 +128,11 @@ private:
     const auto from = llvm::cast<mlir::RankedTensorType>(computed.getType()).getShape();
     const bool isNumber = llvm::all_of(shape, [](int64_t size) { return size == 1; });
     const bool isOfRows = !from.empty() && from.back() == 1; // a number each, one behind the other
-    if (!isNumber && !endAlike(shape, from) && !isOfRows)
+    if (!isNumber && !ir::endAlike(shape, from) && !isOfRows)
       return;
     const int output = outputs[result.getOperandNumber()];
     places[result.get()] = output;
     places[computed] = values.addReshape(output, computed.getType());
-  }
-
-  // Whether the last dimensions of one shape, none of them symbolic, are the last one of the other.
-  static bool endAlike(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b) {
-    if (a.empty() || b.empty())
-      return false;
-    if (a.back() > b.back())
-      std::swap(a, b);
-    if (mlir::ShapedType::isDynamic(a.back()) || mlir::ShapedType::isDynamic(b.back()))
-      return false;
-    int64_t columns = 1;
-    for (int64_t size : llvm::reverse(a)) {
-      if (columns == b.back())
-        break;
-      if (mlir::ShapedType::isDynamic(size) || b.back() % (columns * size) != 0)
-        return false;
-      columns *= size;
-    }
-    return columns == b.back();
   }
 
   bool wholeFunction() {

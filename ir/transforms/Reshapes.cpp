@@ -130,7 +130,8 @@ private:
   void liftOverElements(ReshapeOp reshape) {
     llvm::SetVector<Operation*> steps;
     if (llvm::all_of(reshape->getUsers(), isReturn) || !isComputed(reshape.getOperand()) ||
-        !keepsColumns(typeOf(reshape.getOperand()), typeOf(reshape)) || !worksOnStored(reshape.getOperand(), steps))
+        !endAlike(typeOf(reshape.getOperand()).getShape(), typeOf(reshape).getShape()) ||
+        !worksOnStored(reshape.getOperand(), steps))
       return;
     llvm::SmallVector<Operation*> order = steps.takeVector();
     llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
@@ -293,6 +294,24 @@ private:
 };
 
 } // namespace
+
+bool endAlike(ArrayRef<int64_t> a, ArrayRef<int64_t> b) {
+  if (a.empty() || b.empty())
+    return false;
+  if (a.back() > b.back())
+    std::swap(a, b);
+  if (ShapedType::isDynamic(a.back()) || ShapedType::isDynamic(b.back()))
+    return false;
+  int64_t columns = 1;
+  for (int64_t size : llvm::reverse(a)) {
+    if (columns == b.back())
+      break;
+    if (ShapedType::isDynamic(size) || b.back() % (columns * size) != 0)
+      return false;
+    columns *= size;
+  }
+  return columns == b.back();
+}
 
 void sinkReshapes(func::FuncOp function) {
   // How many reshapes stay between computations, on a copy.
