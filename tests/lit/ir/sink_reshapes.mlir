@@ -85,11 +85,47 @@ func.func @strided(%gate: !a, %up: !b {cermet.strides = array<i64: 128, 1>}) -> 
 
 // CHECK-LABEL: func.func @two_computations(
 // CHECK: cermet.mul {{.*}} : tensor<?x64xbf16
-func.func @two_computations(%gate: !a, %up: !b) -> !b {
+func.func @two_computations(%gate: !a, %up: !b) -> (!b, !b) {
   %act = cermet.silu %gate : !a
   %view = cermet.reshape %act : !a to !b
   %other = cermet.exp %up : !b
   %y = cermet.mul %view, %other : !b
+  return %y, %other : !b, !b
+}
+
+// What is computed of stored values element by element, and is read here alone, is computed of views of them.
+// CHECK-LABEL: func.func @beside_a_computation(
+// CHECK: %[[V:.*]] = cermet.reshape %arg1
+// CHECK: %[[E:.*]] = cermet.exp %[[V]] : tensor<?x3x64xbf16
+// CHECK: %[[M:.*]] = cermet.mul %{{.*}}, %[[E]] : tensor<?x3x64xbf16
+// CHECK: %[[R:.*]] = cermet.reshape %[[M]]
+// CHECK: return %[[R]]
+func.func @beside_a_computation(%gate: !a, %up: !b) -> !b {
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %other = cermet.exp %up : !b
+  %y = cermet.mul %view, %other : !b
+  return %y : !b
+}
+
+// So is what is made of a call's result that is contiguous, and no other's.
+// CHECK-LABEL: func.func @beside_a_dense_result(
+// CHECK: cermet.mul {{.*}} : tensor<?x3x64xbf16
+func.func @beside_a_dense_result(%gate: !a, %up: !b) -> !b {
+  %made:2 = cermet.opaque "made"(%up) {cermet.dense = array<i64: 1>} : (!b) -> (!b, !b)
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %y = cermet.mul %view, %made#1 : !b
+  return %y : !b
+}
+
+// CHECK-LABEL: func.func @beside_another_result(
+// CHECK: cermet.mul {{.*}} : tensor<?x64xbf16
+func.func @beside_another_result(%gate: !a, %up: !b) -> !b {
+  %made:2 = cermet.opaque "made"(%up) {cermet.dense = array<i64: 1>} : (!b) -> (!b, !b)
+  %act = cermet.silu %gate : !a
+  %view = cermet.reshape %act : !a to !b
+  %y = cermet.mul %view, %made#0 : !b
   return %y : !b
 }
 
@@ -113,19 +149,32 @@ func.func @lifted(%x: tensor<2x3x64xf32>, %label: tensor<6x1xf32>) -> tensor<2x3
   return %y : tensor<2x3x64xf32>
 }
 
-// Another last dimension: element by element nothing changes, a reduction stays where it is.
-// CHECK-LABEL: func.func @other_columns(
-// CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0 : tensor<4x64xf32>
-// CHECK-NEXT: %[[N:.*]] = cermet.neg %[[E]] : tensor<4x64xf32>
-// CHECK-NEXT: %[[V:.*]] = cermet.reshape %[[N]]
-// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[V]] : tensor<4x4x16xf32>
+// Its columns may be split, or be several dimensions' before.
+// CHECK-LABEL: func.func @lifted_with_other_columns(
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %arg0 : tensor<2x12x4x8xf32> to tensor<2x3x4x32xf32>
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %[[V]] : tensor<2x3x4x32xf32>
+// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[E]] : tensor<2x3x4x32xf32>
 // CHECK-NEXT: return %[[S]]
-func.func @other_columns(%x: tensor<4x64xf32>) -> tensor<4x4x1xf32> {
-  %exp = cermet.exp %x : tensor<4x64xf32>
-  %heads = cermet.reshape %exp : tensor<4x64xf32> to tensor<4x4x16xf32>
-  %neg = cermet.neg %heads : tensor<4x4x16xf32>
-  %y = cermet.reduce_sum %neg : tensor<4x4x16xf32> to tensor<4x4x1xf32>
-  return %y : tensor<4x4x1xf32>
+func.func @lifted_with_other_columns(%x: tensor<2x12x4x8xf32>) -> tensor<2x3x4x1xf32> {
+  %exp = cermet.exp %x : tensor<2x12x4x8xf32>
+  %view = cermet.reshape %exp : tensor<2x12x4x8xf32> to tensor<2x3x4x32xf32>
+  %y = cermet.reduce_sum %view : tensor<2x3x4x32xf32> to tensor<2x3x4x1xf32>
+  return %y : tensor<2x3x4x1xf32>
+}
+
+// Columns of other rows: element by element nothing changes, a reduction stays where it is.
+// CHECK-LABEL: func.func @other_columns(
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0 : tensor<6x10xf32>
+// CHECK-NEXT: %[[N:.*]] = cermet.neg %[[E]] : tensor<6x10xf32>
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %[[N]]
+// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[V]] : tensor<4x15xf32>
+// CHECK-NEXT: return %[[S]]
+func.func @other_columns(%x: tensor<6x10xf32>) -> tensor<4x1xf32> {
+  %exp = cermet.exp %x : tensor<6x10xf32>
+  %heads = cermet.reshape %exp : tensor<6x10xf32> to tensor<4x15xf32>
+  %neg = cermet.neg %heads : tensor<4x15xf32>
+  %y = cermet.reduce_sum %neg : tensor<4x15xf32> to tensor<4x1xf32>
+  return %y : tensor<4x1xf32>
 }
 
 // A weight's gradient has no rows.
