@@ -135,6 +135,35 @@ TEST(Clusters, ALaunchThatCannotJoinLeavesItsNeighboursTheirKernel) {
   EXPECT_EQ(found[0]["replaced"], json({"neg", "sum"}));
 }
 
+// A step of `back`, which waits for a product behind `act`, would be computed with what `act` is made of.
+TEST(Clusters, AStepOfWhatWaitsLeavesWholeNodesTheirKernel) {
+  const std::string rest =
+      "    %s = cermet.silu %l : {0} loc(\"act\")\n    %g = cermet.opaque \"product\"(%s) : ({0}) -> {0} loc(\"product\")\n"
+      "    %b = cermet.sigmoid %l : {0} loc(\"back\")\n    %r = cermet.mul %b, %g : {0} loc(\"back\")\n"
+      "    return %r : {0}\n";
+  const json found = answerOf(launched(kLaunch + rest, kTile, kProduct))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["replaced"], json({"launch", "act"}));
+  EXPECT_EQ(found[0]["results"], json({"launch", "act"}));
+}
+
+// A launch of which a part alone fits with others, here with what its last operand is made of, leaves these theirs.
+TEST(Clusters, ALaunchThatIsInAGroupInPartLeavesTheOthersTheirKernel) {
+  const std::string rest =
+      "    %n = cermet.opaque \"launch\"(%x, %y) {{cermet.body = @body}} : ({0}, {0}) -> {0} loc(\"first\")\n"
+      "    %a = cermet.abs %n : {0} loc(\"abs\")\n"
+      "    %g = cermet.opaque \"product\"(%a) : ({0}) -> {0} loc(\"product\")\n"
+      "    %l = cermet.opaque \"launch\"(%a, %g) {{cermet.body = @body}} : ({0}, {0}) -> {0} loc(\"launch\")\n"
+      "    return %l : {0}\n";
+  const std::string body =
+      fmt::format("  func.func private @body(%a: {0}, %b: {0}) -> {0} {{\n    %e = cermet.exp %a : {0}\n"
+                  "    %m = cermet.mul %e, %b : {0}\n    return %m : {0}\n  }}\n",
+                  kRows);
+  const json found = answerOf(launched(rest, kTile, body))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["replaced"], json({"first", "abs"}));
+}
+
 TEST(Clusters, AReshapeOfAResultIsNoSecondResult) {
   const std::string body =
       "    %n = cermet.neg %x : {0} loc(\"neg\")\n    %e = cermet.exp %n : {0} loc(\"exp\")\n    %v = "

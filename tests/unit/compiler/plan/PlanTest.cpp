@@ -251,6 +251,21 @@ TEST(Plan, ReturnedInputsAndValuesReturnedTwiceAreCopied) {
   EXPECT_EQ(plan["steps"][3]["op"], "cermet.copy");
 }
 
+// Channels by themselves, scaled by a number for each few of them, which is one for each row.
+TEST(Plan, WhatIsComputedInColumnsThatAResultSplitsIsStoredThere) {
+  const std::string x = tensor({"r0", "12", "5", "7"}, "f32"), apart = tensor({"r0", "3", "4", "35"}, "f32"),
+                    row = tensor({"r0", "3", "1", "1"}, "f32");
+  const json plan = planOf(graph("f", "%x: " + x + ", %s: " + row, x,
+                                 "    %a = cermet.reshape %x : " + x + " to " + apart + "\n    %b = cermet.broadcast %s : " +
+                                     row + " to " + apart + "\n    %m = cermet.mul %a, %b : " + apart +
+                                     "\n    %y = cermet.reshape %m : " + apart + " to " + x + "\n    return %y : " + x +
+                                     "\n"));
+  checkOrder(plan);
+  ASSERT_EQ(plan["steps"].size(), 1u) << plan["steps"];
+  EXPECT_EQ(plan["steps"][0]["columns"], 35);
+  EXPECT_EQ(plan["values"][2]["together"], json({{2, 3}})) << plan["values"];
+}
+
 TEST(Plan, WhatNoKernelTakesIsExternalWithTheReason) {
   std::string x = tensor({"r0", "64"}, "f64"), w = tensor({"64"}, "f64"), y = tensor({"n", "64"}, "f64");
   json plan = planOf(graph("f", "%x: " + x + ", %w: " + w + ", %size: " + y, y,
