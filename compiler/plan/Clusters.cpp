@@ -387,8 +387,8 @@ void keepNode(Operation* node, const Selection& cluster, llvm::DenseSet<Operatio
       kept.insert(op);
 }
 
-// Of a group that cannot be replaced what it has whole nodes of: steps of another node, which waits for more, have joined
-// what they read. Whether that is some nodes, and was not tried before.
+// Of a group that cannot be replaced what it has whole nodes of: steps of another node, which waits for more, have
+// joined what they read. Whether that is some nodes, and was not tried before.
 bool putTogether(const Selection& cluster, const llvm::StringMap<size_t>& steps, Together& together) {
   llvm::StringMap<size_t> inside;
   for (Operation* op : cluster.ops)

@@ -302,15 +302,17 @@ bool endAlike(ArrayRef<int64_t> a, ArrayRef<int64_t> b) {
     std::swap(a, b);
   if (ShapedType::isDynamic(a.back()) || ShapedType::isDynamic(b.back()))
     return false;
-  int64_t columns = 1;
+  int64_t rest = b.back(); // of the one, behind those of the other so far
   for (int64_t size : llvm::reverse(a)) {
-    if (columns == b.back())
+    if (rest == 1 || ShapedType::isDynamic(size))
       break;
-    if (ShapedType::isDynamic(size) || b.back() % (columns * size) != 0)
+    if (size % rest == 0)
+      return true;
+    if (rest % size != 0)
       return false;
-    columns *= size;
+    rest /= size;
   }
-  return columns == b.back();
+  return rest == 1;
 }
 
 void sinkReshapes(func::FuncOp function) {

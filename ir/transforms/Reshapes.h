@@ -17,7 +17,8 @@ namespace cermet::ir {
 // Values change their shapes, and no bit. For small operations; folding afterwards removes what cancels.
 void sinkReshapes(mlir::func::FuncOp function);
 
-// Whether the last dimensions of one shape, none of them symbolic, are the last one of the other.
+// Whether the last dimensions of one shape, none of them symbolic, or those and a part of the one before, are the last
+// one of the other.
 bool endAlike(llvm::ArrayRef<int64_t> a, llvm::ArrayRef<int64_t> b);
 
 } // namespace cermet::ir

@@ -162,6 +162,18 @@ func.func @lifted_with_other_columns(%x: tensor<2x12x4x8xf32>) -> tensor<2x3x4x1
   return %y : tensor<2x3x4x1xf32>
 }
 
+// CHECK-LABEL: func.func @lifted_with_a_part_of_a_dimension(
+// CHECK-NEXT: %[[V:.*]] = cermet.reshape %arg0 : tensor<2x12x5x8xf32> to tensor<2x3x160xf32>
+// CHECK-NEXT: %[[E:.*]] = cermet.exp %[[V]]
+// CHECK-NEXT: %[[S:.*]] = cermet.reduce_sum %[[E]]
+// CHECK-NEXT: return %[[S]]
+func.func @lifted_with_a_part_of_a_dimension(%x: tensor<2x12x5x8xf32>) -> tensor<2x3x1xf32> {
+  %exp = cermet.exp %x : tensor<2x12x5x8xf32>
+  %view = cermet.reshape %exp : tensor<2x12x5x8xf32> to tensor<2x3x160xf32>
+  %y = cermet.reduce_sum %view : tensor<2x3x160xf32> to tensor<2x3x1xf32>
+  return %y : tensor<2x3x1xf32>
+}
+
 // Columns of other rows: element by element nothing changes, a reduction stays where it is.
 // CHECK-LABEL: func.func @other_columns(
 // CHECK-NEXT: %[[E:.*]] = cermet.exp %arg0 : tensor<6x10xf32>

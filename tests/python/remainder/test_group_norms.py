@@ -14,7 +14,8 @@ from truth import EVERY_SEED, MEDIAN_SEEDS, Float64, double, relative
 from truth import assert_far_no_more_often_than_eager, assert_none_is_far_from_eager, far_from_eager
 
 import cermet
-from cermet.ops import preparation
+from cermet.ops import group_norms as texts
+from cermet.ops import preparation, regions
 from cermet.remainder import clusters, direct
 
 OPTIONS = {"remainder": "aot", "strict": True}
@@ -56,8 +57,8 @@ def step(function: Callable[..., torch.Tensor], given: list[Any], wanted: list[b
     ]
     y = function(*leaves)
     y.backward(cotangent(y))
-    gradients = {f"gradient {place}": each.grad for place, each in enumerate(leaves) if each is not None and each.requires_grad}
-    return {"y": y.detach(), **gradients}
+    places = [place for place, each in enumerate(leaves) if each is not None and each.requires_grad]
+    return {"y": y.detach(), **{f"gradient {place}": leaves[place].grad for place in places}}
 
 
 def compare(
@@ -122,7 +123,10 @@ def test_numbers_and_gradients(shape, affine, dtype, ran):
 
 @pytest.mark.parametrize("groups", [1, 3, 12])
 def test_a_group_of_one_channel_and_one_of_all(groups, ran):
-    compare(lambda *given: F.group_norm(given[0], groups, *given[1:]), lambda: operands(3, 12, 5, 7, dtype=torch.float32), torch.float32)
+    def make():
+        return operands(3, 12, 5, 7, dtype=torch.float32)
+
+    compare(lambda *given: F.group_norm(given[0], groups, *given[1:]), make, torch.float32)
     assert not NORMS & set(called(ran))
 
 
@@ -208,10 +212,39 @@ def test_what_no_kernel_takes_stays(make, ran):
 def test_what_is_around_a_norm_joins_its_kernels(dtype, ran):
     """Forward: statistics; norm and activation. Backward: the activation's gradient, of a norm that is made again, with
     the sums of channels; those of groups; the gradient of x; parameters."""
-    compare(lambda *given: F.silu(F.group_norm(given[0], 8, *given[1:])), lambda: operands(2, 32, 16, 16, dtype=dtype), dtype)
+    def function(x, weight, bias):
+        return F.silu(F.group_norm(x, 8, weight, bias))
+
+    compare(function, lambda: operands(2, 32, 16, 16, dtype=dtype), dtype)
     forward, backward = ran
     assert not {name for name in called(ran) if "silu" in name}
     assert (launches(forward), launches(backward)) == (2, 4)
+
+
+def test_a_norm_without_weights_is_one_kernel_in_each_direction(ran):
+    def function(x):
+        return F.silu(F.group_norm(x, 8))
+
+    compare(function, lambda: operands(2, 32, 16, 16, dtype=torch.float32)[:1], torch.float32)
+    assert list(map(launches, ran)) == [1, 1]
+    kernels = [regions.plan(node.args[-1], "host")["steps"] for graph in ran for node in graph.nodes if is_launch(node)]
+    assert list(map(len, kernels)) == [1, 1], kernels
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("weight", ["", "bf16"], ids=["plain", "weighted"])
+def test_each_text_is_one_kernel(weight, channels):
+    form = texts.Form((8 * channels, 5, 7), "bf16", 8, channels)
+    made = [texts.statistics(form, 1e-5), texts.norm(form, weight, weight), texts.channel_sums(form, "f32", True)]
+    made += [texts.gradient(form, "f32", weight, "bf16"), texts.parameters(form, ("bf16", "bf16"))]
+    made += [texts.group_sums(form, weight)] if weight else []
+    for key in made:
+        steps = regions.plan(key, "sm_90")["steps"]
+        assert [step["kind"] for step in steps] == ["kernel"], steps
+
+
+def is_launch(node: fx.Node) -> bool:
+    return node.op == "call_function" and "launch" in str(node.target)
 
 
 def test_a_norm_without_gradients(ran):
@@ -220,7 +253,8 @@ def test_a_norm_without_gradients(ran):
 
     given = operands(3, 12, 33, 17, dtype=torch.float32)
     with torch.no_grad():
-        y, truth = torch.compile(function, backend="cermet", options=OPTIONS)(*given), function(*(each.double() for each in given))
+        y = torch.compile(function, backend="cermet", options=OPTIONS)(*given)
+        truth = function(*(each.double() for each in given))
         errors = [{"y": [relative(each, truth)]} for each in (y, function(*given))]
     assert_none_is_far_from_eager(*errors, torch.float32)
     assert launches(ran[0]) == 2 and not NORMS & set(called(ran))
@@ -283,7 +317,8 @@ def test_a_residual_block_has_float64s_loss_and_gradients(dtype, ran):
         x = given[0].detach().clone().requires_grad_()
         loss = function(x, *given[1:])
         loss.backward()
-        return {"loss": loss.detach(), "x": x.grad} | {name: each.grad.clone() for name, each in owner.named_parameters()}
+        gradients = {name: each.grad.clone() for name, each in owner.named_parameters()}
+        return {"loss": loss.detach(), "x": x.grad, **gradients}
 
     for seed in range(EVERY_SEED):
         torch.manual_seed(seed)
@@ -298,5 +333,6 @@ def test_a_residual_block_has_float64s_loss_and_gradients(dtype, ran):
                 errors.setdefault(name, []).append(relative(value, truth[name]))
     assert_none_is_far_from_eager(ours, theirs, dtype)
     assert len(ran) == 2 and not NORMS & set(called(ran))
-    pictures = {str(node.target) for graph in ran for node in graph.nodes if node.op == "call_function" and of_picture(node)}
+    calls = [node for graph in ran for node in graph.nodes if node.op == "call_function"]
+    pictures = {str(node.target) for node in calls if of_picture(node)}
     assert not any("silu" in name for name in pictures), pictures

@@ -1,9 +1,9 @@
 """Group norms and their gradients as graph texts, each of rows that one kernel walks.
 
-Of x [N, C, ...] a group is a row of C / groups channels. Its statistics are sums over that row; a channel's weight is one
-number for a piece of it. So what reads weights has channels as rows, and the statistics are numbers of those rows: one
-kernel makes them, another reads x once more. Without weights a group is one channel. All is computed in f32 and rounded
-once.
+Of x [N, C, ...] a group is a row of C / groups channels. Its statistics are sums over that row; a channel's weight is
+one number for a piece of it. So what reads weights has channels as rows, and the statistics are numbers of those rows:
+one kernel makes them, another reads x once more. Without weights a group is one channel. All is computed in f32 and
+rounded once.
 """
 
 from __future__ import annotations
@@ -159,13 +159,13 @@ def channel_sums(form: Form, statistics: str, products: bool) -> int:
 def group_sums(form: Form, weight: str) -> int:
     """Both sums of channels (weight) -> the sums of each group's, as its weights have them."""
     text = _Text("group_norm_groups", form)
-    sums = [text.operand(name, form.of_channels) for name in ("sum", "product")]
+    rows = (*form.of_groups, form.channels)
+    sums = [text.reshape(text.operand(name, form.of_channels), rows) for name in ("sum", "product")]
     if weight:
-        factor = text.operand("weight", (form.groups * form.channels,), weight)
-        sums = [text.binary("mul", each, text.broadcast(factor, form.of_channels)) for each in sums]
+        factor = text.reshape(text.operand("weight", (form.groups * form.channels,), weight), rows[1:])
+        sums = [text.binary("mul", each, text.broadcast(factor, rows)) for each in sums]
     for each in sums:
-        rows = text.reshape(each, (*form.of_groups, form.channels))
-        text.result(text.total(rows), form.of_groups)
+        text.result(text.total(each), form.of_groups)
     return text.key()
 
 

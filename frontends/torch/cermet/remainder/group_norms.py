@@ -1,8 +1,9 @@
-"""Group norms of an ATen graph become launches, several for each (ops/group_norms.py), which the second stage joins with
-what is around them.
+"""Group norms of an ATen graph become launches, several for each (ops/group_norms.py), which the second stage joins
+with what is around them.
 
-ATen's own call stands between its neighbours whatever these are, reads x twice in either direction, and what it takes to
-make it again is not known; of launches all of that is. One whose memory, type or sizes no kernel of ours has stays.
+ATen's own call stays by itself whatever its neighbours are, and what it takes to make it again is not known; a launch
+joins them, and is made again where that takes less than to keep its result. A norm whose memory, type or sizes no
+kernel of ours has stays.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ _MAX_RANK = 8
 
 
 def spell(module: fx.GraphModule) -> set[int]:
-    """In place; returns the keys of what is launched. A norm and its gradient in one graph are both launches or neither:
-    what type the statistics between them have is ATen's own affair where x and its weight are of two, and tracing has
-    another view of it."""
+    """In place; returns the keys of what is launched. A norm and its gradient in one graph are both launches or
+    neither: where x and its weight are of two types, ATen's statistics have another type than tracing says."""
     norms = {node: _norm(node) for node in module.graph.find_nodes(op="call_function", target=_FORWARD)}
-    gradients = {node: _gradient(node, norms) for node in module.graph.find_nodes(op="call_function", target=_BACKWARD)}
+    backward = module.graph.find_nodes(op="call_function", target=_BACKWARD)
+    gradients = {node: _gradient(node, norms) for node in backward}
     for node, gradient in gradients.items():
         if gradient is None:
             norms |= dict.fromkeys(_statistics_of(node), None)
@@ -217,11 +218,12 @@ class _Writer:
 
 
 def _form(x: Any, groups: int, affine: bool) -> texts.Form | None:
-    """What texts of the norm are made for; None where none fits: one number for each channel has no rows of channels."""
+    """What texts of the norm are made for; None where none fits: channels of one element are no rows."""
     if not _plain(x) or not 2 <= x.dim() <= _MAX_RANK or not _row_major(x):
         return None
     dims = tuple(x.shape[1:])
-    if not all(isinstance(size, int) and size > 0 for size in (groups, *dims)) or x.shape[:1] == (0,) or dims[0] % groups:
+    known = all(isinstance(size, int) and size > 0 for size in (groups, *dims))
+    if not known or x.shape[:1] == (0,) or dims[0] % groups:
         return None
     form = texts.Form(dims, ELEMENT_TYPES[x.dtype], groups, dims[0] // groups if affine else 1)
     return form if form.group > form.channels else None

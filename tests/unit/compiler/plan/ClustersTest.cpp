@@ -138,7 +138,8 @@ TEST(Clusters, ALaunchThatCannotJoinLeavesItsNeighboursTheirKernel) {
 // A step of `back`, which waits for a product behind `act`, would be computed with what `act` is made of.
 TEST(Clusters, AStepOfWhatWaitsLeavesWholeNodesTheirKernel) {
   const std::string rest =
-      "    %s = cermet.silu %l : {0} loc(\"act\")\n    %g = cermet.opaque \"product\"(%s) : ({0}) -> {0} loc(\"product\")\n"
+      "    %s = cermet.silu %l : {0} loc(\"act\")\n"
+      "    %g = cermet.opaque \"product\"(%s) : ({0}) -> {0} loc(\"product\")\n"
       "    %b = cermet.sigmoid %l : {0} loc(\"back\")\n    %r = cermet.mul %b, %g : {0} loc(\"back\")\n"
       "    return %r : {0}\n";
   const json found = answerOf(launched(kLaunch + rest, kTile, kProduct))["regions"];

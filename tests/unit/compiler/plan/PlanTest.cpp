@@ -256,10 +256,10 @@ TEST(Plan, WhatIsComputedInColumnsThatAResultSplitsIsStoredThere) {
   const std::string x = tensor({"r0", "12", "5", "7"}, "f32"), apart = tensor({"r0", "3", "4", "35"}, "f32"),
                     row = tensor({"r0", "3", "1", "1"}, "f32");
   const json plan = planOf(graph("f", "%x: " + x + ", %s: " + row, x,
-                                 "    %a = cermet.reshape %x : " + x + " to " + apart + "\n    %b = cermet.broadcast %s : " +
-                                     row + " to " + apart + "\n    %m = cermet.mul %a, %b : " + apart +
-                                     "\n    %y = cermet.reshape %m : " + apart + " to " + x + "\n    return %y : " + x +
-                                     "\n"));
+                                 "    %a = cermet.reshape %x : " + x + " to " + apart +
+                                     "\n    %b = cermet.broadcast %s : " + row + " to " + apart +
+                                     "\n    %m = cermet.mul %a, %b : " + apart + "\n    %y = cermet.reshape %m : " +
+                                     apart + " to " + x + "\n    return %y : " + x + "\n"));
   checkOrder(plan);
   ASSERT_EQ(plan["steps"].size(), 1u) << plan["steps"];
   EXPECT_EQ(plan["steps"][0]["columns"], 35);
