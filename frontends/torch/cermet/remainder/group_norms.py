@@ -17,6 +17,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .. import native
 from ..graph import layouts
 from ..graph.memory import wrapped
 from ..graph.nodes import example
@@ -27,7 +28,7 @@ from ..text import ELEMENT_TYPES
 _aten = torch.ops.aten
 _FORWARD, _BACKWARD = _aten.native_group_norm.default, _aten.native_group_norm_backward.default
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_MAX_RANK = 8
+_MAX_RANK = native.limit("rank") - 1  # a text has one more
 
 
 def spell(module: fx.GraphModule) -> set[int]:
