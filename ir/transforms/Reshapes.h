@@ -8,8 +8,8 @@ namespace cermet::ir {
 // op(reshape(a)) becomes reshape(op(a)), for operations that work element by element, along rows (reductions over the
 // last dimension, broadcasts of one number a row) or over rows (sum_rows), where `a` is computed rather than loaded.
 // What else the operation reads must fit without another computation: a constant, a column [columns] under a broadcast,
-// a reshape from the same shape, or a contiguous argument, product or opaque result, which is viewed in the other shape instead, with
-// the few elementwise operations behind it that nothing else reads and casts.
+// a reshape from the same shape, or a contiguous argument, product or opaque result, which is viewed in the other shape
+// instead, with the few elementwise operations behind it that nothing else reads and casts.
 //
 // A reshape of casts of a contiguous argument or product becomes casts of a view of it. So does one that cannot sink, of
 // operations that work element by element on such values and on numbers: op(reshape(a)) instead of reshape(op(a)).
