@@ -90,6 +90,20 @@ def make_cermet(remainder: str, **others):
     return make
 
 
+def make_marked(model):
+    """Cermet, told that lengths vary before the first call (docs/ways-in.md)."""
+    contender = make_cermet("aot")(model)
+    contender.name, compiled = "cermet, aot, marked", contender.call
+
+    def call(**batch):
+        for tensor in batch.values():
+            torch._dynamo.mark_dynamic(tensor, 1)
+        return compiled(**batch)
+
+    contender.call = call
+    return contender
+
+
 def make_liger(compiled: bool):
     def make(model):
         try:
@@ -116,5 +130,5 @@ CONTENDERS = {"eager": make_eager, "flash": make_flash,
               "inductor-dynamic": make_inductor("inductor, dynamic", dynamic=True),
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "cermet-auto": make_cermet("auto"), "cermet-fast": make_cermet("aot", memory="fast"),
-              "cermet-least": make_cermet("aot", memory="least"),
+              "cermet-least": make_cermet("aot", memory="least"), "cermet-marked": make_marked,
               "liger": make_liger(False), "liger-compiled": make_liger(True)}

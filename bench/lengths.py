@@ -4,10 +4,12 @@ Sixteen batches of 8 of 513 to 1024 tokens, in a drawn order, with the mask that
 zero behind each row's own length, where labels are ignored ("padded"; one row of a batch is as long as the batch). Or
 twenty as SFTTrainer packs them ("packed"): documents of 32 to 768 tokens in 8 rows of at most 1024, each where it
 leaves the least room, laid behind one another with positions that begin again. There "flash" is transformers with
-flash_attention_2, where that is installed. Each contender has a process of its own with fresh caches. The seconds run from torch.compile or what stands for it, imports
-included, to the end of the last length's first step. Then, after each length once more, `--rounds` times all lengths in
-a row between two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and
-peak memory. A process that takes longer than `--limit` seconds is ended, and has no figures.
+flash_attention_2, where that is installed. "marked" is Cermet with `torch._dynamo.mark_dynamic` on every tensor's
+length, so that torch traces once. Each contender has a process of its own with fresh caches. The seconds run from
+torch.compile or what stands for it, imports included, to the end of the last length's first step, and are told by part
+of all that was compiled (parts.py). Then, after each length once more, `--rounds` times all lengths in a row between
+two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and peak memory.
+A process that takes longer than `--limit` seconds is ended, and has no figures.
 
     python bench/lengths.py [--scene full padded packed] [--contender NAME ...] [--rounds 3] [--limit 150] [--out FILE]
 
@@ -30,12 +32,13 @@ import torch
 import alone
 import device
 import environment
+import parts
 from contenders import CONTENDERS
 from models import MODELS, Model
 
 MODEL = "Llama-3.2-1B"
 SCENES = {"full": 16, "padded": 16, "packed": 20}  # and how many batches
-SHOWN = ("eager", "liger", "cermet-aot", "cermet-auto", "inductor")
+SHOWN = ("eager", "liger", "cermet-aot", "cermet-marked", "cermet-auto", "inductor")
 IGNORED = -100
 
 
@@ -86,7 +89,7 @@ def measure(scene: str, key: str, arguments: argparse.Namespace) -> dict:
     batches = batches_of(described, scene, arguments.lengths)
     lengths = [batch["input_ids"].shape[1] for batch in batches]
     device.synchronize()
-    start = time.perf_counter()
+    before, start = parts.so_far(), time.perf_counter()
     contender = CONTENDERS[key](model)
     if contender is None:
         return {"key": key, "missing": True}
@@ -96,8 +99,10 @@ def measure(scene: str, key: str, arguments: argparse.Namespace) -> dict:
         device.synchronize()
         seconds.append(time.perf_counter() - start)
         print(f"{contender.name}: length {length} done at {seconds[-1]:.1f} s, loss {losses[-1]:.6f}", flush=True)
+    taken = parts.since(before, seconds[-1])
+    print(f"{contender.name}: {parts.written(taken)}", flush=True)
     row = {"key": key, "contender": contender.name, "lengths": lengths, "seconds": seconds, "losses": losses,
-           "graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"]}
+           "parts": taken, "graphs": torch._dynamo.utils.counters["stats"]["unique_graphs"]}
     if key.startswith("cermet"):
         import cermet
 

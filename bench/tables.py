@@ -21,7 +21,8 @@ LEARNT = "## What was learnt"  # the page from here on is written by hand
 OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU", "layer_norm": "LayerNorm",
               "cross_entropy": "cross-entropy"}
 CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`",
-              "cermet, auto": "Cermet, `auto`", "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",
+              "cermet, auto": "Cermet, `auto`", "cermet, marked": "Cermet, `aot`, lengths marked",
+              "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",
               "inductor, no mask": "Inductor, mask taken out by hand", "liger": "Liger", "eager": "eager",
               "flash": "transformers with flash attention", "liger, compiled": "Liger under `torch.compile`"}
 DIGITS = 4  # of a loss that must be eager's

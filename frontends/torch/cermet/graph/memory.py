@@ -15,6 +15,8 @@ from torch._C import _functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .layouts import written
+
 HIDDEN = "hidden"
 
 
@@ -53,6 +55,15 @@ def wrapped(value: torch.Tensor) -> str:
     return ""
 
 
+def _is_same(base: torch.Tensor, value: torch.Tensor) -> bool:
+    """Whether a base is its view as a value of the same type lies."""
+    return (
+        written(base.storage_offset()) == written(value.storage_offset())
+        and [*map(written, base.shape)] == [*map(written, value.shape)]
+        and [*map(written, base.stride())] == [*map(written, value.stride())]
+    )
+
+
 class Moved:
     """Fake values in other memory: each in new memory, but for what shares memory with another or with what was given."""
 
@@ -78,4 +89,6 @@ class Moved:
                 return made
             if base.dtype != value.dtype:
                 base = base.view(value.dtype)
+            elif _is_same(base, value):  # making one of symbolic sizes takes a millisecond
+                return base
             return base.as_strided(value.shape, value.stride(), value.storage_offset())

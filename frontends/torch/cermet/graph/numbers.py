@@ -1,5 +1,5 @@
-"""What an ATen graph says of tensors of integers that number rows: which are permutations, and which are never
-negative."""
+"""What an ATen graph says of tensors of integers that number rows: which are permutations, between what all
+elements lie, and what comparisons of them can only say."""
 
 from __future__ import annotations
 
@@ -14,10 +14,34 @@ from .nodes import example
 
 _aten = torch.ops.aten
 _SAME = {_aten.alias.default, _aten.detach.default, _aten.clone.default}
-_VIEWS = {_aten.view.default, _aten._unsafe_view.default, _aten.unsqueeze.default, _aten.squeeze.dim}
+_VIEWS = {
+    _aten.view.default,
+    _aten._unsafe_view.default,
+    _aten.unsqueeze.default,
+    _aten.squeeze.dim,
+    _aten.squeeze.dims,
+    _aten.expand.default,
+    _aten.permute.default,
+    _aten.transpose.int,
+    _aten.t.default,
+    _aten.slice.Tensor,
+    _aten.select.int,
+}
+_CHOICES = {_aten.index.Tensor, _aten.gather.default, _aten.index_select.default}
 _SORTS = {_aten.sort.default, _aten.sort.stable}
+_TYPES = (torch.int64, torch.int32)
+_COMPARISONS = {
+    _aten.lt.Scalar: operator.lt,
+    _aten.le.Scalar: operator.le,
+    _aten.gt.Scalar: operator.gt,
+    _aten.ge.Scalar: operator.ge,
+}
+_NOT = {_aten.logical_not.default, _aten.bitwise_not.default}
 _EMPTY = {_aten.empty_like.default, _aten.empty.memory_format, _aten.new_empty.default}
-_NEVER_NEGATIVE = "numbers of rows"  # in meta: a backward graph is given what a forward graph computed
+_BOUNDS = "bounds of numbers"  # in meta: a backward graph is given what a forward graph computed
+_UNKNOWN = (None, None)
+
+Bounds = tuple[int | None, int | None]
 
 
 def sizes(node: fx.Node) -> list[str]:
@@ -64,24 +88,128 @@ def quotient(node: fx.Node) -> tuple[fx.Node, int] | None:
     return (plain(node.args[0]), by) if isinstance(by, int) and by > 0 else None
 
 
+def bounds(node: fx.Node) -> Bounds:
+    """The least and the greatest that any element of a tensor of integers can be, as far as its graph says."""
+    if not isinstance(value := example(node), torch.Tensor) or value.dtype not in _TYPES:
+        return _UNKNOWN
+    return node.meta.get(_BOUNDS) or _bounds(plain(node))
+
+
+def _bounds(node: fx.Node) -> Bounds:
+    if (noted := node.meta.get(_BOUNDS)) is not None:
+        return noted
+    if is_permutation(node):
+        return _places(node, 0)
+    if node.target in _VIEWS | _CHOICES:
+        return bounds(node.args[0])
+    if node.target is _aten._to_copy.default:
+        found = bounds(node.args[0])
+        return found if _hold(found, example(node).dtype) else _UNKNOWN
+    if node.target is operator.getitem:
+        return _picked(*node.args)
+    if node.target in (_aten.argmax.default, _aten.argmin.default):
+        return _places(node.args[0], *node.args[1:2])
+    if node.target is _aten.clamp.default:
+        return _clamped(*node.args)
+    return _divided(node) or _counted(node) or _UNKNOWN
+
+
+def _places(source: fx.Node, dim: int | None = None) -> Bounds:
+    """Of places along a dimension; in all of a tensor where that is None."""
+    value = example(source)
+    size = value.numel() if dim is None else value.shape[dim] if value.dim() else 1
+    return 0, size - 1 if isinstance(size, int) else None
+
+
+def _picked(call: fx.Node, result: int) -> Bounds:
+    """Of a result of an order, or of the largest."""
+    if call.target is _aten.topk.default:
+        dim = call.args[2] if len(call.args) > 2 else -1
+    elif call.target is _aten.sort.default:
+        dim = call.args[1] if len(call.args) > 1 else -1
+    elif call.target is _aten.sort.stable:
+        dim = call.args[1] if len(call.args) > 1 else call.kwargs.get("dim", -1)
+    else:
+        return _UNKNOWN
+    return _places(call.args[0], dim) if result == 1 else bounds(call.args[0])
+
+
+def _clamped(source: fx.Node, least: Any = None, greatest: Any = None) -> Bounds:
+    if not all(limit is None or isinstance(limit, int) for limit in (least, greatest)):
+        return _UNKNOWN
+    below, above = bounds(source)
+    if least is not None:
+        below = max(least, least if below is None else below)
+        above = above if above is None else max(above, least)
+    if greatest is not None:  # which holds where both cannot
+        above = min(greatest, greatest if above is None else above)
+        below = below if below is None else min(below, greatest)
+    return below, above
+
+
+def _divided(node: fx.Node) -> Bounds | None:
+    """Of what is not negative, by a positive number, rounded down."""
+    floor = node.target is _aten.floor_divide.default
+    floor |= node.target is _aten.div.Tensor_mode and node.kwargs.get("rounding_mode") in ("floor", "trunc")
+    if not floor or not isinstance(by := node.args[1], int) or by <= 0 or not isinstance(node.args[0], fx.Node):
+        return None
+    below, above = bounds(node.args[0])
+    if below is None or below < 0:
+        return None
+    return below // by, above if above is None else above // by
+
+
+def _counted(node: fx.Node) -> Bounds | None:
+    if not _counts_up(node):
+        return None
+    count = example(node).shape[0]
+    start = 0 if node.target is _aten.arange.default else node.args[0]
+    return start, start + count - 1 if isinstance(count, int) else None
+
+
+def _hold(found: Bounds, dtype: torch.dtype) -> bool:
+    """Whether a type holds every number between two."""
+    return dtype == torch.int64 or None not in found and all(-(2**31) <= end < 2**31 for end in found)
+
+
+def answer(mask: Any) -> bool | None:
+    """What every element of a mask is, where all are the same."""
+    if not isinstance(mask, fx.Node):
+        return None
+    mask = plain(mask)
+    if mask.target in _VIEWS:
+        return answer(mask.args[0])
+    if mask.target in _NOT and example(mask).dtype == torch.bool:
+        opposite = answer(mask.args[0])
+        return None if opposite is None else not opposite
+    compare = _COMPARISONS.get(mask.target)
+    if compare is None or not is_whole(mask.args[1]):
+        return None
+    below, above = bounds(mask.args[0])
+    if compare in (operator.lt, operator.le):
+        below, above = above, below  # the end where it is hardest to hold, and the one where it is easiest
+    if below is not None and compare(below, mask.args[1]):
+        return True
+    if above is not None and not compare(above, mask.args[1]):
+        return False
+    return None
+
+
+def is_whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
 def never_negative(node: fx.Node) -> bool:
     """Whether no element of a tensor of integers can be below 0, as it can where numbers count from the end."""
-    node = plain(node)
-    if node.meta.get(_NEVER_NEGATIVE, False) or is_permutation(node) or quotient(node) is not None:
-        return True
-    if node.target in _VIEWS:
-        return never_negative(node.args[0])
-    if node.target is operator.getitem and node.args[0].target is _aten.topk.default:
-        return node.args[1] == 1
-    return node.target in (_aten.argmax.default, _aten.argmin.default) or _counts_up(node)
+    below, _ = bounds(node)
+    return below is not None and below >= 0
 
 
 def note_numbers(graph: fx.Graph) -> None:
-    """Leaves on what is never negative that it is, for graphs that are given it."""
+    """Leaves the bounds of tensors of integers on them, for graphs that are given these."""
     for node in graph.nodes:
-        value = example(node)
-        if isinstance(value, torch.Tensor) and value.dtype in (torch.int64, torch.int32) and never_negative(node):
-            node.meta[_NEVER_NEGATIVE] = True
+        if (found := bounds(node)) != _UNKNOWN:
+            node.meta[_BOUNDS] = found
 
 
 def _sorted(node: fx.Node) -> fx.Node | None:

@@ -30,6 +30,7 @@ from . import clusters, economy, group_norms, linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
+from .aten.decisions import decide
 from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.merging import merge
@@ -117,6 +118,7 @@ def _compile(
 
     def chosen(graph: fx.Graph) -> None:
         try:
+            decide(graph)
             choose(graph)
         except Exception as error:  # what it had written by then stands for what was there
             failed(error, "rows that are chosen")

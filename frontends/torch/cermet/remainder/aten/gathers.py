@@ -18,6 +18,7 @@ import torch.fx as fx
 
 from ...graph.layouts import written
 from ...graph.numbers import is_permutation, known_inverse, note_numbers, plain, quotient, sizes
+from .rewriting import Rewriting
 
 _aten = torch.ops.aten
 _CHOICE, _ADDITION = _aten.index.Tensor, _aten.index_put.default
@@ -40,18 +41,10 @@ def choose(graph: fx.Graph) -> int:
     return rewriting.times
 
 
-class _Rewriting:
+class _Rewriting(Rewriting):
     def __init__(self, graph: fx.Graph) -> None:
-        self.graph = graph
-        self.times = 0
+        super().__init__(graph)
         self.inverses: dict[fx.Node, fx.Node] = {}
-        self.idle: set[fx.Node] = set()  # what was made, and what something else was made for
-
-    def erase_dead(self) -> None:
-        for node in reversed(list(self.graph.nodes)):
-            if node in self.idle and not node.users and not node.is_impure():
-                self.idle.update(node.all_input_nodes)
-                self.graph.erase_node(node)
 
     def added(self, node: fx.Node) -> None:
         """Rows added into zeros."""
@@ -69,11 +62,11 @@ class _Rewriting:
         with self.graph.inserting_before(node):
             inverse = self._inverse(permutation, node)
             if times == 1:
-                result = self._call(node, _CHOICE, rows, [inverse])
+                result = self.call(node, _CHOICE, rows, [inverse])
             else:
-                places = self._call(node, _aten.view.default, inverse, [-1, times])
-                result = self._call(node, _aten.sum.dim_IntList, self._call(node, _CHOICE, rows, [places]), [1])
-        self._replace(node, result)
+                places = self.call(node, _aten.view.default, inverse, [-1, times])
+                result = self.call(node, _aten.sum.dim_IntList, self.call(node, _CHOICE, rows, [places]), [1])
+        self.replace(node, result)
 
     def chosen(self, node: fx.Node) -> None:
         """Rows of what is computed row by row, by a permutation or by its inverse in groups."""
@@ -85,12 +78,12 @@ class _Rewriting:
         places = numbers
         with self.graph.inserting_before(node):
             if grouped:
-                places = self._call(node, _aten.view.default, numbers, [-1, sizes_of(reader)[1]])
+                places = self.call(node, _aten.view.default, numbers, [-1, sizes_of(reader)[1]])
             value = self._rows(node, node.args[0], places)
             if value is None and grouped:
-                value = self._call(node, _CHOICE, node.args[0], [places])
+                value = self.call(node, _CHOICE, node.args[0], [places])
         if value is not None:
-            self._replace(reader if grouped else node, value)
+            self.replace(reader if grouped else node, value)
 
     def _groups(self, node: fx.Node, reader: fx.Node) -> bool:
         """Whether a reshape does nothing but make two dimensions of the first."""
@@ -104,7 +97,7 @@ class _Rewriting:
         base = _numbers_of(places)
         if (expanded := _repeated(source)) is not None:
             once, times = expanded
-            return self._call(like, _CHOICE, once, [self._quotient(like, places, times)])
+            return self.call(like, _CHOICE, once, [self._quotient(like, places, times)])
         if not is_permutation(base):
             return None
         shape = sizes_of(places)
@@ -113,12 +106,12 @@ class _Rewriting:
             columns, is_grouped = sizes_of(before)[1:], len(shape) > 1
             if sizes(before)[:1] != sizes(base) or is_grouped and not all(isinstance(size, int) for size in columns):
                 return None
-            copy = self._call(like, _aten.clone.default, before)  # as a choice is; simplify drops it where it may
+            copy = self.call(like, _aten.clone.default, before)  # as a choice is; simplify drops it where it may
             if not is_grouped:
                 return copy
-            return self._call(like, _aten.view.default, copy, [-1, shape[1], *columns])
+            return self.call(like, _aten.view.default, copy, [-1, shape[1], *columns])
         if source.target is _aten.unsqueeze.default and source.args[1] in (-1, len(sizes(source)) - 1):
-            return self._call(like, _aten.unsqueeze.default, self._chosen(like, source.args[0], places), -1)
+            return self.call(like, _aten.unsqueeze.default, self._chosen(like, source.args[0], places), -1)
         if len(source.users) != 1 or not _is_elementwise(source):
             return None
         rank, total = len(sizes(source)), sizes(source)[0]
@@ -130,17 +123,17 @@ class _Rewriting:
             return self._chosen(like, argument, places) if has_rows else argument
 
         arguments = [part(argument) for argument in source.args]
-        return self._call(like, source.target, *arguments, **{name: part(it) for name, it in source.kwargs.items()})
+        return self.call(like, source.target, *arguments, **{name: part(it) for name, it in source.kwargs.items()})
 
     def _chosen(self, like: fx.Node, source: fx.Node, places: fx.Node) -> fx.Node:
         rows = self._rows(like, source, places)
-        return self._call(like, _CHOICE, source, [places]) if rows is None else rows
+        return self.call(like, _CHOICE, source, [places]) if rows is None else rows
 
     def _quotient(self, like: fx.Node, places: fx.Node, by: int) -> fx.Node:
         for user in places.users:
             if user.target is _aten.floor_divide.default and user.args[1] == by and user < like:
                 return user
-        return self._call(like, _aten.floor_divide.default, places, by)
+        return self.call(like, _aten.floor_divide.default, places, by)
 
     def _inverse(self, permutation: fx.Node, before: fx.Node) -> fx.Node:
         found = self.inverses.get(permutation) or known_inverse(permutation)
@@ -148,33 +141,14 @@ class _Rewriting:
             return found
         value = permutation.meta["val"]
         with self.graph.inserting_before(permutation.next):
-            empty = self._call(permutation, _aten.empty_like.default, permutation)
+            empty = self.call(permutation, _aten.empty_like.default, permutation)
             count = value.shape[0]
             if not isinstance(count, int):
-                count = self._call(permutation, _aten.sym_size.int, permutation, 0)
-            ascending = self._call(permutation, _aten.arange.default, count, device=value.device)
-            inverse = self._call(permutation, _ADDITION, empty, [permutation], ascending)
+                count = self.call(permutation, _aten.sym_size.int, permutation, 0)
+            ascending = self.call(permutation, _aten.arange.default, count, device=value.device)
+            inverse = self.call(permutation, _ADDITION, empty, [permutation], ascending)
         self.inverses[permutation] = inverse
         return inverse
-
-    def _call(self, like: fx.Node, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
-        """A call where the graph is being written, which stands for (a part of) `like`."""
-        node = self.graph.call_function(target, arguments, keywords)
-        mode = like.meta["val"].fake_mode
-        given = torch.fx.node.map_arg((arguments, keywords), lambda argument: argument.meta["val"])
-        with mode:
-            value = target(*given[0], **given[1])
-        node.meta = {**like.meta, "val": value}
-        node.meta.pop("tensor_meta", None)
-        self.idle.add(node)
-        return node
-
-    def _replace(self, node: fx.Node, value: fx.Node) -> None:
-        if not _alike(node, value):
-            return
-        node.replace_all_uses_with(value)
-        self.idle.add(node)
-        self.times += 1
 
 
 def _is_elementwise(node: fx.Node) -> bool:
@@ -187,13 +161,6 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 def sizes_of(node: fx.Node) -> list[Any]:
     return list(node.meta["val"].shape)
-
-
-def _alike(node: fx.Node, value: fx.Node) -> bool:
-    """Whether a value can stand for another: of its type and sizes, and lying as it does."""
-    old, new = node.meta["val"], value.meta["val"]
-    strides = [[written(stride) for stride in tensor.stride()] for tensor in (old, new)]
-    return old.dtype == new.dtype and sizes(node) == sizes(value) and strides[0] == strides[1]
 
 
 def _addition(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:

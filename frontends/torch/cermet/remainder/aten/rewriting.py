@@ -1,0 +1,53 @@
+"""Calls of a functional ATen graph that are written in the place of others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ...graph.layouts import written
+from ...graph.numbers import sizes
+
+
+class Rewriting:
+    """In place; `times` says how many calls others stand for."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self.times = 0
+        self.idle: set[fx.Node] = set()  # what was made, and what something else was made for
+
+    def call(self, like: fx.Node, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
+        """A call where the graph is being written, which stands for (a part of) `like`."""
+        node = self.graph.call_function(target, arguments, keywords)
+        mode = like.meta["val"].fake_mode
+        given = torch.fx.node.map_arg((arguments, keywords), lambda argument: argument.meta["val"])
+        with mode:
+            value = target(*given[0], **given[1])
+        node.meta = {**like.meta, "val": value}
+        node.meta.pop("tensor_meta", None)
+        self.idle.add(node)
+        return node
+
+    def replace(self, node: fx.Node, value: fx.Node) -> None:
+        """Where the value is of the node's type and sizes, and lies as it does."""
+        if not _alike(node, value):
+            return
+        node.replace_all_uses_with(value)
+        self.idle.add(node)
+        self.times += 1
+
+    def erase_dead(self) -> None:
+        """What nothing reads any more."""
+        for node in reversed(list(self.graph.nodes)):
+            if node in self.idle and not node.users and not node.is_impure():
+                self.idle.update(node.all_input_nodes)
+                self.graph.erase_node(node)
+
+
+def _alike(node: fx.Node, value: fx.Node) -> bool:
+    old, new = node.meta["val"], value.meta["val"]
+    strides = [[written(stride) for stride in tensor.stride()] for tensor in (old, new)]
+    return old.dtype == new.dtype and sizes(node) == sizes(value) and strides[0] == strides[1]
