@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
 
 import cermet
-from cermet.remainder import direct
 
 ROWS, COLUMNS = 96, 320
 
@@ -48,21 +47,6 @@ class Decoder(torch.nn.Module):
         h = self.norm(torch.tanh(x) * x)
         attended = torch.sigmoid(self.query(h)) * self.key(h) + self.value(h)
         return self.last(self.out(attended) + x)
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.Graph]]:
-    """The graphs that ran, forward and backward."""
-    graphs: list[fx.Graph] = []
-
-    class Kept(direct.StraightLine):
-        def __init__(self, graph: fx.GraphModule, *arguments: object, **keywords: object) -> None:
-            graphs.append(graph.graph)
-            super().__init__(graph, *arguments, **keywords)
-
-    monkeypatch.setattr(direct, "StraightLine", Kept)
-    with torch._functorch.config.patch(enable_autograd_cache=False):
-        yield graphs
 
 
 def called(graph: fx.Graph) -> set[str]:

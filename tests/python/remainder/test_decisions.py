@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_clusters_behind_autograd import called, ran  # noqa: F401
+from test_clusters_behind_autograd import called
 from test_gathers import count, scattered, step, traced
 from torch.fx.experimental.proxy_tensor import make_fx
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
@@ -140,7 +140,7 @@ class Mixture(torch.nn.Module):
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, ran):  # noqa: F811
+def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, ran):
     torch.manual_seed(0)
     model = Mixture().to(dtype)
     call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.fx as fx
-from test_clusters_behind_autograd import called, launches, ran  # noqa: F401
+from test_clusters_behind_autograd import called, launches
 from torch.fx.experimental.proxy_tensor import make_fx
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
 
@@ -156,7 +156,7 @@ class Mixture(torch.nn.Module):
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 @pytest.mark.parametrize("chosen", [2, 8])
-def test_a_mixture_of_experts_moves_its_rows_in_kernels(chosen, dtype, dynamic, ran):  # noqa: F811
+def test_a_mixture_of_experts_moves_its_rows_in_kernels(chosen, dtype, dynamic, ran):
     model = Mixture(chosen).to(dtype)
     call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
     ours, theirs = {}, {}
@@ -189,7 +189,7 @@ def step(function: Callable[..., torch.Tensor], model: torch.nn.Module, x: torch
     return {"y": y.detach(), "x": x.grad} | {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def test_rows_that_may_count_from_the_end_stay_atens(ran):  # noqa: F811
+def test_rows_that_may_count_from_the_end_stay_atens(ran):
     def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return torch.sin(x[numbers]) * 2 + 1
 

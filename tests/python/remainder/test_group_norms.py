@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
+from test_clusters_behind_autograd import called as called_in
+from test_clusters_behind_autograd import launches
 from truth import EVERY_SEED, MEDIAN_SEEDS, Float64, double, relative
 from truth import assert_far_no_more_often_than_eager, assert_none_is_far_from_eager, far_from_eager
 
 import cermet
 from cermet.ops import group_norms as texts
 from cermet.ops import preparation, regions
-from cermet.remainder import clusters, direct
+from cermet.remainder import clusters
 
 OPTIONS = {"remainder": "aot", "strict": True}
 NORMS = {"aten.native_group_norm.default", "aten.native_group_norm_backward.default"}
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[fx.Graph]]:
-    """The graphs that ran, forward and backward."""
-    graphs: list[fx.Graph] = []
-
-    class Kept(direct.StraightLine):
-        def __init__(self, graph: fx.GraphModule, *arguments: object, **keywords: object) -> None:
-            graphs.append(graph.graph)
-            super().__init__(graph, *arguments, **keywords)
-
-    monkeypatch.setattr(direct, "StraightLine", Kept)
-    with torch._functorch.config.patch(enable_autograd_cache=False):
-        yield graphs
-
-
-def called(graphs: list[fx.Graph]) -> list[str]:
-    return [str(node.target) for graph in graphs for node in graph.nodes if node.op == "call_function"]
-
-
-def launches(graph: fx.Graph) -> int:
-    return sum("launch" in name for name in called([graph]))
+def called(graphs: list[fx.Graph]) -> set[str]:
+    return set().union(*map(called_in, graphs))
 
 
 def cotangent(y: torch.Tensor) -> torch.Tensor:
@@ -118,7 +101,7 @@ def test_numbers_and_gradients(shape, affine, dtype, ran):
         return F.silu(F.group_norm(x, groups, weight, bias, 1e-4))
 
     compare(function, lambda: operands(*shape, dtype=dtype, affine=affine, mean=1.0), dtype)
-    assert len(ran) == 2 and not NORMS & set(called(ran)), called(ran)
+    assert len(ran) == 2 and not NORMS & called(ran), called(ran)
 
 
 @pytest.mark.parametrize("groups", [1, 3, 12])
@@ -127,7 +110,7 @@ def test_a_group_of_one_channel_and_one_of_all(groups, ran):
         return operands(3, 12, 5, 7, dtype=torch.float32)
 
     compare(lambda *given: F.group_norm(given[0], groups, *given[1:]), make, torch.float32)
-    assert not NORMS & set(called(ran))
+    assert not NORMS & called(ran)
 
 
 @pytest.mark.parametrize("wanted", [each for each in itertools.product((True, False), repeat=3) if any(each)])
@@ -137,7 +120,7 @@ def test_only_gradients_that_are_wanted_are_made(wanted, dtype, ran):
         return F.group_norm(x, 4, weight, bias)
 
     compare(function, lambda: operands(3, 12, 5, 7, dtype=dtype), dtype, list(wanted))
-    assert not NORMS & set(called(ran))
+    assert not NORMS & called(ran)
     x, weight, bias = wanted
     assert launches(ran[1]) == 1 + 2 * x + (weight or bias), "sums, those of groups and the gradient of x, parameters"
 
@@ -148,7 +131,7 @@ def test_parameters_of_another_type_than_x(ran):
         return [x, *(each.float() for each in parameters)]
 
     compare(lambda *given: F.group_norm(given[0], 4, *given[1:]), make, torch.bfloat16)
-    assert not NORMS & set(called(ran))
+    assert not NORMS & called(ran)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -169,7 +152,7 @@ def test_rows_that_are_a_symbol(dtype, ran):
         mine = {"y": y.detach()} | {f"gradient {place}": each.grad for place, each in enumerate(leaves)}
         errors = [{name: [relative(found[name], truth[name])] for name in truth} for found in (mine, eager)]
         assert_none_is_far_from_eager(*errors, dtype)
-    assert len(ran) == 2 and not NORMS & set(called(ran))
+    assert len(ran) == 2 and not NORMS & called(ran)
 
 
 COTANGENTS = {
@@ -185,7 +168,7 @@ def test_cotangents_that_lie_in_memory_in_another_way(loss, ran):
         return loss(F.group_norm(x, 4, weight, bias))
 
     compare(function, lambda: operands(3, 12, 5, 5, dtype=torch.float32), torch.float32)
-    assert not NORMS & set(called(ran))
+    assert not NORMS & called(ran)
 
 
 def channels_last() -> list[Any]:
@@ -205,7 +188,7 @@ DECLINED = {
 @pytest.mark.parametrize("make", DECLINED.values(), ids=DECLINED)
 def test_what_no_kernel_takes_stays(make, ran):
     compare(lambda *given: F.group_norm(given[0], 4, *given[1:]), make, torch.float32, seeds=2)
-    assert NORMS <= set(called(ran))
+    assert NORMS <= called(ran)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
@@ -257,7 +240,7 @@ def test_a_norm_without_gradients(ran):
         truth = function(*(each.double() for each in given))
         errors = [{"y": [relative(each, truth)]} for each in (y, function(*given))]
     assert_none_is_far_from_eager(*errors, torch.float32)
-    assert launches(ran[0]) == 2 and not NORMS & set(called(ran))
+    assert launches(ran[0]) == 2 and not NORMS & called(ran)
 
 
 def test_kernels_that_cannot_be_made_leave_atens_call(monkeypatch, ran):
@@ -278,7 +261,7 @@ def test_kernels_that_cannot_be_made_leave_atens_call(monkeypatch, ran):
     mine, eager = (step(each, given, [True] * 3) for each in (call, function))
     for name, value in mine.items():
         assert torch.equal(value, eager[name]), name
-    assert NORMS <= set(called(ran[-2:]))
+    assert NORMS <= called(ran[-2:])
 
 
 def of_picture(node: fx.Node) -> bool:
@@ -332,7 +315,7 @@ def test_a_residual_block_has_float64s_loss_and_gradients(dtype, ran):
             for name, value in trained(function, model, *given).items():
                 errors.setdefault(name, []).append(relative(value, truth[name]))
     assert_none_is_far_from_eager(ours, theirs, dtype)
-    assert len(ran) == 2 and not NORMS & set(called(ran))
+    assert len(ran) == 2 and not NORMS & called(ran)
     calls = [node for graph in ran for node in graph.nodes if node.op == "call_function"]
     pictures = {str(node.target) for node in calls if of_picture(node)}
     assert not any("silu" in name for name in pictures), pictures
