@@ -99,11 +99,8 @@ static size_t countTensors(const StepBody& body, llvm::function_ref<bool(Operati
 std::string Groups::form(Group& group, SmallVector<Operation*> ops) const {
   for (Operation* op : ops)
     for (Type type : op->getResultTypes())
-      if (!hasKernelType(type)) {
-        std::string text;
-        llvm::raw_string_ostream(text) << getElementTypeOrSelf(type);
-        return "kernels have no values of " + text;
-      }
+      if (!hasKernelType(type))
+        return "kernels have no values of " + ir::typeText(getElementTypeOrSelf(type));
   llvm::DenseSet<Operation*> inside(ops.begin(), ops.end());
   SmallVector<Value> results;
   for (Operation* op : ops)

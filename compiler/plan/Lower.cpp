@@ -1,34 +1,20 @@
 #include "compiler/plan/Lower.h"
+#include "compiler/plan/IterationSpace.h"
 #include "compiler/plan/LowerOperations.h"
 #include "compiler/plan/ProgramWriter.h"
-#include "frontends/c/cermet.h"
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "runtime/abi/RowArguments.h"
-#include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/SmallPtrSet.h"
-#include <algorithm>
-#include <bitset>
 #include <fmt/format.h>
-#include <optional>
 
 namespace cermet {
 namespace {
-
-constexpr size_t kMaxRank = CERMET_MAX_RANK;
 
 using llvm::SmallVector;
 using mlir::Operation;
 using mlir::RankedTensorType;
 using mlir::Value;
-
-std::string text(mlir::Type type) {
-  std::string result;
-  llvm::raw_string_ostream(result) << type;
-  return result;
-}
 
 Space join(Space a, Space b) {
   if (a == b || b == Space::Uniform)
@@ -41,16 +27,12 @@ double rounded(double value, mlir::Type type) {
   return ir::roundTo(mlir::getElementTypeOrSelf(type), value);
 }
 
-class Lowering : ProgramWriter {
+class Lowering : ProgramWriter, IterationSpace {
 public:
-  // `function`: whose computation it is, if it has one of its own; its values then have names.
   Lowering(const Computation& computation, mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
            LoweredFunction& lowered)
-      : ProgramWriter(lowered.program, lowered.positions), computation(computation), function(function),
-        strided(strided), appendsColumn(lowered.appendsColumn) {
-    for (auto [position, operand] : llvm::enumerate(computation.operands))
-      operands[operand] = static_cast<int>(position);
-  }
+      : ProgramWriter(lowered.program, lowered.positions),
+        IterationSpace(computation, function, lowered.appendsColumn), strided(strided) {}
 
   std::string run() {
     if (computation.results.empty())
@@ -98,141 +80,6 @@ public:
 private:
   static std::string tooManyOperands(size_t count) {
     return fmt::format("it has {} operands, a kernel takes {}", count, kMaxOperands);
-  }
-
-  // A single number of rank 0 is one column.
-  ir::Dimensions shapeOf(Value value) const {
-    ir::Dimensions shape = ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));
-    if (shape.empty() || appendsColumn)
-      shape.push_back(ir::Dimension{});
-    return shape;
-  }
-
-  // The operation that computes the value, if it is none of the operands.
-  Operation* producer(Value value) const { return operands.contains(value) ? nullptr : value.getDefiningOp(); }
-
-  void markLive() {
-    SmallVector<Operation*> pending;
-    auto add = [&](Value value) {
-      if (!liveValues.insert(value).second)
-        return;
-      if (Operation* op = producer(value); op && live.insert(op).second)
-        pending.push_back(op);
-    };
-    for (Value result : computation.results) {
-      readValues.insert(result);
-      add(result);
-    }
-    while (!pending.empty()) {
-      Operation* op = pending.pop_back_val();
-      for (Value value : op->getOperands()) {
-        if (!readsStored(op))
-          readValues.insert(value);
-        add(value);
-      }
-    }
-  }
-
-  // What reads its operand where that is stored.
-  static bool readsStored(Operation* op) { return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op); }
-
-  // The iteration space is the largest shape: highest rank, then fewest 1s, then first.
-  std::string chooseSpace() {
-    auto fewerOnes = [](const ir::Dimensions& a, const ir::Dimensions& b) {
-      auto extent = [](const ir::Dimension& dimension) { return !dimension.isOne(); };
-      return llvm::count_if(a, extent) > llvm::count_if(b, extent);
-    };
-    bool found = false;
-    auto consider = [&](Value value) -> std::string {
-      if (!liveValues.contains(value))
-        return "";
-      if (!llvm::isa<RankedTensorType>(value.getType()) || !dtypeOf(value.getType()))
-        return fmt::format("{} is {}; kernels take tensors of {}", described(value), text(value.getType()),
-                           elementNames(/*inKernels=*/true));
-      if (!readValues.contains(value))
-        return "";
-      ir::Dimensions shape = shapeOf(value);
-      for (const ir::Dimension& dimension : shape)
-        if (dimension.size == 0)
-          return fmt::format("{} has shape {}, which holds no element", described(value), ir::shapeText(shape));
-      if (!found || shape.size() > tile.size() || (shape.size() == tile.size() && fewerOnes(shape, tile)))
-        tile = shape;
-      found = true;
-      return "";
-    };
-    for (Value operand : computation.operands)
-      if (std::string reason = consider(operand); !reason.empty())
-        return reason;
-    for (Operation* op : computation.ops)
-      for (Value value : op->getResults())
-        if (std::string reason = consider(value); !reason.empty())
-          return reason;
-    if (!found)
-      return "it holds no tensor";
-    return tile.back().isSymbol() ? appendColumn() : "";
-  }
-
-  // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
-  std::string appendColumn() {
-    for (Operation* op : live)
-      if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
-        return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
-                           ir::shapeText(tile),
-                           llvm::isa<ir::PickOp>(op) ? "picks"
-                           : readsStored(op)         ? "gathers"
-                                                     : "sums");
-    if (tile.size() == kMaxRank)
-      return fmt::format("{} has {} dimensions and the last is symbolic; a kernel takes {} such", ir::shapeText(tile),
-                         tile.size(), kMaxRank - 1);
-    appendsColumn = true;
-    tile.push_back(ir::Dimension{});
-    return "";
-  }
-
-  void carry(const ir::Dimensions& shape) {
-    for (size_t i = 0; i + 1 < shape.size(); ++i)
-      if (!shape[i].isOne())
-        carried.set(i + tile.size() - shape.size());
-  }
-
-  bool isRowShape(const ir::Dimensions& shape) const {
-    return shape.size() == tile.size() && shape.back().isOne() &&
-           std::equal(shape.begin(), shape.end() - 1, tile.begin());
-  }
-
-  // The space of a value whose shape extends to the tile's; a value that is the same for some rows is computed for
-  // each.
-  std::optional<Space> classify(const ir::Dimensions& shape) const {
-    if (shape == tile)
-      return Space::Element;
-    size_t missing = tile.size() - shape.size(); // the tile has the highest rank
-    auto isOne = [](const ir::Dimension& dimension) { return dimension.isOne(); };
-    for (size_t i = 0; i < shape.size(); ++i)
-      if (!shape[i].isOne() && !(shape[i] == tile[missing + i]))
-        return std::nullopt;
-    bool oneRow = std::all_of(shape.begin(), shape.end() - 1, isOne);
-    if (shape.back().isOne() && oneRow)
-      return Space::Uniform;
-    if (shape.back().isOne() && !tile.back().isOne())
-      return Space::Row;
-    return oneRow ? Space::Column : Space::Element;
-  }
-
-  std::string operandName(int position) const {
-    return function ? ir::argumentName(function, position) : fmt::format("operand{}", position);
-  }
-
-  std::string described(Value value) const {
-    if (auto operand = operands.find(value); operand != operands.end())
-      return operandName(operand->second);
-    Operation* op = value.getDefiningOp();
-    llvm::StringRef kind = op->getName().getStringRef(), name = function ? ir::nodeName(op->getLoc()) : "";
-    return name.empty() ? kind.str() : fmt::format("{} {}", kind, name);
-  }
-
-  std::string misfit(Value value) const {
-    return fmt::format("{} has shape {}, which is no tile, row or column of {}", described(value),
-                       ir::shapeText(shapeOf(value)), ir::shapeText(tile));
   }
 
   std::string input(Value argument, int position) {
@@ -317,16 +164,6 @@ private:
 
   bool isStrided(int argument) const { return argument < static_cast<int>(strided.size()) && strided.test(argument); }
 
-  // The row extents that dimensions of a value are, a bit for each from the outermost; not the columns, and none that
-  // has one element.
-  int rowExtentsOf(Value value, size_t from, size_t to) const {
-    ir::Dimensions shape = shapeOf(value);
-    int extents = 0;
-    for (size_t dim = from; dim < to; ++dim)
-      if (size_t place = dim + tile.size() - shape.size(); place + 1 < tile.size() && !shape[dim].isOne())
-        extents |= 1 << place;
-    return extents;
-  }
   int rowExtentOf(ir::IotaOp iota) const { return rowExtentsOf(iota.getResult(), iota.getDim(), iota.getDim() + 1); }
   // Of random numbers: their rows, and their columns where these are rows of the program.
   int rowsOf(ir::RandomOp random) const {
@@ -401,7 +238,7 @@ private:
       // The kernel sums in f32 and rounds once; a sum that was already rounded cannot be widened.
       if (dtypeOf(op.getOperand(0).getType()) != DType::F32 || classOf(type) != ValueClass::Real)
         return fmt::format("{} is {} before {}", described(op.getOperand(0)),
-                           text(mlir::getElementTypeOrSelf(op.getOperand(0).getType())), described(result));
+                           ir::typeText(mlir::getElementTypeOrSelf(op.getOperand(0).getType())), described(result));
       int summed = sum->second;
       sums[result] = summed;
       return "";
@@ -490,17 +327,8 @@ private:
     return "";
   }
 
-  const Computation& computation;
-  mlir::func::FuncOp function;
   const llvm::SmallBitVector& strided;
-  llvm::DenseMap<Value, int> operands; // positions
-  ir::Dimensions tile;
-  bool& appendsColumn;
-  llvm::SmallPtrSet<Operation*, 32> live;
-  llvm::DenseSet<Value> liveValues;
-  llvm::DenseSet<Value> readValues;      // by anything live but what reads it where it is stored
   llvm::DenseMap<Value, int> values;     // instruction
-  std::bitset<kMaxRank> carried;         // row dimensions of the tile that an operand has
   llvm::DenseMap<int, int> indices;      // row extents, a bit for each, to the load of the index along them
   llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
   llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed

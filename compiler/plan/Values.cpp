@@ -99,12 +99,9 @@ std::string PlanValues::error() const {
 
 int PlanValues::add(Kind kind, const std::string& name, Type type) {
   const std::optional<cermet_dtype> dtype = ir::elementTypeOf(type);
-  if (!dtype && message.empty()) {
-    std::string printed;
-    llvm::raw_string_ostream(printed) << type;
-    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of {}", name, printed,
+  if (!dtype && message.empty())
+    message = fmt::format("{} has type {}; a plan's values are tensors and numbers of {}", name, ir::typeText(type),
                           elementNames(/*inKernels=*/false));
-  }
   return add(kind, name, dtype ? elementName(*dtype) : "", dimensionsOf(type));
 }
 

@@ -30,6 +30,12 @@ RankedTensorType tensorType(ArrayRef<Dimension> dimensions, Type elementType) {
   return RankedTensorType::get(shape, elementType, encoding);
 }
 
+std::string typeText(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+
 std::string shapeText(const Dimension& dimension) {
   if (dimension.symbol)
     return dimension.symbol.str();

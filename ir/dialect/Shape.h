@@ -21,7 +21,8 @@ using Dimensions = llvm::SmallVector<Dimension>;
 Dimensions dimensions(mlir::RankedTensorType type);
 mlir::RankedTensorType tensorType(llvm::ArrayRef<Dimension> dimensions, mlir::Type elementType);
 
-// "r0" or "4096"; "[r0, 4096]". For messages.
+// For messages: "bf16"; "r0" or "4096"; "[r0, 4096]".
+std::string typeText(mlir::Type type);
 std::string shapeText(const Dimension& dimension);
 std::string shapeText(llvm::ArrayRef<Dimension> dimensions);
 

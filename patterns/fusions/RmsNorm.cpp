@@ -132,7 +132,7 @@ private:
     Type narrowest = elementType(narrowestX());
     if (roundedTo && roundedTo != narrowest)
       return fmt::format("the normalised value is rounded to {} before it meets the weight, expected {} (x's type)",
-                         elementText(roundedTo), elementText(narrowest));
+                         ir::typeText(roundedTo), ir::typeText(narrowest));
     if (constantValue(side))
       return "the normalised value is multiplied by a constant, expected a weight";
     llvm::SmallVector<Operation*> conversions;
@@ -144,7 +144,7 @@ private:
     Type expected = promoted(roundedTo ? narrowest : Float32Type::get(mul->getContext()), elementType(weight));
     if (elementType(mul->getResult(0)) != expected)
       return fmt::format("the product with the weight is computed in {}, expected {}", elementText(mul->getResult(0)),
-                         elementText(expected));
+                         ir::typeText(expected));
     Value result = mul->getResult(0);
     llvm::SmallVector<Operation*> replaced;
     // Gemma rounds at the very end; another reader of the product would see what was not rounded.

@@ -17,16 +17,11 @@ Type elementType(Value value) {
   return getElementTypeOrSelf(value);
 }
 std::string elementText(Value value) {
-  return elementText(elementType(value));
-}
-std::string elementText(Type type) {
-  std::string text;
-  llvm::raw_string_ostream(text) << type;
-  return text;
+  return ir::typeText(elementType(value));
 }
 std::string shapeText(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type ? ir::shapeText(dimensions(type)) : elementText(value.getType());
+  return type ? ir::shapeText(dimensions(type)) : ir::typeText(value.getType());
 }
 std::string numberText(double number) {
   return fmt::format("{}", number);

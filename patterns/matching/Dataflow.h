@@ -10,7 +10,6 @@ namespace cermet {
 
 mlir::Type elementType(mlir::Value value);
 std::string elementText(mlir::Value value); // "bf16"
-std::string elementText(mlir::Type type);
 std::string shapeText(mlir::Value value); // "[r0, 4096]"
 std::string numberText(double number);    // the shortest text that reads back as it
 
