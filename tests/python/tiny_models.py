@@ -106,7 +106,7 @@ def tiny(family: str, dtype: torch.dtype = torch.float32, device: str = "cpu", s
     )
     special = FAMILIES[family].settings if family in FAMILIES else {}
     config = getattr(transformers, f"{family}Config")(**settings | special | changes)
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model = getattr(transformers, f"{family.removesuffix('Text')}ForCausalLM")(config)
     redraw(model, seed)
     return model.to(device, dtype)
 

@@ -147,6 +147,8 @@ ALTERNATING = {
     "Qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     "Cohere2": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
     "Exaone4": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
+    "Olmo3": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
+    "Gemma3Text": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
 }
 
 
@@ -162,6 +164,9 @@ def test_models_whose_layers_have_windows(family, packed, reference):  # noqa: F
         mine = compiled(input_ids=text, use_cache=False, **call).logits
         right = torch.cat([model(input_ids=each, use_cache=False).logits for each in text.split(lengths, 1)], 1)
         assert truth.relative(mine.detach(), right.detach()) < 2e-5
+        gradients = [torch.autograd.grad(y, list(model.parameters()), torch.cos(right.detach())) for y in (mine, right)]
+        for (name, _), ours, theirs in zip(model.named_parameters(), *gradients, strict=True):
+            assert truth.relative(ours, theirs) < 2e-5, name
     windows = tiny_models.LAYERS if family == "Mistral" else 1
     counts = counted()
     assert counts.get("document_masks", 0) == (tiny_models.LAYERS if packed else 0), counts
