@@ -14,6 +14,32 @@ using namespace cermet;
 constexpr int kMostCalls = 50; // of an input, each of which has what it needs from the first
 constexpr int kSharing = 500;  // inputs
 
+// Losses that are lent: with gradients in the type of each input, in f32, of rows that come one by one; and of each row.
+struct LentLoss {
+  int text;
+  uint8_t gradients[LossCalls::kInputs];
+  uint64_t budget;
+  cermet_external product;
+};
+constexpr LentLoss kLosses[] = {{0, {1, 1, 1, 0}, 0, nullptr},
+                                {1, {2, 2, 2, 0}, 2 * LossCalls::kRowBytes, LossCalls::product},
+                                {0, {1, 1, 1, 0}, LossCalls::kRowBytes, LossCalls::product},
+                                {LossCalls::kEach, {}, 3 * LossCalls::kRowBytes, nullptr}};
+
+cermet_status prepare(cermet_context* context, const LentLoss& lent, LossCalls::Loss& loss) {
+  const std::string& text = LossCalls::text(lent.text);
+  loss.isEach = lent.text == LossCalls::kEach;
+  std::copy_n(lent.gradients, LossCalls::kInputs, loss.gradients);
+  cermet_linear_cross_entropy_options options{};
+  options.size = sizeof(options);
+  options.gradients = lent.gradients;
+  options.gradient_count = LossCalls::kInputs;
+  options.budget = lent.budget;
+  options.product = lent.product;
+  options.product_user = LossCalls::productUser();
+  return cermet_linear_cross_entropy_prepare(context, text.data(), text.size(), "host", 0, &options, &loss.handle);
+}
+
 // Kernels lie in a pack that a child wrote, so that none is made; the environment is read once in a process.
 struct Place {
   Place() {
@@ -34,6 +60,9 @@ struct Place {
         if (cermet_compile_kernels(context, compiled) != CERMET_OK)
           _exit(1);
       }
+      for (const LentLoss& each : kLosses)
+        if (LossCalls::Loss loss; prepare(context, each, loss) != CERMET_OK)
+          _exit(1);
       char* json = nullptr;
       _exit(cermet_context_write_pack(context, pack.c_str(), &json) == CERMET_OK ? 0 : 1);
     }
@@ -60,8 +89,13 @@ public:
                    CERMET_OK,
            "a plan of the pack is prepared");
     }
+    for (const LentLoss& each : kLosses)
+      must(prepare(handles.contexts[0], each, handles.losses.emplace_back()) == CERMET_OK,
+           "a loss of the pack is prepared");
   }
   ~Shared() {
+    for (const LossCalls::Loss& each : handles.losses)
+      cermet_linear_cross_entropy_destroy(each.handle);
     for (auto* each : handles.executables)
       cermet_executable_destroy(each);
     for (auto* each : handles.plans)

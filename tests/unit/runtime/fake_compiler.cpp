@@ -1,6 +1,7 @@
 // A compiler library that answers what the test put into the question:
 //   graph text     "fail CODE MESSAGE"  an error      "JSON"  itself, with $TARGET replaced
 //                  "sleep MILLISECONDS"  so long, then itself      "throw"  an int
+//                  "linear_loss" in such JSON  what a loss of a linear layer is cut into (LossPlans.h)
 //   kernel spec    "fail CODE MESSAGE"  an error      "file PATH"  that file      else the spec itself
 // Every build of a kernel is one line in the file that FAKE_COMPILER_LOG names. With FAKE_COMPILER_TOGETHER a build
 // ends when that many have begun together, and fails if there are more at once or fewer for ten seconds.
@@ -13,10 +14,12 @@
 #include <fcntl.h>
 #include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #ifndef FAKE_BUILD_ID
 #define FAKE_BUILD_ID CERMET_BUILD_ID
@@ -69,6 +72,45 @@ cermet_status differentiate(const char* text, size_t length, const uint8_t* want
   for (int32_t index = 0; index < count; ++index)
     reply += wanted[index] ? " yes" : " no";
   give(answer, reply);
+  return CERMET_OK;
+}
+
+// As the compiler: of a graph that has one, with as many entries as there are inputs or none, and no more of an input
+// than "wanted" says. The answer is that of "loss" or "gradient", with what these gradients need.
+cermet_status linearLoss(const char* text, size_t length, const uint8_t* wanted, int32_t count,
+                         const cermet_compiler_options*, cermet_buffer* answer, cermet_buffer* failure) {
+  using Json = nlohmann::json;
+  const Json graph = Json::parse(text, text + length, nullptr, false);
+  const auto found = graph.find("linear_loss");
+  if (found == graph.end()) {
+    give(failure, "the text has no loss of a linear layer");
+    return CERMET_UNSUPPORTED;
+  }
+  const std::vector<int> most = found->at("wanted");
+  std::vector<int> asked(wanted, wanted + count);
+  bool isRight = asked.empty() || asked.size() == most.size(), isDifferentiated = false;
+  asked.resize(most.size());
+  for (size_t input = 0; input < most.size(); ++input) {
+    isRight &= asked[input] <= most[input];
+    isDifferentiated |= asked[input] != 0;
+  }
+  if (!isRight) {
+    give(failure, "`gradients` are not those that there are");
+    return CERMET_INVALID_ARGUMENT;
+  }
+  const auto parts = found->find(isDifferentiated ? "gradient" : "loss");
+  if (parts == found->end()) {
+    give(failure, "the graph returns more than one number");
+    return CERMET_UNSUPPORTED;
+  }
+  Json reply = *parts;
+  if (asked[reply.at("weight").get<size_t>()] != 1)
+    reply.erase("rounded_weight");
+  if (asked[found->at("bias").get<size_t>()] == 0) {
+    reply.erase("summed_gradient");
+    reply.erase("summed_bias");
+  }
+  give(answer, reply.dump());
   return CERMET_OK;
 }
 
@@ -141,7 +183,7 @@ void release(cermet_buffer* buffer) {
   *buffer = {nullptr, 0};
 }
 
-const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate, differentiate,
+const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate, linearLoss,
                                      buildKernel, kernelSource,  interpret, release};
 
 } // namespace

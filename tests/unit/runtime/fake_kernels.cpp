@@ -1,5 +1,6 @@
 // Host kernels as the compiler would make them, written by hand: what tests launch without a compiler. All work on f32.
 #include "runtime/abi/RowArguments.h"
+#include <cstring>
 
 using cermet::HostFault;
 using cermet::RowArguments;
@@ -99,4 +100,55 @@ EXPORT void sum_rows_fold(const RowArguments* arguments) {
     for (int64_t part = 0; part < arguments->partialRows; ++part)
       out[column] += arguments->partials[part * kColumns + column];
   }
+}
+
+//===--- Of a loss of rows (LossPlans.h) -----------------------------------------------------------------------------//
+
+// y = x, [.., 8]
+EXPORT void copy_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t, HostFault*) {
+  for (int64_t row = begin; row < end; ++row)
+    std::memmove(rowOf(arguments, 1, row), rowOf(arguments, 0, row), kColumns * sizeof(float));
+}
+
+// kept = 1 of a row whose label is none below 0, else 0
+EXPORT void kept_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t, HostFault*) {
+  for (int64_t row = begin; row < end; ++row)
+    *rowOf(arguments, 1, row) = *reinterpret_cast<int64_t*>(rowOf(arguments, 0, row, sizeof(int64_t))) >= 0 ? 1 : 0;
+}
+
+// number = kept times the logit that the label names plus bias, of logits, bias, label, kept; a label behind the last
+// column is a fault
+EXPORT void loss_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t, HostFault* fault) {
+  const auto* bias = reinterpret_cast<const float*>(arguments->operand[1].base);
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t label = *reinterpret_cast<int64_t*>(rowOf(arguments, 2, row, sizeof(int64_t)));
+    const bool isThere = label >= 0 && label < kColumns;
+    if (label >= kColumns && fault->row < 0)
+      *fault = {row, label, kColumns, 1};
+    *rowOf(arguments, 4, row) =
+        isThere ? *rowOf(arguments, 3, row) * (rowOf(arguments, 0, row)[label] + bias[label]) : 0;
+  }
+}
+// And its gradient of the logits, which may take their memory.
+EXPORT void gradient_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault* fault) {
+  loss_rows(arguments, begin, end, part, fault);
+  for (int64_t row = begin; row < end; ++row)
+    for (int64_t column = 0; column < kColumns; ++column)
+      rowOf(arguments, 5, row)[column] =
+          column == *reinterpret_cast<int64_t*>(rowOf(arguments, 2, row, sizeof(int64_t)))
+              ? *rowOf(arguments, 3, row)
+              : 0;
+}
+
+// total = sum over rows of number * kept, [.., 1] by [.., 1]
+EXPORT void total_rows(const RowArguments* arguments, int64_t begin, int64_t end, int64_t part, HostFault*) {
+  arguments->partials[part] = 0;
+  for (int64_t row = begin; row < end; ++row)
+    arguments->partials[part] += *rowOf(arguments, 0, row) * *rowOf(arguments, 1, row);
+}
+EXPORT void total_rows_fold(const RowArguments* arguments) {
+  float total = 0;
+  for (int64_t part = 0; part < arguments->partialRows; ++part)
+    total += arguments->partials[part];
+  *reinterpret_cast<float*>(arguments->operand[2].base) = total;
 }

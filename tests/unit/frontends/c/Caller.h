@@ -2,30 +2,28 @@
 // fuzzer: live handles, destroyed ones, NULL, counts and sizes that are wrong. Each must end in a status; a failure has
 // a message and leaves its outputs as they were.
 #pragma once
-#include "frontends/c/cermet.h"
+#include "tests/unit/frontends/c/Draws.h"
+#include "tests/unit/frontends/c/LossCalls.h"
 #include "tests/unit/runtime/Plans.h"
 #include <algorithm>
-#include <functional>
-#include <gtest/gtest.h>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace cermet {
 
-class Caller {
+class Caller : public Draws {
 public:
-  // Numbers of at least so many bits, from wherever they come.
-  using Numbers = std::function<uint64_t(int bits)>;
   // Handles that are used like its own and destroyed by their owner, so that the first call may be a launch.
   struct Lent {
     std::vector<cermet_context*> contexts;
     std::vector<cermet_plan*> plans;
     std::vector<cermet_executable*> executables;
+    std::vector<LossCalls::Loss> losses;
   };
   explicit Caller(Numbers numbers, Lent lent = {})
-      : numbers_(std::move(numbers)), lent_(std::move(lent)), contexts_(lent_.contexts), plans_(lent_.plans),
-        executables_(lent_.executables) {}
+      : Draws(std::move(numbers)), lent_(std::move(lent)), contexts_(lent_.contexts), plans_(lent_.plans),
+        executables_(lent_.executables), losses_(*this, lent_.losses) {}
   ~Caller() {
     for (auto* each : made(executables_, lent_.executables))
       cermet_executable_destroy(each);
@@ -36,7 +34,7 @@ public:
   }
 
   void call() {
-    switch (below(14)) {
+    switch (below(18)) {
     case 0:
       return create();
     case 1:
@@ -57,46 +55,20 @@ public:
       return ask();
     case 10:
       return external();
+    case 11:
+      return losses_.destroy();
+    case 12:
+      return losses_.prepare(any(contexts_));
+    case 13:
+    case 14:
+      return losses_.launch();
     default:
       return launch();
     }
   }
-  int succeeded = 0, failed = 0;
+  int lossesLaunched() const { return losses_.launched; }
 
 private:
-  int below(int bound) { return static_cast<int>(numbers_(8) % static_cast<unsigned>(bound)); }
-  bool rarely() { return below(8) == 0; }
-  // Not more than there is, or a lie that is seen.
-  size_t someSize(size_t whole) {
-    const size_t size = rarely() ? numbers_(64) >> below(64) : whole;
-    return size > whole && size <= 4096 ? whole : size;
-  }
-  template <typename Handle> Handle* any(const std::vector<Handle*>& handles) {
-    return handles.empty() || below(16) == 0 ? nullptr : handles[numbers_(8) % handles.size()];
-  }
-
-  // What this made itself.
-  template <typename Handle>
-  static std::vector<Handle*> made(const std::vector<Handle*>& handles, const std::vector<Handle*>& lent) {
-    return {handles.begin() + static_cast<std::ptrdiff_t>(lent.size()), handles.end()};
-  }
-
-  // What an output holds before a call, and must hold after one that failed.
-  template <typename Pointer> static Pointer untouched() { return reinterpret_cast<Pointer>(uintptr_t(0x5a5a)); }
-
-  bool ended(cermet_status status, const char* what) { return ended(status, what, 0, 0); }
-  // `output` is what it is after the call.
-  template <typename Output> bool ended(cermet_status status, const char* what, const Output& output, Output before) {
-    EXPECT_STRNE(cermet_status_name(status), "unknown status") << what;
-    EXPECT_NE(status, CERMET_INTERNAL) << what << ": " << cermet_error_message();
-    if (status == CERMET_OK)
-      return ++succeeded;
-    EXPECT_STRNE(cermet_error_message(), "") << what;
-    EXPECT_EQ(output, before) << what << ": " << cermet_error_message();
-    ++failed;
-    return false;
-  }
-
   void create() {
     cermet_context_options options{};
     options.size = someSize(sizeof(options));
@@ -120,14 +92,14 @@ private:
     const char* targets[] = {"host", "auto", "sm_90", "sm_1", ""};
     auto* plan = untouched<cermet_plan*>();
     if (ended(cermet_compile(any(contexts_), rarely() ? nullptr : text.data(),
-                             rarely() ? std::max<size_t>(numbers_(64), CERMET_MAX_TEXT + 1) : text.size(),
+                             rarely() ? std::max<size_t>(number(64), CERMET_MAX_TEXT + 1) : text.size(),
                              targets[below(2) ? 0 : below(5)], rarely() ? nullptr : &plan),
               "compile", plan, untouched<cermet_plan*>()))
       plans_.push_back(plan);
   }
   void prepare() {
     auto* executable = untouched<cermet_executable*>();
-    if (ended(cermet_prepare(any(contexts_), any(plans_), rarely() ? static_cast<int32_t>(numbers_(32)) : 0,
+    if (ended(cermet_prepare(any(contexts_), any(plans_), rarely() ? static_cast<int32_t>(number(32)) : 0,
                              rarely() ? nullptr : &executable),
               "prepare", executable, untouched<cermet_executable*>()))
       executables_.push_back(executable);
@@ -196,11 +168,11 @@ private:
     return json.dump();
   }
 
-  Numbers numbers_;
   const Lent lent_; // the first of each of what follows
   std::vector<cermet_context*> contexts_;
   std::vector<cermet_plan*> plans_;
   std::vector<cermet_executable*> executables_;
+  LossCalls losses_;
 };
 
 } // namespace cermet

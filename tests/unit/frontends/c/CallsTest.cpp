@@ -14,7 +14,7 @@ struct Calls : ContextTest {
 TEST_F(Calls, OfAnyOrderEndInAStatus) {
   const char* said = getenv("CERMET_CALLS");
   const int calls = said ? atoi(said) : 20000;
-  int succeeded = 0, failed = 0;
+  int succeeded = 0, failed = 0, losses = 0;
   for (int first = 0; first < calls; first += 500) {
     Caller caller([random = std::mt19937_64(static_cast<uint64_t>(first))](int) mutable { return random(); });
     for (int turn = 0; turn < 500 && !HasFailure(); ++turn)
@@ -22,9 +22,11 @@ TEST_F(Calls, OfAnyOrderEndInAStatus) {
     ASSERT_FALSE(HasFailure()) << "seed " << first;
     succeeded += caller.succeeded;
     failed += caller.failed;
+    losses += caller.lossesLaunched();
   }
   EXPECT_GT(succeeded, calls / 20) << "of " << calls;
   EXPECT_GT(failed, calls / 20) << "of " << calls;
+  EXPECT_GT(losses, calls / 100) << "of " << calls;
 }
 
 } // namespace
