@@ -2,6 +2,7 @@
 #pragma once
 #include "runtime/abi/ElementType.h"
 #include "runtime/launch/Checks.h"
+#include <algorithm>
 #include <numeric>
 #include <optional>
 
@@ -16,8 +17,8 @@ struct Array {
   int64_t elements(int dims) const {
     return std::accumulate(sizes, sizes + dims, int64_t(1), std::multiplies<int64_t>());
   }
-  // The distance between neighbours among the rows that the first `leads` dimensions are; nothing where there is no
-  // one.
+  // The distance between neighbours among the rows that the first `leads` dimensions are, 0 of fewer than two; nothing
+  // where there is no one.
   std::optional<int64_t> rowStride(int leads) const;
   cermet_tensor view() const { return {data, sizes, strides, rank, dtype}; }
 };
@@ -38,19 +39,21 @@ inline Array dense(const PlanValue& value, const std::vector<int64_t>& symbols, 
 }
 
 inline std::optional<int64_t> Array::rowStride(int leads) const {
-  std::optional<int64_t> distance;
-  int64_t next = 0;
+  if (std::find(sizes, sizes + leads, 0) != sizes + leads)
+    return 0; // nothing is read, whatever strides say
+  int inner = -1; // the dimension before, of those that step
+  int64_t distance = 0;
   for (int dim = leads; dim-- > 0;) {
-    if (sizes[dim] == 0)
-      return 0;
     if (sizes[dim] == 1)
       continue;
-    if (distance && strides[dim] != next)
+    int64_t next;
+    if (inner < 0)
+      distance = strides[dim];
+    else if (__builtin_mul_overflow(strides[inner], sizes[inner], &next) || strides[dim] != next)
       return std::nullopt;
-    distance = distance.value_or(strides[dim]);
-    next = strides[dim] * sizes[dim];
+    inner = dim;
   }
-  return distance.value_or(0);
+  return distance;
 }
 
 } // namespace cermet

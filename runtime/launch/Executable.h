@@ -24,6 +24,8 @@ public:
   // `tensors` as cermet.h says; the count of workspaceSize may leave the outputs out.
   Status workspaceSize(const cermet_tensor* tensors, int32_t count, size_t* size) const;
   Status launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
+  // What a launch with these refuses before it runs a step.
+  Status check(const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const;
   // What the calling thread's last launch that ended with CERMET_OUT_OF_RANGE asked for; row -1: a callback said so.
   static const HostFault& lastFault();
   // Its row is one of a piece, in front of which there are so many.
@@ -63,6 +65,7 @@ private:
   Status deriveReshape(int value, const View& view, int64_t* strides, const Frame& frame) const;
   Status deriveBroadcast(int value, const View& view, int64_t* strides, const Frame& frame) const;
   // Launch.cpp
+  Status bind(const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize, Frame& frame) const;
   Status bindInputs(const cermet_tensor* tensors, Frame& frame) const;
   Status checkTensor(int value, const cermet_tensor& tensor, Frame& frame) const;
   Status checkData(const cermet_tensor* tensors) const;

@@ -115,13 +115,9 @@ Status Executable::workspaceSize(const cermet_tensor* tensors, int32_t count, si
   return {};
 }
 
-Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace,
-                          size_t workspaceSize) const {
-  if (count != plan_->inputs + plan_->outputs) [[unlikely]]
-    return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected {} ({} inputs, then {} outputs)", plan_->name,
-                 count, plan_->inputs + plan_->outputs, plan_->inputs, plan_->outputs);
-  const Range range(ranges_, RangeKind::Launch, plan_->name);
-  Frame frame(*this);
+// All that is refused before a step runs.
+Status Executable::bind(const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize,
+                        Frame& frame) const {
   CERMET_RETURN_IF_ERROR(bindInputs(tensors, frame));
   for (int output = plan_->inputs; output < count; ++output)
     CERMET_RETURN_IF_ERROR(checkTensor(output, tensors[output], frame));
@@ -133,6 +129,22 @@ Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t co
   CERMET_RETURN_IF_ERROR(deriveViews(frame));
   if (firstExternal_ && !external_) [[unlikely]]
     return externalMissing();
+  return {};
+}
+
+Status Executable::check(const cermet_tensor* tensors, int32_t count, void* workspace, size_t workspaceSize) const {
+  Frame frame(*this);
+  return bind(tensors, count, workspace, workspaceSize, frame);
+}
+
+Status Executable::launch(void* stream, const cermet_tensor* tensors, int32_t count, void* workspace,
+                          size_t workspaceSize) const {
+  if (count != plan_->inputs + plan_->outputs) [[unlikely]]
+    return error(CERMET_INVALID_ARGUMENT, "{}: {} tensors given, expected {} ({} inputs, then {} outputs)", plan_->name,
+                 count, plan_->inputs + plan_->outputs, plan_->inputs, plan_->outputs);
+  const Range range(ranges_, RangeKind::Launch, plan_->name);
+  Frame frame(*this);
+  CERMET_RETURN_IF_ERROR(bind(tensors, count, workspace, workspaceSize, frame));
   if (device_) {
     CERMET_RETURN_IF_ERROR(device_->driver().checkOfThisProcess());
     const ContextBinding binding(device_->table(), device_->context());

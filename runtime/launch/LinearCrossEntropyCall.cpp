@@ -75,8 +75,9 @@ bool LinearCrossEntropy::Call::isApart(int value, int64_t rows) const {
 std::optional<Array> LinearCrossEntropy::Call::pieceOf(const Array& whole, const PlanValue& port, int64_t start,
                                                        int64_t count) const {
   int leads = whole.rank - (port.rank - 1);
-  if (leads < 0 || whole.elements(leads) != rows_)
-    leads = whole.rank; // a number a row, with a dimension of 1 behind
+  for (int dim = 1; dim < port.rank && leads < whole.rank; ++dim)
+    if (leads < 0 || whole.sizes[leads + dim - 1] != port.dims[dim].size)
+      leads = whole.rank; // a number a row, with a dimension of 1 behind
   const std::optional<int64_t> distance = whole.rowStride(leads);
   if (!distance)
     return std::nullopt;
@@ -105,19 +106,23 @@ std::vector<int64_t> LinearCrossEntropy::Call::symbolsOf(const Plan& plan) const
 Status LinearCrossEntropy::Call::run(const Part& part, std::vector<Array> inputs, const std::vector<Array>& outputs) {
   inputs.insert(inputs.end(), outputs.begin(), outputs.end());
   const std::vector<cermet_tensor> tensors = views(inputs);
-  return part.run->launch(stream_, tensors.data(), static_cast<int32_t>(tensors.size()), scratch_, scratchBytes_);
+  const auto count = static_cast<int32_t>(tensors.size());
+  return isTrial_ ? part.run->check(tensors.data(), count, scratch_, scratchBytes_)
+                  : part.run->launch(stream_, tensors.data(), count, scratch_, scratchBytes_);
 }
 
 Status LinearCrossEntropy::Call::multiply(const Array& left, const Array& right, const Array& result,
                                           bool accumulate) const {
-  const std::vector<cermet_tensor> tensors = views({left, right, result});
+  if (isTrial_)
+    return {};
+  const cermet_tensor tensors[] = {left.view(), right.view(), result.view()};
   if (!loss_.product_) {
     hostProduct(loss_.context_->pool(), tensors[0], tensors[1], tensors[2], accumulate);
     return {};
   }
   const char* name = accumulate ? "matmul_accumulate" : "matmul";
   std::string threw;
-  const cermet_status status = callBack(loss_.product_, loss_.user_, name, tensors.data(), 2, 1, stream_, threw);
+  const cermet_status status = callBack(loss_.product_, loss_.user_, name, tensors, 2, 1, stream_, threw);
   if (!threw.empty())
     return error(CERMET_INTERNAL, "{}: the callback of the product {} threw: {}", loss_.signature_.name, name, threw);
   return status == CERMET_OK ? Status()
@@ -126,6 +131,8 @@ Status LinearCrossEntropy::Call::multiply(const Array& left, const Array& right,
 
 // A gradient of a weight that no row decides.
 Status LinearCrossEntropy::Call::clear(const Array& weight) const {
+  if (isTrial_)
+    return {};
   const int64_t bytes = elementBytes(weight.dtype), pitch = weight.strides[0] * bytes;
   const bool isDense = weight.strides[0] == loss_.width_;
   for (int64_t row = 0; row < (isDense ? 1 : loss_.columns_); ++row) {
@@ -144,7 +151,7 @@ Status LinearCrossEntropy::Call::clear(const Array& weight) const {
 
 Status LinearCrossEntropy::Call::runPiece(int64_t index) {
   const int64_t start = index * piece_, count = std::min(piece_, rows_ - start);
-  const Array weight = given_[loss_.weight_], hidden = rowsOf(loss_.hidden_, start, count);
+  const Array weight = rowsOf(loss_.weight_, 0, loss_.columns_), hidden = rowsOf(loss_.hidden_, start, count);
   const Array logits = logitsOf(count), gradient = gradientOf(count);
   CERMET_RETURN_IF_ERROR(
       multiply(hidden, matrix(weight.data, weight.dtype, loss_.width_, loss_.columns_, 1, weight.strides[0]), logits));
@@ -165,7 +172,8 @@ Status LinearCrossEntropy::Call::runPiece(int64_t index) {
     CERMET_RETURN_IF_ERROR(multiply(gradient, weight, rowsOf(loss_.toHidden_, start, count)));
   if (loss_.toWeight_ >= 0)
     CERMET_RETURN_IF_ERROR(multiply(matrix(gradient.data, gradient.dtype, loss_.columns_, count, 1, loss_.leading_),
-                                    hidden, isSummed_ ? weightSums() : given_[loss_.toWeight_], index > 0));
+                                    hidden, isSummed_ ? weightSums() : rowsOf(loss_.toWeight_, 0, loss_.columns_),
+                                    index > 0));
   if (loss_.toBias_ < 0)
     return {};
   const PlanValue& sum = loss_.summedGradient_.plan->values[1];
@@ -175,9 +183,16 @@ Status LinearCrossEntropy::Call::runPiece(int64_t index) {
 
 Status LinearCrossEntropy::Call::launch(void* stream) {
   stream_ = stream;
+  isTrial_ = true; // what a part refuses is refused before another has written
+  CERMET_RETURN_IF_ERROR(runParts(std::min<int64_t>(pieces_, 1)));
+  isTrial_ = false;
+  return runParts(pieces_);
+}
+
+Status LinearCrossEntropy::Call::runParts(int64_t pieces) {
   if (loss_.before_.run)
     CERMET_RETURN_IF_ERROR(run(loss_.before_, inputsOf(loss_.before_), early_));
-  for (int64_t index = 0; index < pieces_; ++index)
+  for (int64_t index = 0; index < pieces; ++index)
     CERMET_RETURN_IF_ERROR(runPiece(index));
   if (loss_.toWeight_ >= 0 && pieces_ == 0)
     CERMET_RETURN_IF_ERROR(clear(given_[loss_.toWeight_]));

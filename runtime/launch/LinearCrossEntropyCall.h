@@ -27,20 +27,22 @@ private:
   char* take(int64_t count, int64_t each);
   void cut();
 
-  static std::vector<cermet_tensor> views(const std::vector<Array>& arrays);
+  static std::vector<cermet_tensor> views(const std::vector<Array>& arrays); // which they point into
+  static std::vector<cermet_tensor> views(std::vector<Array>&& arrays) = delete;
   std::vector<Array> inputsOf(const Part& part) const;
   std::vector<Array> rowsInputs(int64_t start, int64_t count) const;
   Array logitsOf(int64_t count) const;
   Array gradientOf(int64_t count) const;
   Array weightSums() const;
   Array biasSums() const;
-  // Rows of the hidden state or of its gradient.
+  // Rows of the hidden state or of the weight, or of a gradient of one.
   Array rowsOf(int value, int64_t start, int64_t count) const;
 
   Status run(const Part& part, std::vector<Array> inputs, const std::vector<Array>& outputs);
   Status multiply(const Array& left, const Array& right, const Array& result, bool accumulate = false) const;
   Status clear(const Array& weight) const;
   Status runPiece(int64_t index);
+  Status runParts(int64_t pieces);
 
   const LinearCrossEntropy& loss_;
   std::vector<Array> given_;     // as the caller passes them
@@ -56,6 +58,7 @@ private:
   std::vector<Array> early_;   // results of `before`
   std::vector<Array> numbers_; // of all rows, [rows, 1], as `rows` gives them
   void* stream_ = nullptr;
+  bool isTrial_ = false; // parts are asked what they refuse, and nothing is run
 };
 
 } // namespace cermet

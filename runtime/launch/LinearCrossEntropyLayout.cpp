@@ -10,6 +10,10 @@ static int64_t alignUp(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
+static int64_t ceilDivide(int64_t value, int64_t by) {
+  return value / by + (value % by != 0);
+}
+
 //===--- The workspace -----------------------------------------------------------------------------------------------//
 
 char* LinearCrossEntropy::Call::take(int64_t count, int64_t each) {
@@ -36,11 +40,11 @@ void LinearCrossEntropy::Call::cut() {
   piece_ = rows_;
   if (rows_ <= most || double(rows_ - most) * double(bytes) <= summed)
     return;
-  pieces_ = (rows_ + most - 1) / most;
-  piece_ = (rows_ + pieces_ - 1) / pieces_;
+  pieces_ = ceilDivide(rows_, most);
+  piece_ = ceilDivide(rows_, pieces_);
   if (most > kTile)
     piece_ = std::min(most, alignUp(piece_, kTile));
-  pieces_ = (rows_ + piece_ - 1) / piece_;
+  pieces_ = ceilDivide(rows_, piece_);
 }
 
 Status LinearCrossEntropy::Call::layOut(void* workspace) {
@@ -124,7 +128,7 @@ std::vector<Array> LinearCrossEntropy::Call::inputsOf(const Part& part) const {
     const Array& numbers = numbers_[origin.index];
     Array& made = inputs.emplace_back(dense(part.plan->values[at], symbols, numbers.data));
     for (int dim = 0; dim < made.rank; ++dim)
-      made.strides[dim] *= std::max<int64_t>(numbers.strides[0], 1);
+      made.strides[dim] *= numbers.strides[0] == 0 ? 1 : numbers.strides[0]; // 0 of fewer than two rows
   }
   return inputs;
 }
