@@ -194,6 +194,144 @@ TEST_F(LinearCrossEntropy, AWorkspaceIsAskedForAndChecked) {
                "loss: input 'labels' (tensor 2) has a null pointer, expected memory of its elements");
 }
 
+// Nothing of this interface promises that memory which is free keeps what it held.
+TEST_F(LinearCrossEntropy, AProductsTensorsStayWhateverItAllocates) {
+  static int products;
+  products = 0;
+  options.product = [](void*, const char*, const cermet_tensor* tensors, int32_t, int32_t, void*) {
+    std::vector<std::vector<char>> allocated;
+    for (size_t size = 16; size <= 1024; size += 16)
+      allocated.emplace_back(size, '\xff');
+    ++products;
+    const bool isRight = tensors[0].sizes[0] == tensors[2].sizes[0] && tensors[0].sizes[1] == tensors[1].sizes[0] &&
+                         tensors[1].sizes[1] == tensors[2].sizes[1] && tensors[2].strides[1] == 1;
+    return isRight ? CERMET_OK : CERMET_DRIVER_ERROR;
+  };
+  ASSERT_EQ(prepare(), CERMET_OK) << cermet_error_message();
+  Numbers numbers;
+  const std::vector<cermet::Tensor> tensors = numbers.tensors();
+  std::vector<cermet_tensor> given;
+  for (const cermet::Tensor& tensor : tensors)
+    given.push_back(tensor.get());
+  alignas(256) char workspace[1 << 14];
+  EXPECT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, given.data(), 6, workspace, sizeof(workspace)), CERMET_OK)
+      << cermet_error_message();
+  EXPECT_EQ(products, 3);
+}
+
+// Rows of two dimensions, and a bias.
+constexpr const char* kLossOfTwo = R"(!h = tensor<?x?x8xf32, #cermet.symbols<["a", "b"]>>
+!l = tensor<?x?xi32, #cermet.symbols<["a", "b"]>>
+module attributes {cermet.version = 1 : i64} {
+  func.func @loss(%hidden: !h, %weight: tensor<6x8xf32>, %bias: tensor<6xf32>, %labels: !l) -> tensor<f32> {
+    %0 = cermet.linear_cross_entropy %hidden, %weight, %labels, %bias {reduction = "sum"}
+        : !h, tensor<6x8xf32>, !l, tensor<6xf32> to tensor<f32>
+    return %0 : tensor<f32>
+  }
+})";
+
+struct LossOfTwo : LinearCrossEntropy {
+  float hidden[2 * kColumns][kWidth] = {}, weight[kColumns][kWidth] = {}, bias[kColumns] = {}, sum = 5;
+  float toWeight[kColumns][kWidth], toBias[2 * kColumns];
+  int32_t labels[2 * kColumns] = {};
+  const uint8_t wanted[4] = {0, 1, 1, 0};
+  alignas(256) char workspace[1 << 14];
+
+  void SetUp() override {
+    LinearCrossEntropy::SetUp();
+    std::fill_n(&toWeight[0][0], kColumns * kWidth, 5.f);
+    std::fill_n(toBias, 2 * kColumns, 5.f);
+    options.gradients = wanted;
+    options.gradient_count = 4;
+    ASSERT_EQ(cermet_linear_cross_entropy_prepare(context, kLossOfTwo, strlen(kLossOfTwo), "host", 0, &options, &loss),
+              CERMET_OK)
+        << cermet_error_message();
+  }
+  // Hidden and labels of so many rows and with such strides, and the bias's gradient.
+  cermet_status launch(int64_t a, int64_t b, std::vector<int64_t> ofHidden, std::vector<int64_t> ofLabels,
+                       int64_t ofBias = 1) {
+    const int64_t rows[] = {a, b, kWidth}, ofWeight[] = {kColumns, kWidth}, pitch[] = {kWidth, 1}, one[] = {1};
+    const cermet_tensor given[] = {{hidden, rows, ofHidden.data(), 3, CERMET_F32},
+                                   {weight, ofWeight, pitch, 2, CERMET_F32},
+                                   {bias, ofWeight, one, 1, CERMET_F32},
+                                   {labels, rows, ofLabels.data(), 2, CERMET_I32},
+                                   {&sum, nullptr, nullptr, 0, CERMET_F32},
+                                   {toWeight, ofWeight, pitch, 2, CERMET_F32},
+                                   {toBias, ofWeight, &ofBias, 1, CERMET_F32}};
+    size_t size = 0;
+    const cermet_status status = cermet_linear_cross_entropy_workspace_size(loss, given, 4, &size);
+    return status != CERMET_OK ? status
+                               : cermet_linear_cross_entropy_launch(loss, nullptr, given, 7, workspace, size);
+  }
+};
+
+TEST_F(LossOfTwo, NoRowsAreLegalInEitherDimension) {
+  for (const auto& [a, b] : {std::pair(0, 3), {3, 0}, {0, 1}, {0, 0}}) {
+    sum = toWeight[1][2] = toBias[3] = 5;
+    EXPECT_EQ(launch(a, b, {kWidth * b, kWidth, 1}, {b, 1}), CERMET_OK) << cermet_error_message();
+    EXPECT_EQ(sum, 0) << a << " " << b;
+    EXPECT_EQ(toWeight[1][2], 0) << a << " " << b;
+    EXPECT_EQ(toBias[3], 0) << a << " " << b;
+  }
+  EXPECT_EQ(launch(0, 3, {1, 100, 1}, {7, 100}), CERMET_OK) << cermet_error_message(); // of which nothing is read
+}
+
+TEST_F(LossOfTwo, WhatIsRefusedIsRefusedBeforeAnythingIsWritten) {
+  EXPECT_EQ(launch(1, 2, {2 * kWidth, kWidth, 1}, {2, 1}, 2), CERMET_INVALID_ARGUMENT);
+  EXPECT_EQ(sum, 5);
+  EXPECT_EQ(toWeight[1][2], 5);
+  EXPECT_EQ(toBias[0], 5);
+  EXPECT_EQ(launch(1, 2, {2 * kWidth, kWidth, 1}, {2, 1}), CERMET_OK) << cermet_error_message();
+  EXPECT_NEAR(sum, 2 * std::log(6), 1e-6);
+  EXPECT_NEAR(toBias[0], 2 * (1. / 6 - 1), 1e-6);
+}
+
+TEST_F(LossOfTwo, SizesThatNoMemoryHasAreRefused) {
+  constexpr int64_t kLarge = int64_t(1) << 62;
+  EXPECT_EQ(launch(kLarge, 1, {17, kWidth, 1}, {1, 1}), CERMET_INVALID_ARGUMENT);
+  EXPECT_EQ(launch(2, kLarge, {17, 17, 1}, {17, 17}), CERMET_INVALID_ARGUMENT);
+  EXPECT_STREQ(cermet_error_message(), "loss: the workspace would have more than 2^63 bytes");
+}
+
+// A number for each row, which is also read where it was put: behind the first lie rows that come before it.
+TEST_F(LinearCrossEntropy, NumbersOfRowsMayLieBackwards) {
+  constexpr const char* text = R"(!h = tensor<?x8xf32, #cermet.symbols<["n"]>>
+!l = tensor<?xi32, #cermet.symbols<["n"]>>
+!n = tensor<?xf32, #cermet.symbols<["n"]>>
+!c = tensor<?x1xf32, #cermet.symbols<["n"]>>
+module attributes {cermet.version = 1 : i64} {
+  func.func @loss(%hidden: !h, %weight: tensor<6x8xf32>, %labels: !l) -> (!n, tensor<1xf32>) {
+    %0 = cermet.linear_cross_entropy %hidden, %weight, %labels {reduction = "none"} : !h, tensor<6x8xf32>, !l to !n
+    %1 = cermet.reshape %0 : !n to !c
+    %2 = cermet.sum_rows %1 : !c to tensor<1xf32>
+    return %0, %2 : !n, tensor<1xf32>
+  }
+})";
+  options.gradients = nullptr;
+  options.gradient_count = 0;
+  ASSERT_EQ(cermet_linear_cross_entropy_prepare(context, text, strlen(text), "host", 0, &options, &loss), CERMET_OK)
+      << cermet_error_message();
+  Numbers numbers;
+  numbers.labels[2] = 0;
+  for (const int64_t stride : {1, 3, -1, -3}) {
+    float each[6 * kRows], total = 0;
+    std::fill_n(each, 6 * kRows, 1000.f);
+    const int64_t rows[] = {kRows, kWidth}, ofWeight[] = {kColumns, kWidth}, pitch[] = {kWidth, 1}, one[] = {1};
+    const cermet_tensor given[] = {{numbers.hidden, rows, pitch, 2, CERMET_F32},
+                                   {numbers.weight, ofWeight, pitch, 2, CERMET_F32},
+                                   {numbers.labels, rows, one, 1, CERMET_I32},
+                                   {each + 3 * kRows, rows, &stride, 1, CERMET_F32},
+                                   {&total, one, one, 1, CERMET_F32}};
+    alignas(256) char workspace[1 << 14];
+    ASSERT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, given, 5, workspace, sizeof(workspace)), CERMET_OK)
+        << cermet_error_message();
+    float sum = 0;
+    for (int row = 0; row < kRows; ++row)
+      sum += each[3 * kRows + row * stride];
+    EXPECT_NEAR(total, sum, 1e-5) << stride;
+  }
+}
+
 TEST_F(LinearCrossEntropy, AProductMayThrowAndDestroyWhatCallsIt) {
   static std::atomic<cermet_linear_cross_entropy*> own;
   options.product = [](void*, const char*, const cermet_tensor*, int32_t, int32_t, void*) -> cermet_status {
