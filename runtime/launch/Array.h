@@ -28,12 +28,14 @@ inline Array matrix(void* data, cermet_dtype dtype, int64_t rows, int64_t column
   return {static_cast<char*>(data), dtype, 2, {rows, columns}, {rowStride, columnStride}};
 }
 
-// A dense one of a value's dimensions; `symbols` are what those of its plan are.
+// A dense one of a value's dimensions; `symbols` are what those of its plan are. Sizes beside one of 0 may be anything, so
+// strides are multiplied unsigned.
 inline Array dense(const PlanValue& value, const std::vector<int64_t>& symbols, char* data) {
   Array made{data, value.dtype, value.rank, {}, {}};
-  for (int64_t dim = value.rank, stride = 1; dim-- > 0; stride *= made.sizes[dim]) {
+  uint64_t stride = 1;
+  for (int dim = value.rank; dim-- > 0; stride *= uint64_t(made.sizes[dim])) {
     made.sizes[dim] = sizeOf(value.dims[dim], symbols.data());
-    made.strides[dim] = stride;
+    made.strides[dim] = int64_t(stride);
   }
   return made;
 }

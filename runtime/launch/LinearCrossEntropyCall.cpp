@@ -151,7 +151,7 @@ Status LinearCrossEntropy::Call::clear(const Array& weight) const {
 
 Status LinearCrossEntropy::Call::runPiece(int64_t index) {
   const int64_t start = index * piece_, count = std::min(piece_, rows_ - start);
-  const Array weight = rowsOf(loss_.weight_, 0, loss_.columns_), hidden = rowsOf(loss_.hidden_, start, count);
+  const Array weight = given_[loss_.weight_], hidden = rowsOf(loss_.hidden_, start, count);
   const Array logits = logitsOf(count), gradient = gradientOf(count);
   CERMET_RETURN_IF_ERROR(
       multiply(hidden, matrix(weight.data, weight.dtype, loss_.width_, loss_.columns_, 1, weight.strides[0]), logits));
@@ -172,8 +172,7 @@ Status LinearCrossEntropy::Call::runPiece(int64_t index) {
     CERMET_RETURN_IF_ERROR(multiply(gradient, weight, rowsOf(loss_.toHidden_, start, count)));
   if (loss_.toWeight_ >= 0)
     CERMET_RETURN_IF_ERROR(multiply(matrix(gradient.data, gradient.dtype, loss_.columns_, count, 1, loss_.leading_),
-                                    hidden, isSummed_ ? weightSums() : rowsOf(loss_.toWeight_, 0, loss_.columns_),
-                                    index > 0));
+                                    hidden, isSummed_ ? weightSums() : given_[loss_.toWeight_], index > 0));
   if (loss_.toBias_ < 0)
     return {};
   const PlanValue& sum = loss_.summedGradient_.plan->values[1];

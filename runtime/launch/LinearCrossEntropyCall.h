@@ -35,7 +35,7 @@ private:
   Array gradientOf(int64_t count) const;
   Array weightSums() const;
   Array biasSums() const;
-  // Rows of the hidden state or of the weight, or of a gradient of one.
+  // Rows of the hidden state or of its gradient.
   Array rowsOf(int value, int64_t start, int64_t count) const;
 
   Status run(const Part& part, std::vector<Array> inputs, const std::vector<Array>& outputs);

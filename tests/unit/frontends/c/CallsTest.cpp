@@ -26,7 +26,7 @@ TEST_F(Calls, OfAnyOrderEndInAStatus) {
   }
   EXPECT_GT(succeeded, calls / 20) << "of " << calls;
   EXPECT_GT(failed, calls / 20) << "of " << calls;
-  EXPECT_GT(losses, calls / 100) << "of " << calls;
+  EXPECT_GT(losses, calls / 200) << "of " << calls;
 }
 
 } // namespace

@@ -293,45 +293,6 @@ TEST_F(LossOfTwo, SizesThatNoMemoryHasAreRefused) {
   EXPECT_STREQ(cermet_error_message(), "loss: the workspace would have more than 2^63 bytes");
 }
 
-// A number for each row, which is also read where it was put: behind the first lie rows that come before it.
-TEST_F(LinearCrossEntropy, NumbersOfRowsMayLieBackwards) {
-  constexpr const char* text = R"(!h = tensor<?x8xf32, #cermet.symbols<["n"]>>
-!l = tensor<?xi32, #cermet.symbols<["n"]>>
-!n = tensor<?xf32, #cermet.symbols<["n"]>>
-!c = tensor<?x1xf32, #cermet.symbols<["n"]>>
-module attributes {cermet.version = 1 : i64} {
-  func.func @loss(%hidden: !h, %weight: tensor<6x8xf32>, %labels: !l) -> (!n, tensor<1xf32>) {
-    %0 = cermet.linear_cross_entropy %hidden, %weight, %labels {reduction = "none"} : !h, tensor<6x8xf32>, !l to !n
-    %1 = cermet.reshape %0 : !n to !c
-    %2 = cermet.sum_rows %1 : !c to tensor<1xf32>
-    return %0, %2 : !n, tensor<1xf32>
-  }
-})";
-  options.gradients = nullptr;
-  options.gradient_count = 0;
-  ASSERT_EQ(cermet_linear_cross_entropy_prepare(context, text, strlen(text), "host", 0, &options, &loss), CERMET_OK)
-      << cermet_error_message();
-  Numbers numbers;
-  numbers.labels[2] = 0;
-  for (const int64_t stride : {1, 3, -1, -3}) {
-    float each[6 * kRows], total = 0;
-    std::fill_n(each, 6 * kRows, 1000.f);
-    const int64_t rows[] = {kRows, kWidth}, ofWeight[] = {kColumns, kWidth}, pitch[] = {kWidth, 1}, one[] = {1};
-    const cermet_tensor given[] = {{numbers.hidden, rows, pitch, 2, CERMET_F32},
-                                   {numbers.weight, ofWeight, pitch, 2, CERMET_F32},
-                                   {numbers.labels, rows, one, 1, CERMET_I32},
-                                   {each + 3 * kRows, rows, &stride, 1, CERMET_F32},
-                                   {&total, one, one, 1, CERMET_F32}};
-    alignas(256) char workspace[1 << 14];
-    ASSERT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, given, 5, workspace, sizeof(workspace)), CERMET_OK)
-        << cermet_error_message();
-    float sum = 0;
-    for (int row = 0; row < kRows; ++row)
-      sum += each[3 * kRows + row * stride];
-    EXPECT_NEAR(total, sum, 1e-5) << stride;
-  }
-}
-
 TEST_F(LinearCrossEntropy, AProductMayThrowAndDestroyWhatCallsIt) {
   static std::atomic<cermet_linear_cross_entropy*> own;
   options.product = [](void*, const char*, const cermet_tensor*, int32_t, int32_t, void*) -> cermet_status {

@@ -77,7 +77,10 @@ public:
       cermet_linear_cross_entropy_destroy(draws_.any(made(losses_, lent_)).handle);
   }
 
+  // One in so many, as each takes as long as dozens of other calls.
   void prepare(cermet_context* context) {
+    if (draws_.below(3) > 0)
+      return;
     static const std::string others[] = {scalePlan().dump(), "fail 2 no", "fail 3 never"};
     static const uint8_t wanted[][kInputs] = {{1, 1, 1, 0}, {2, 2, 2, 0}, {0, 1, 0, 0}, {1, 0, 2, 0},
                                               {0, 0, 0, 0}, {1, 1, 1, 1}, {3, 0, 0, 0}, {0, 0, 1, 0}};
