@@ -28,8 +28,8 @@ inline Array matrix(void* data, cermet_dtype dtype, int64_t rows, int64_t column
   return {static_cast<char*>(data), dtype, 2, {rows, columns}, {rowStride, columnStride}};
 }
 
-// A dense one of a value's dimensions; `symbols` are what those of its plan are. Sizes beside one of 0 may be anything, so
-// strides are multiplied unsigned.
+// A dense one of a value's dimensions; `symbols` are what those of its plan are. Sizes beside one of 0 may be anything,
+// so strides are multiplied unsigned.
 inline Array dense(const PlanValue& value, const std::vector<int64_t>& symbols, char* data) {
   Array made{data, value.dtype, value.rank, {}, {}};
   uint64_t stride = 1;
@@ -42,7 +42,7 @@ inline Array dense(const PlanValue& value, const std::vector<int64_t>& symbols, 
 
 inline std::optional<int64_t> Array::rowStride(int leads) const {
   if (std::find(sizes, sizes + leads, 0) != sizes + leads)
-    return 0; // nothing is read, whatever strides say
+    return 0;     // nothing is read, whatever strides say
   int inner = -1; // the dimension before, of those that step
   int64_t distance = 0;
   for (int dim = leads; dim-- > 0;) {

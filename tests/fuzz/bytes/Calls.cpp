@@ -14,7 +14,8 @@ using namespace cermet;
 constexpr int kMostCalls = 50; // of an input, each of which has what it needs from the first
 constexpr int kSharing = 500;  // inputs
 
-// Losses that are lent: with gradients in the type of each input, in f32, of rows that come one by one; and of each row.
+// Losses that are lent: with gradients in the type of each input, in f32, of rows that come one by one; and of each
+// row.
 struct LentLoss {
   int text;
   uint8_t gradients[LossCalls::kInputs];

@@ -57,18 +57,17 @@ inline Json lossPart(const Json& plan, std::vector<std::pair<const char*, int>> 
 // [a, b] and the total. With gradients of all three but where `isEach`, `inPlace` in the memory of the logits.
 inline Json lossPlan(bool isEach, bool inPlace = true) {
   constexpr int kBias = 2, kLabels = 3, kLogits = 4;
-  Json plan = lossGraph("loss",
-                        {lossValue("hidden", "input", {"a", "b", 8}), lossValue("weight", "input", {8, 8}),
-                         lossValue("bias", "input", {8}), lossValue("labels", "input", {"a", "b"}, "i64")});
+  Json plan = lossGraph("loss", {lossValue("hidden", "input", {"a", "b", 8}), lossValue("weight", "input", {8, 8}),
+                                 lossValue("bias", "input", {8}), lossValue("labels", "input", {"a", "b"}, "i64")});
   if (isEach)
     plan["values"].push_back(lossValue("each", "output", {"a", "b"}));
   plan["values"].push_back(lossValue("total", "output", Json::array()));
 
-  const Json before = lossGraph(
-      "before",
-      {lossValue("labels", "input", {"a", "b"}, "i64"), lossValue("kept", "output", {"a", "b", 1}),
-       lossColumn("labels.1", 0, "i64")},
-      lossStep("kept_rows", 1, {lossOperand(2, "row", false, "i64"), lossOperand(1, "row", true)}));
+  const Json before =
+      lossGraph("before",
+                {lossValue("labels", "input", {"a", "b"}, "i64"), lossValue("kept", "output", {"a", "b", 1}),
+                 lossColumn("labels.1", 0, "i64")},
+                lossStep("kept_rows", 1, {lossOperand(2, "row", false, "i64"), lossOperand(1, "row", true)}));
 
   Json rows = lossGraph("rows",
                         {lossValue("logits", "input", {"rows", 8}), lossValue("bias", "input", {8}),
@@ -84,7 +83,8 @@ inline Json lossPlan(bool isEach, bool inPlace = true) {
   if (inPlace)
     differentiated["values"][5]["in_place"] = {0};
 
-  Json after = lossGraph("after", {lossValue("number", "input", {"a", "b"}), lossValue("kept", "input", {"a", "b", 1})});
+  Json after =
+      lossGraph("after", {lossValue("number", "input", {"a", "b"}), lossValue("kept", "input", {"a", "b", 1})});
   if (isEach) {
     after["values"].push_back(lossValue("each", "output", {"a", "b"}));
     after["steps"].push_back({{"kind", "external"}, {"op", "cermet.copy"}, {"operands", {0}}, {"results", {2}}});
@@ -92,13 +92,13 @@ inline Json lossPlan(bool isEach, bool inPlace = true) {
   const int total = static_cast<int>(after["values"].size());
   after["values"].push_back(lossValue("total", "output", Json::array()));
   after["values"].push_back(lossColumn("number.1", 0));
-  after["steps"].push_back(lossStep(
-      "total_rows", 1, {lossOperand(total + 1, "tile"), lossOperand(1, "tile"), lossOperand(total, "column", true)},
-      true));
+  after["steps"].push_back(
+      lossStep("total_rows", 1,
+               {lossOperand(total + 1, "tile"), lossOperand(1, "tile"), lossOperand(total, "column", true)}, true));
 
-  const Json rounded = lossGraph("rounded_weight",
-                                 {lossValue("x", "input", {"rows", 8}), lossValue("y", "output", {"rows", 8})},
-                                 lossStep("copy_rows", 8, {lossOperand(0, "tile"), lossOperand(1, "tile", true)}));
+  const Json rounded =
+      lossGraph("rounded_weight", {lossValue("x", "input", {"rows", 8}), lossValue("y", "output", {"rows", 8})},
+                lossStep("copy_rows", 8, {lossOperand(0, "tile"), lossOperand(1, "tile", true)}));
   const Json summed =
       lossGraph("summed", {lossValue("x", "input", {"rows", 8}), lossValue("total", "output", {8})},
                 lossStep("sum_rows", 8, {lossOperand(0, "tile"), lossOperand(1, "column", true)}, true));

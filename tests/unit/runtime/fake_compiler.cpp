@@ -183,8 +183,8 @@ void release(cermet_buffer* buffer) {
   *buffer = {nullptr, 0};
 }
 
-const cermet_compiler_table table = {1,           FAKE_BUILD_ID, compile,   match,  differentiate, linearLoss,
-                                     buildKernel, kernelSource,  interpret, release};
+const cermet_compiler_table table = {1,          FAKE_BUILD_ID, compile,      match,     differentiate,
+                                     linearLoss, buildKernel,   kernelSource, interpret, release};
 
 } // namespace
 

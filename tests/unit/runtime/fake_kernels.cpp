@@ -135,9 +135,8 @@ EXPORT void gradient_rows(const RowArguments* arguments, int64_t begin, int64_t 
   for (int64_t row = begin; row < end; ++row)
     for (int64_t column = 0; column < kColumns; ++column)
       rowOf(arguments, 5, row)[column] =
-          column == *reinterpret_cast<int64_t*>(rowOf(arguments, 2, row, sizeof(int64_t)))
-              ? *rowOf(arguments, 3, row)
-              : 0;
+          column == *reinterpret_cast<int64_t*>(rowOf(arguments, 2, row, sizeof(int64_t))) ? *rowOf(arguments, 3, row)
+                                                                                           : 0;
 }
 
 // total = sum over rows of number * kept, [.., 1] by [.., 1]

@@ -251,17 +251,14 @@ struct LossOfTwo : LinearCrossEntropy {
   cermet_status launch(int64_t a, int64_t b, std::vector<int64_t> ofHidden, std::vector<int64_t> ofLabels,
                        int64_t ofBias = 1) {
     const int64_t rows[] = {a, b, kWidth}, ofWeight[] = {kColumns, kWidth}, pitch[] = {kWidth, 1}, one[] = {1};
-    const cermet_tensor given[] = {{hidden, rows, ofHidden.data(), 3, CERMET_F32},
-                                   {weight, ofWeight, pitch, 2, CERMET_F32},
-                                   {bias, ofWeight, one, 1, CERMET_F32},
-                                   {labels, rows, ofLabels.data(), 2, CERMET_I32},
-                                   {&sum, nullptr, nullptr, 0, CERMET_F32},
-                                   {toWeight, ofWeight, pitch, 2, CERMET_F32},
-                                   {toBias, ofWeight, &ofBias, 1, CERMET_F32}};
+    const cermet_tensor given[] = {
+        {hidden, rows, ofHidden.data(), 3, CERMET_F32}, {weight, ofWeight, pitch, 2, CERMET_F32},
+        {bias, ofWeight, one, 1, CERMET_F32},           {labels, rows, ofLabels.data(), 2, CERMET_I32},
+        {&sum, nullptr, nullptr, 0, CERMET_F32},        {toWeight, ofWeight, pitch, 2, CERMET_F32},
+        {toBias, ofWeight, &ofBias, 1, CERMET_F32}};
     size_t size = 0;
     const cermet_status status = cermet_linear_cross_entropy_workspace_size(loss, given, 4, &size);
-    return status != CERMET_OK ? status
-                               : cermet_linear_cross_entropy_launch(loss, nullptr, given, 7, workspace, size);
+    return status != CERMET_OK ? status : cermet_linear_cross_entropy_launch(loss, nullptr, given, 7, workspace, size);
   }
 };
 

@@ -25,9 +25,12 @@ TEST_F(LinearLoss, NumbersOfRowsMayLieBackwards) {
   for (const int64_t step : {1, 3, -1, -3}) {
     float memory[48], *each = memory + 24, total = 0;
     std::fill_n(memory, 48, 1000.f);
-    const TestTensor given[] = {{hidden, {2, 3, 8}}, {weight, {8, 8}},
-                                {bias, {8}},         {labels, {2, 3}, {}, CERMET_I64},
-                                {each, {2, 3}, {3 * step, step}}, {&total, {}}};
+    const TestTensor given[] = {{hidden, {2, 3, 8}},
+                                {weight, {8, 8}},
+                                {bias, {8}},
+                                {labels, {2, 3}, {}, CERMET_I64},
+                                {each, {2, 3}, {3 * step, step}},
+                                {&total, {}}};
     const std::vector<cermet_tensor> tensors(std::begin(given), std::end(given));
     alignas(256) char workspace[1 << 12];
     ASSERT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, tensors.data(), 6, workspace, sizeof(workspace)),

@@ -93,7 +93,7 @@ public:
     cermet_linear_cross_entropy_options options{};
     options.size = draws_.someSize(sizeof(options));
     options.gradients = hardly() ? nullptr : gradients;
-    options.gradient_count = !draws_.rarely()      ? kInputs
+    options.gradient_count = !draws_.rarely()       ? kInputs
                              : draws_.below(2) == 0 ? static_cast<uint64_t>(draws_.below(6))
                                                     : draws_.number(64) >> draws_.below(64);
     if (options.gradient_count > sizeof(gradients) && options.gradient_count <= length) // which would be read
@@ -132,7 +132,9 @@ public:
     constexpr size_t kAlignment = 256, kMost = size_t(1) << 20;
     const size_t room = isSized && bytes <= kMost ? bytes : 0;
     const std::unique_ptr<char, void (*)(void*)> workspace(
-        static_cast<char*>(std::aligned_alloc(kAlignment, (room / kAlignment + 1) * kAlignment)), std::free);
+        static_cast<char*>(
+            std::aligned_alloc(kAlignment, std::max(kAlignment, (room + kAlignment - 1) / kAlignment * kAlignment))),
+        std::free);
     state() = {static_cast<Product::Outcome>(draws_.rarely() ? draws_.below(4) : 0), nullptr};
     if (std::none_of(lent_.begin(), lent_.end(), [&](const Loss& each) { return each.handle == loss.handle; }))
       state().caller = loss.handle;
@@ -142,8 +144,7 @@ public:
     std::memcpy(kept(), memory(0), sizeof(Memory));
     const cermet_status status = cermet_linear_cross_entropy_launch(
         loss.handle, nullptr, tensors, std::min(count, kMostTensors),
-        hardly() ? nullptr : workspace.get() + (hardly() ? 64 : 0),
-        hardly() ? room / 2 : room);
+        hardly() ? nullptr : workspace.get() + (hardly() ? 64 : 0), hardly() ? room / 2 : room);
     if (status == CERMET_INVALID_ARGUMENT || status == CERMET_UNSUPPORTED) { // before anything is written
       EXPECT_EQ(std::memcmp(kept(), memory(0), sizeof(Memory)), 0) << cermet_error_message();
     }
@@ -199,7 +200,7 @@ private:
     struct Shape {
       int rows, rank; // the first dimensions that are rows, of all
       cermet_dtype dtype;
-      bool isWide;    // whose last dimension the others do not step into
+      bool isWide; // whose last dimension the others do not step into
     };
     constexpr Shape inputs[] = {
         {2, 3, CERMET_F32, true}, {0, 2, CERMET_F32, true}, {0, 1, CERMET_F32, false}, {2, 2, CERMET_I64, false}};
