@@ -94,7 +94,9 @@ std::string IterationSpace::appendColumn() {
   return "";
 }
 
-bool IterationSpace::readsStored(Operation* op) { return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op); }
+bool IterationSpace::readsStored(Operation* op) {
+  return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op);
+}
 
 ir::Dimensions IterationSpace::shapeOf(Value value) const {
   ir::Dimensions shape = ir::dimensions(llvm::cast<RankedTensorType>(value.getType()));

@@ -110,7 +110,7 @@ def _bounds(node: fx.Node) -> Bounds:
     if node.target in (_aten.argmax.default, _aten.argmin.default):
         return _places(node.args[0], *node.args[1:2])
     if node.target is _aten.clamp.default:
-        return _clamped(*node.args)
+        return _clamped(*limited(node))
     return _divided(node) or _counted(node) or _UNKNOWN
 
 
@@ -134,7 +134,14 @@ def _picked(call: fx.Node, result: int) -> Bounds:
     return _places(call.args[0], dim) if result == 1 else bounds(call.args[0])
 
 
-def _clamped(source: fx.Node, least: Any = None, greatest: Any = None) -> Bounds:
+def limited(clamp: fx.Node) -> tuple[fx.Node, Any, Any]:
+    """What a call of clamp is given: the tensor, the least and the greatest."""
+    source, *limits = clamp.args
+    named = dict(zip(("min", "max"), limits)) | clamp.kwargs
+    return source, named.get("min"), named.get("max")
+
+
+def _clamped(source: fx.Node, least: Any, greatest: Any) -> Bounds:
     if not all(limit is None or isinstance(limit, int) for limit in (least, greatest)):
         return _UNKNOWN
     below, above = bounds(source)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ...graph.numbers import answer, bounds, is_whole
+from ...graph.numbers import answer, bounds, is_whole, limited
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
@@ -39,7 +39,7 @@ def _kept(node: fx.Node) -> fx.Node | None:
     if node.target is _aten.where.self and (chosen := answer(node.args[0])) is not None:
         return node.args[1 if chosen else 2]
     if node.target is _aten.clamp.default:
-        number, least, greatest = (*node.args, None, None)[:3]
+        number, least, greatest = limited(node)
         below, above = bounds(number)
         at_least = least is None or is_whole(least) and below is not None and least <= below
         at_most = greatest is None or is_whole(greatest) and above is not None and above <= greatest
