@@ -5,6 +5,7 @@
 #include "ir/gradient/Gradient.h"
 #include "ir/text/Text.h"
 #include "tests/unit/compiler/GraphTexts.h"
+#include "tests/unit/compiler/plan/Plans.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <map>
@@ -14,18 +15,6 @@ using namespace cermet;
 using namespace cermet::tests;
 
 namespace {
-
-// The kernels of a graph's plan; a step that is none is a failure.
-int kernelsOf(const std::string& text) {
-  std::string answer, error;
-  EXPECT_EQ(compileGraph(text, "sm_90", Dump(), answer, error), CERMET_OK) << error << text;
-  if (answer.empty())
-    return -1;
-  const nlohmann::json plan = nlohmann::json::parse(answer);
-  for (const auto& step : plan["steps"])
-    EXPECT_EQ(step["kind"], "kernel") << step << text;
-  return static_cast<int>(plan["steps"].size());
-}
 
 struct Texts {
   std::string forward, backward;

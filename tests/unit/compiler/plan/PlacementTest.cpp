@@ -3,6 +3,7 @@
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
 #include "tests/unit/compiler/GraphTexts.h"
+#include "tests/unit/compiler/plan/Plans.h"
 #include <gtest/gtest.h>
 #include <numeric>
 #include <optional>
@@ -12,12 +13,6 @@ using namespace cermet::tests;
 using Json = nlohmann::ordered_json;
 
 namespace {
-
-Json planOf(const std::string& text) {
-  std::string answer, error;
-  EXPECT_EQ(compileGraph(text, "sm_90", Dump(), answer, error), CERMET_OK) << error << text;
-  return answer.empty() ? Json() : Json::parse(answer);
-}
 
 // By name: the inputs whose memory the output may take.
 std::vector<std::string> inPlace(const Json& plan, const std::string& name) {

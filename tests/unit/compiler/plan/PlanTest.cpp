@@ -4,6 +4,7 @@
 #include "compiler/program/KernelSpec.h"
 #include "runtime/abi/RowArguments.h"
 #include "tests/unit/compiler/GraphTexts.h"
+#include "tests/unit/compiler/plan/Plans.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,12 +14,6 @@ using namespace cermet::tests;
 using nlohmann::json;
 
 namespace {
-
-json planOf(const std::string& text, const std::string& target = "sm_90") {
-  std::string answer, error;
-  EXPECT_EQ(compileGraph(text, target, Dump(), answer, error), CERMET_OK) << error << text;
-  return answer.empty() ? json() : json::parse(answer);
-}
 
 // What a view is a view of.
 int rootOf(const json& plan, int value) {
