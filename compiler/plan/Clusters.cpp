@@ -336,7 +336,7 @@ void addMiss(const Selection& cluster, const std::string& reason, std::vector<Ne
 void miss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
   const Apart before = apart(cluster);
   const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
-    return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp>(op) && isReal(op->getOperand(0));
+    return ir::isReduction(op) && isReal(op->getOperand(0));
   });
   if (isCore && before.nodes > 1 && before.bytes >= kLeastSaved)
     addMiss(cluster, reason, misses);

@@ -15,10 +15,6 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
   return llvm::any_of(a, [&](int value) { return llvm::is_contained(b, value); });
 }
 
-void append(std::vector<int>& to, const std::vector<int>& from) {
-  to.insert(to.end(), from.begin(), from.end());
-}
-
 } // namespace
 
 void PlanSteps::addExternal(Json step) {
@@ -53,9 +49,9 @@ void PlanSteps::join(Step& into, Step& from) {
   for (Program& program : from.programs)
     into.programs.push_back(std::move(program));
   into.operations += from.operations;
-  append(into.reads, from.reads);
-  append(into.writes, from.writes);
-  append(into.rows, from.rows);
+  llvm::append_range(into.reads, from.reads);
+  llvm::append_range(into.writes, from.writes);
+  llvm::append_range(into.rows, from.rows);
 }
 
 // Joins the kernel with a later one: that one is brought forward where it needs nothing in between, or else this one is

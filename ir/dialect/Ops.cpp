@@ -45,6 +45,10 @@ bool cermet::ir::isElementwise(Operation* op) {
              ErfOp, ReluOp, SigmoidOp, SoftplusOp, SiluOp, GeluOp, GeluTanhOp, CompareOp, SelectOp, CastOp>(op);
 }
 
+bool cermet::ir::isReduction(Operation* op) {
+  return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
+}
+
 //===--- Folds: what changes no bit ----------------------------------------------------------------------------------//
 
 OpFoldResult CastOp::fold(FoldAdaptor) {

@@ -28,5 +28,7 @@ namespace cermet::ir {
 
 // Whether each element of the result comes from those of the operands at its place.
 bool isElementwise(mlir::Operation* op);
+// Whether it reduces the last dimension.
+bool isReduction(mlir::Operation* op);
 
 } // namespace cermet::ir

@@ -30,6 +30,9 @@ std::string shapeText(llvm::ArrayRef<Dimension> dimensions);
 inline mlir::RankedTensorType typeOf(mlir::Value value) {
   return llvm::cast<mlir::RankedTensorType>(value.getType());
 }
+inline Dimensions shapeOf(mlir::Value value) {
+  return dimensions(typeOf(value));
+}
 
 // The same shape with another element type.
 mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type elementType);

@@ -7,10 +7,6 @@ using namespace mlir;
 
 namespace cermet::ir {
 
-Dimensions shapeOf(Value value) {
-  return dimensions(typeOf(value));
-}
-
 std::string shapeTextOf(Value value) {
   return shapeText(shapeOf(value));
 }

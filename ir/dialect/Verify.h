@@ -4,8 +4,7 @@
 
 namespace cermet::ir {
 
-// The dimensions, their text and the element type of a tensor value.
-Dimensions shapeOf(mlir::Value value);
+// The text of a tensor value's dimensions, and its element type.
 std::string shapeTextOf(mlir::Value value);
 mlir::Type elementOf(mlir::Value value);
 

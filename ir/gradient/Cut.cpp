@@ -35,10 +35,10 @@ private:
 } // namespace
 
 // What is picked of a constant is known from the index alone.
-static bool isReduction(Operation* op) {
+static bool reducesRows(Operation* op) {
   if (auto pick = dyn_cast<PickOp>(op))
     return !pick.getOperand().getDefiningOp<ConstantOp>();
-  return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
+  return isReduction(op);
 }
 
 static bool holdsOneNumberPerRow(Type type) {
@@ -60,7 +60,7 @@ Cutter::Cutter(func::FuncOp joint, int inputs, int outputCount) : joint(joint) {
     auto reads = [&](const llvm::DenseSet<Value>& values) {
       return llvm::any_of(op.getOperands(), [&](Value operand) { return values.contains(operand); });
     };
-    bool isBackward = reads(backward), isReduced = isReduction(&op) || reads(reduced);
+    bool isBackward = reads(backward), isReduced = reducesRows(&op) || reads(reduced);
     for (Value result : op.getResults()) {
       if (isBackward)
         backward.insert(result);
@@ -112,7 +112,7 @@ GradientCut Cutter::walk(unsigned chosen, const llvm::DenseSet<Value>& rows) con
 GradientCut Cutter::withFewestSaved(unsigned chosen) const {
   GradientCut cut = walk(chosen, rowScalars);
   // Whether the backward's part would reduce again what the forward has reduced.
-  auto repeats = [&](Value value) { return rowScalars.contains(value) && isReduction(value.getDefiningOp()); };
+  auto repeats = [&](Value value) { return rowScalars.contains(value) && reducesRows(value.getDefiningOp()); };
   if (llvm::any_of(cut.needed, repeats))
     return cut;
   llvm::DenseSet<Value> saved(cut.saved.begin(), cut.saved.end());
@@ -181,7 +181,7 @@ GradientCut Cutter::best() {
   return cut;
 }
 
-static Dimensions shapeOf(Value value) {
+static Dimensions tensorShapeOf(Value value) {
   auto tensor = dyn_cast<RankedTensorType>(value.getType());
   return tensor ? dimensions(tensor) : Dimensions();
 }
@@ -192,7 +192,7 @@ static void bindSymbols(func::FuncOp joint, int inputs, GradientCut& cut) {
   Block& block = joint.getBody().front();
   llvm::DenseSet<StringAttr> known;
   auto add = [&](Value value) {
-    for (const Dimension& dimension : shapeOf(value))
+    for (const Dimension& dimension : tensorShapeOf(value))
       known.insert(dimension.symbol);
   };
   for (int index : cut.inputs)
@@ -205,7 +205,7 @@ static void bindSymbols(func::FuncOp joint, int inputs, GradientCut& cut) {
       add(cotangent);
   auto bind = [&](StringAttr symbol) {
     for (BlockArgument input : joint.getArguments().take_front(inputs))
-      if (llvm::any_of(shapeOf(input), [&](const Dimension& dimension) { return dimension.symbol == symbol; })) {
+      if (llvm::any_of(tensorShapeOf(input), [&](const Dimension& dimension) { return dimension.symbol == symbol; })) {
         cut.inputs.push_back(input.getArgNumber());
         return add(input);
       }
@@ -213,7 +213,7 @@ static void bindSymbols(func::FuncOp joint, int inputs, GradientCut& cut) {
   for (Operation& op : block)
     for (Value result : op.getResults())
       if (cut.needed.contains(result))
-        for (const Dimension& dimension : shapeOf(result))
+        for (const Dimension& dimension : tensorShapeOf(result))
           if (dimension.symbol && !known.contains(dimension.symbol))
             bind(dimension.symbol);
   llvm::sort(cut.inputs);

@@ -13,7 +13,7 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-constexpr int kMaxSteps = 256; // operations that one concat may become
+constexpr int kMaxOfConcat = 256; // operations that one concat may become
 
 // For each column of the row: which element of a value's row it is, counted in memory order; kAny where nothing asks.
 using Map = SmallVector<int64_t>;
@@ -61,7 +61,7 @@ private:
   Value at(Value value, const Map& map) {
     if (auto known = memory.find({value, &map}); known != memory.end())
       return known->second;
-    if (++steps > kMaxSteps)
+    if (++steps > kMaxOfConcat)
       return {};
     Value made = compute(value, map);
     memory[{value, &map}] = made;

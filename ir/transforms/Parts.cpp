@@ -7,10 +7,6 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-Dimensions shapeOf(Value value) {
-  return dimensions(typeOf(value));
-}
-
 // One index of a dimension, which the part does not have.
 struct Part {
   size_t dim;

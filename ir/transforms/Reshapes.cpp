@@ -12,10 +12,6 @@ bool sameShape(RankedTensorType a, RankedTensorType b) {
   return ArrayRef(dimensions(a)) == ArrayRef(dimensions(b));
 }
 
-bool isReduction(Operation* op) {
-  return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
-}
-
 // A kernel has it in registers, so a reshape behind it would end the kernel.
 bool isComputed(Value value) {
   Operation* op = value.getDefiningOp();

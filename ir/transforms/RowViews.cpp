@@ -8,10 +8,6 @@ namespace {
 
 using Index = SmallVector<int64_t>;
 
-Dimensions shapeOf(Value value) {
-  return dimensions(cast<RankedTensorType>(value.getType()));
-}
-
 bool sameRows(ArrayRef<Dimension> a, ArrayRef<Dimension> b, size_t rows) {
   return a.size() >= rows && b.size() >= rows && a.take_front(rows) == b.take_front(rows);
 }

@@ -8,11 +8,7 @@ using namespace mlir;
 namespace cermet::ir {
 namespace {
 
-constexpr int kMaxSteps = 256; // operations that one transpose may be moved past
-
-bool isReduction(Operation* op) {
-  return isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp>(op);
-}
+constexpr int kMaxPassed = 256; // operations that one transpose may be moved past
 
 bool isPassed(Operation* op) {
   return op && (isElementwise(op) || isReduction(op) || isa<ConstantOp, BroadcastOp, SliceOp, ConcatOp>(op));
@@ -27,7 +23,7 @@ public:
   Value of(Value value) {
     if (Value known = made.lookup(value))
       return known;
-    if (++steps > kMaxSteps)
+    if (++steps > kMaxPassed)
       return {};
     return made[value] = compute(value);
   }
