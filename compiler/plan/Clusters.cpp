@@ -335,9 +335,8 @@ void addMiss(const Selection& cluster, const std::string& reason, std::vector<Ne
 // Why what has a reduction and something beside it is left alone, where it could have gained.
 void miss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
   const Apart before = apart(cluster);
-  const bool isCore = llvm::any_of(cluster.ops, [](Operation* op) {
-    return ir::isReduction(op) && isReal(op->getOperand(0));
-  });
+  const bool isCore =
+      llvm::any_of(cluster.ops, [](Operation* op) { return ir::isReduction(op) && isReal(op->getOperand(0)); });
   if (isCore && before.nodes > 1 && before.bytes >= kLeastSaved)
     addMiss(cluster, reason, misses);
 }
@@ -439,9 +438,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     for (Operation* original : cluster.ops) {
       if (!isFused(original) && !isLaunch(original))
         continue;
-      const bool isIn = llvm::all_of(copy.copiesOf(original), [&](Operation* op) {
-        return members.contains(op) || isRepeated(op) || isView(op);
-      });
+      const bool isIn = llvm::all_of(
+          copy.copiesOf(original), [&](Operation* op) { return members.contains(op) || isRepeated(op) || isView(op); });
       isWhole &= isIn;
       if (!isIn)
         inPart.push_back(original);

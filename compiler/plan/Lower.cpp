@@ -31,8 +31,8 @@ class Lowering : ProgramWriter, IterationSpace {
 public:
   Lowering(const Computation& computation, mlir::func::FuncOp function, const llvm::SmallBitVector& strided,
            LoweredFunction& lowered)
-      : ProgramWriter(lowered.program, lowered.positions),
-        IterationSpace(computation, function, lowered.appendsColumn), strided(strided) {}
+      : ProgramWriter(lowered.program, lowered.positions), IterationSpace(computation, function, lowered.appendsColumn),
+        strided(strided) {}
 
   std::string run() {
     if (computation.results.empty())

@@ -10,8 +10,8 @@ namespace cermet {
 
 mlir::Type elementType(mlir::Value value);
 std::string elementText(mlir::Value value); // "bf16"
-std::string shapeText(mlir::Value value); // "[r0, 4096]"
-std::string numberText(double number);    // the shortest text that reads back as it
+std::string shapeText(mlir::Value value);   // "[r0, 4096]"
+std::string numberText(double number);      // the shortest text that reads back as it
 
 // Values are equal by construction: one value, or equal pure operations on equal values. A traced graph casts its input
 // to f32 as often as its author wrote so.
