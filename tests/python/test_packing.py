@@ -50,6 +50,32 @@ def test_documents_of_a_packed_batch_are_as_they_are_alone(family, reference):  
     assert counts["document_masks"] == tiny_models.LAYERS and counts["calls_segmented"] == len(PACKED), counts
 
 
+WINDOWS = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+# What none of torch's operators for attention has, bounds of scores and sinks, transformers computes by itself.
+WITHOUT_OPERATORS = {
+    "Gemma2": (torch.float64, 2e-5, WINDOWS),
+    "GptOss": (torch.float32, 2e-4, WINDOWS | {"num_local_experts": 4, "num_experts_per_tok": 2}),
+}
+
+
+@pytest.mark.parametrize("family", WITHOUT_OPERATORS)
+def test_attention_that_no_operator_has_keeps_its_mask_and_numbers(family):
+    dtype, tolerance, settings = WITHOUT_OPERATORS[family]
+    model = tiny_models.tiny(family, dtype, attn_implementation="eager", **settings)
+    compiled = torch.compile(model, backend="cermet", options={"strict": True, "remainder": "aot"})
+    counted = Counted()
+    for lengths in PACKED:
+        text, places = batch(lengths)
+        mine, right = (
+            measured(model, call(input_ids=text, position_ids=places, use_cache=False).logits)
+            for call in (compiled, model)
+        )
+        assert mine.keys() == right.keys()
+        for name, value in mine.items():
+            assert truth.relative(value, right[name]) < tolerance, (lengths, name)
+    assert counted().get("document_masks", 0) == 0
+
+
 def flattened(lengths):
     collator = transformers.DataCollatorWithFlattening(return_tensors="pt")
     text = tiny_models.words(1, sum(lengths))[0].split(lengths)

@@ -65,7 +65,8 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     packs = []
     both = "sm_90,sm_100"
     made = {"CERMET_CACHE_DIR": str(tmp_path / "here" / "cache")}  # what has the same keys is not made again
-    for place, targets, cache in (("here", both, {}), ("elsewhere", both, {}), ("one", "sm_90", made), ("other", "sm_100", made)):
+    places = ("here", both, {}), ("elsewhere", both, {}), ("one", "sm_90", made), ("other", "sm_100", made)
+    for place, targets, cache in places:
         ran = capture(tmp_path / place, *arguments, targets, **cache)
         assert ran.returncode == 0, ran.stderr[-4000:]
         packs.append(tmp_path / place / "m.cpack")

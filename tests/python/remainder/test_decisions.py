@@ -7,9 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from test_clusters_behind_autograd import called
-from test_gathers import count, scattered, step, traced
+from test_gathers import assert_steps_are_as_good_as_eagers, count, scattered, traced
 from torch.fx.experimental.proxy_tensor import make_fx
-from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
 
 from cermet.graph.numbers import bounds
 from cermet.remainder.aten.decisions import decide
@@ -144,17 +143,7 @@ def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, ran):
     torch.manual_seed(0)
     model = Mixture().to(dtype)
     call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
-    ours, theirs = {}, {}
-    for seed in range(EVERY_SEED):
-        torch.manual_seed(seed)
-        x = torch.randn(64, 256).to(dtype)
-        wide = double(model)
-        with Float64():
-            truth = step(wide, wide, x.double(), None)
-        for errors, function in ((ours, call), (theirs, model)):
-            for name, value in step(function, model, x, None).items():
-                errors.setdefault(name, []).append(relative(value, truth[name]))
-    assert_none_is_far_from_eager(ours, theirs, dtype)
+    assert_steps_are_as_good_as_eagers(call, model, dtype, lambda: (torch.randn(64, 256).to(dtype), None))
     hiding = {"aten.masked_fill.Scalar", "aten.masked_fill_.Scalar", "aten.where.self", "aten.clone.default"}
     for graph in ran:
         assert not called(graph) & hiding, graph

@@ -20,6 +20,14 @@ module attributes {cermet.version = 1 : i64} {
 })";
 constexpr uint8_t kGradients[] = {1, 1, 0};
 
+// Which point into the tensors.
+std::vector<cermet_tensor> viewsOf(const std::vector<cermet::Tensor>& tensors) {
+  std::vector<cermet_tensor> views;
+  for (const cermet::Tensor& tensor : tensors)
+    views.push_back(tensor.get());
+  return views;
+}
+
 struct Numbers {
   float hidden[kRows][kWidth], weight[kColumns][kWidth], loss = NAN;
   float toHidden[kRows][kWidth], toWeight[kColumns][kWidth];
@@ -173,9 +181,7 @@ TEST_F(LinearCrossEntropy, AWorkspaceIsAskedForAndChecked) {
   ASSERT_EQ(prepare(), CERMET_OK) << cermet_error_message();
   Numbers numbers;
   const std::vector<cermet::Tensor> tensors = numbers.tensors();
-  std::vector<cermet_tensor> given;
-  for (const cermet::Tensor& tensor : tensors)
-    given.push_back(tensor.get());
+  std::vector<cermet_tensor> given = viewsOf(tensors);
   size_t size = 0;
   ASSERT_EQ(cermet_linear_cross_entropy_workspace_size(loss, given.data(), 3, &size), CERMET_OK);
   alignas(256) char workspace[1 << 14];
@@ -210,9 +216,7 @@ TEST_F(LinearCrossEntropy, AProductsTensorsStayWhateverItAllocates) {
   ASSERT_EQ(prepare(), CERMET_OK) << cermet_error_message();
   Numbers numbers;
   const std::vector<cermet::Tensor> tensors = numbers.tensors();
-  std::vector<cermet_tensor> given;
-  for (const cermet::Tensor& tensor : tensors)
-    given.push_back(tensor.get());
+  std::vector<cermet_tensor> given = viewsOf(tensors);
   alignas(256) char workspace[1 << 14];
   EXPECT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, given.data(), 6, workspace, sizeof(workspace)), CERMET_OK)
       << cermet_error_message();
@@ -300,9 +304,7 @@ TEST_F(LinearCrossEntropy, AProductMayThrowAndDestroyWhatCallsIt) {
   own = loss;
   Numbers numbers;
   const std::vector<cermet::Tensor> tensors = numbers.tensors();
-  std::vector<cermet_tensor> given;
-  for (const cermet::Tensor& tensor : tensors)
-    given.push_back(tensor.get());
+  std::vector<cermet_tensor> given = viewsOf(tensors);
   alignas(256) char workspace[1 << 14];
   EXPECT_EQ(cermet_linear_cross_entropy_launch(loss, nullptr, given.data(), 6, workspace, sizeof(workspace)),
             CERMET_INTERNAL);
