@@ -41,11 +41,15 @@ void ProgramText::constants() {
   line(fmt::format("  typedef RowArguments<{}> Arguments;", program.operands.size()));
 }
 
-// Where a row of the operand begins; of an index operand, its number.
+// Where a row of the operand begins; of an index operand, its number; of one whose rows are added, the numbers' places.
 std::string ProgramText::rowStart(int i) const {
-  const int numbers = program.operands[i].rowsFrom;
+  const auto& [numbers, from, to] = std::tie(program.operands[i].rowsFrom, program.operands[i].from,
+                                             program.operands[i].to);
   if (numbers < 0)
     return fmt::format("row_offset(arguments.operand[{}], index)", i);
+  if (from >= 0)
+    return fmt::format("bag_of<{}, {}>(arguments.operand[{}], arguments.operand[{}], arguments.operand[{}], index)",
+                       deviceTypeOf(from), deviceTypeOf(to), numbers, from, to);
   return fmt::format("gathered_offset<{0}>(arguments.operand[{1}], arguments.operand[{2}].base, "
                      "row_offset(arguments.operand[{2}], index))",
                      deviceTypeOf(numbers), i, numbers);
@@ -91,7 +95,7 @@ void ProgramText::storage() {
   std::string initial;
   for (size_t i = 0; i < program.operands.size(); ++i)
     if (hasOffset(program.operands[i])) {
-      line(fmt::format("    i64 {};", field(i)));
+      line(fmt::format("    {} {};", program.operands[i].from < 0 ? "i64" : "Bag", field(i)));
       initial += (initial.empty() ? "" : ", ") + rowStart(i);
     }
   line("  };");
@@ -196,9 +200,7 @@ void ProgramText::loads() {
     for (int i : inputs) {
       const std::string start = offset ? "offsets." + field(i) : "0";
       if (program.operands[i].kind == OperandKind::Gathered) {
-        const std::string step = program.operands[i].isStrided ? fmt::format("arguments.operand[{}].step, ", i) : "";
-        line(fmt::format("    tiles.{}[slot] = load_gathered<{}, V>(arguments.operand[{}].base, {}, column, {}{});",
-                         field(i), deviceTypeOf(i), i, start, step, missing(i)));
+        line(fmt::format("    tiles.{}[slot] = {};", field(i), gatheredLoad(i)));
         continue;
       }
       const ColumnMap& map = program.operands[i].map;
@@ -222,6 +224,17 @@ void ProgramText::loads() {
   load("load_columns", "Columns", operands(OperandKind::Column, false), "int column", false);
 }
 
+std::string ProgramText::gatheredLoad(int i) const {
+  const Operand& operand = program.operands[i];
+  const std::string step = operand.isStrided ? fmt::format("arguments.operand[{}].step, ", i) : "";
+  if (operand.from < 0)
+    return fmt::format("load_gathered<{}, V>(arguments.operand[{}].base, offsets.{}, column, {}{})", deviceTypeOf(i), i,
+                       field(i), step, missing(i));
+  return fmt::format("load_sum<{}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], offsets.{}, column, {})",
+                     deviceTypeOf(i), deviceTypeOf(operand.rowsFrom), operand.isStrided, i, operand.rowsFrom, field(i),
+                     missing(i));
+}
+
 // Tiles by way of shared memory: only where every one of them lies there as in global memory.
 void ProgramText::staging() {
   line("  template <int V>\n  static DEVICE void copy_tiles(char* shared, const Arguments& arguments, const Offsets& "
@@ -231,7 +244,9 @@ void ProgramText::staging() {
   for (int i : tileInputs()) {
     const int size = byteSize(program.operands[i].dtype);
     const std::string place = fmt::format("shared + ({}) * kThreads + thread_index() * (V * {})", before, size);
-    line(program.operands[i].kind == OperandKind::Gathered
+    const bool isSum = program.operands[i].from >= 0;
+    line(isSum ? fmt::format("    store_vector<{0}, V>({1}, 0, {2});", deviceTypeOf(i), place, gatheredLoad(i))
+         : program.operands[i].kind == OperandKind::Gathered
              ? fmt::format("    copy_gathered<{}, V>({}, arguments.operand[{}].base, offsets.{}, column, {});",
                            deviceTypeOf(i), place, i, field(i), missing(i))
              : fmt::format("    copy_async<V * {0}>({1}, arguments.operand[{2}].base + (offsets.{3} + {4}) * {0});",

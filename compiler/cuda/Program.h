@@ -68,7 +68,8 @@ private:
     return classOf(program.operands[operand].dtype) == ValueClass::Real && !(pairs() && isPairOperand(operand));
   }
   bool hasOffset(const Operand& operand) const {
-    return operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar;
+    return operand.kind != OperandKind::Column && operand.kind != OperandKind::Scalar &&
+           operand.kind != OperandKind::List;
   }
   // The numbers of columns whose inputs a row keeps, to pick values there.
   std::vector<int> pickedColumns() const {
@@ -106,6 +107,7 @@ private:
 
   void line(const std::string& content) { out += content + "\n"; }
   std::string rowStart(int operand) const;
+  std::string gatheredLoad(int operand) const;
   // What a gathered operand has in the rows of no number.
   std::string missing(int operand) const {
     const DType dtype = program.operands[operand].dtype;

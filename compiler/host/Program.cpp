@@ -57,6 +57,9 @@ private:
             which.map.isMapped() ? &which.map : nullptr};
   }
   void gather(const Values& source);
+  Value strideOf(size_t operand, int k);
+  Place rowAt(size_t operand, Value source, Value number);
+  Value sumRows(int operand, Value zero, llvm::function_ref<Value(const Place&)> load);
   void expect(Value isThere, Value number, Value bound, bool isColumn);
 
   void loadExtents();
@@ -86,6 +89,7 @@ private:
   Values base;     // by operand: its array, or the current row in it; an index operand's current number
   Values distance; // by operand: between columns that are strided
   Values exists;   // by operand: of a gathered one, whether it has the current row
+  Values begins, ends; // by operand: of one whose rows are added, where the current row's numbers lie in their list
   Values partials; // by accumulator: a row of partial sums
   Values scalars;  // Uniform and Row values, by instruction
 };
@@ -147,6 +151,8 @@ Value HostProgram::compute(const Instruction& instruction, Step* step) {
   case Opcode::Load:
     if (program.operands[instruction.operand].kind == OperandKind::Index)
       return base[instruction.operand];
+    if (program.operands[instruction.operand].from >= 0)
+      return sumRows(instruction.operand, columns.zeros(), [&](const Place& row) { return columns.load(row, step); });
     return columns.load(place(instruction.operand), step);
   case Opcode::ColumnIndex:
     return math.round(columns.numbers(*step, static_cast<int64_t>(instruction.constant)), instruction.type);
@@ -169,6 +175,9 @@ Value HostProgram::valueAt(int index, Value column, Values& known) {
     return scalars[index];
   if (known[index])
     return known[index];
+  if (instruction.opcode == Opcode::Load && program.operands[instruction.operand].from >= 0)
+    return known[index] = sumRows(instruction.operand, math.constant(builder.getF32Type(), 0),
+                                  [&](const Place& row) { return columns.loadAt(row, column); });
   if (instruction.opcode == Opcode::Load)
     return known[index] = columns.loadAt(place(instruction.operand), column);
   if (instruction.opcode == Opcode::ColumnIndex) {
@@ -268,6 +277,8 @@ void HostProgram::loadOperands() {
   base.assign(program.operands.size(), {});
   distance.assign(program.operands.size(), {});
   exists.assign(program.operands.size(), {});
+  begins.assign(program.operands.size(), {});
+  ends.assign(program.operands.size(), {});
   for (size_t i = 0; i < program.operands.size(); ++i) {
     const Operand& operand = program.operands[i];
     base[i] = operand.kind == OperandKind::Index ? columns.index(0) : loadArgument(pointer, operandOffset(i));
@@ -301,21 +312,50 @@ void HostProgram::expect(Value isThere, Value number, Value bound, bool isColumn
   LLVM::StoreOp::create(builder, columns.index(isColumn), at(offsetof(HostFault, isColumn)), 8);
 }
 
-// The current row of each gathered operand, from the numbers that others have there. `source`: where their rows begin.
+Value HostProgram::strideOf(size_t operand, int k) {
+  return loadArgument(i64, operandOffset(operand) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
+}
+
+// The row of a gathered operand, which begins at `source`, that has this number.
+Place HostProgram::rowAt(size_t operand, Value source, Value number) {
+  const Operand& which = program.operands[operand];
+  Value rows = strideOf(operand, kGatheredRows);
+  Value isThere = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, rows);
+  expect(isThere, number, rows, /*isColumn=*/false);
+  Value offset = columns.multiply(number, strideOf(operand, kGatheredStride));
+  offset = arith::SelectOp::create(builder, isThere, offset, columns.index(0));
+  return {columns.element(source, offset, which.dtype), which.dtype, distance[operand], isThere};
+}
+
+// The current row of each gathered operand, from the numbers that others have there, or which of a list are its own.
+// `source`: where their rows begin.
 void HostProgram::gather(const Values& source) {
   for (size_t i = 0; i < program.operands.size(); ++i) {
-    if (program.operands[i].kind != OperandKind::Gathered)
+    const Operand& operand = program.operands[i];
+    if (operand.kind != OperandKind::Gathered)
       continue;
-    auto field = [&](int k) {
-      return loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
-    };
-    Value number = columns.load(place(program.operands[i].rowsFrom), nullptr);
-    Value rows = field(kGatheredRows);
-    exists[i] = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, rows);
-    expect(exists[i], number, rows, /*isColumn=*/false);
-    Value offset = columns.multiply(number, field(kGatheredStride));
-    base[i] = moved(i, source[i], arith::SelectOp::create(builder, exists[i], offset, columns.index(0)));
+    if (operand.from < 0) {
+      const Place row = rowAt(i, source[i], columns.load(place(operand.rowsFrom), nullptr));
+      base[i] = row.base;
+      exists[i] = row.exists;
+      continue;
+    }
+    Value begin = columns.load(place(operand.from), nullptr), end = columns.load(place(operand.to), nullptr);
+    begins[i] = arith::MaxSIOp::create(builder, begin, columns.index(0));
+    ends[i] = arith::MinSIOp::create(builder, end, strideOf(operand.rowsFrom, kGatheredRows));
   }
+}
+
+// The current row of an operand whose rows are added, in the order of the list; `load` reads one of them.
+Value HostProgram::sumRows(int index, Value zero, llvm::function_ref<Value(const Place&)> load) {
+  const Operand& operand = program.operands[index];
+  const DType number = program.operands[operand.rowsFrom].dtype;
+  const Values sum = columns.loop(begins[index], ends[index], 1, {zero}, [&](Value i, const Values& current) {
+    Value offset = columns.multiply(i, strideOf(operand.rowsFrom, kGatheredStride));
+    Value at = columns.load({columns.element(base[operand.rowsFrom], offset, number), number, {}}, nullptr);
+    return Values{arith::AddFOp::create(builder, current[0], load(rowAt(index, base[index], at)))};
+  });
+  return math.round(sum[0], operand.dtype);
 }
 
 // The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.

@@ -289,7 +289,7 @@ Apart apart(const Selection& cluster) {
 // Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
 // of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
 bool isMoreThanBytes(Operation* op) {
-  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(op) ||
+  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
          isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp, ir::GeluTanhOp>(
              op);
 }
@@ -429,7 +429,7 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
       Operation* original = copy.originalOf(op);
-      isWhole &= original && (isBehindAutograd || !isa<ir::SumRowsOp, ir::GatherOp>(op));
+      isWhole &= original && (isBehindAutograd || !isa<ir::SumRowsOp, ir::GatherOp, ir::EmbeddingBagOp>(op));
       if (original)
         cluster.ops.insert(original);
     }

@@ -31,7 +31,8 @@ Groups::Groups(Block& block, GroupingWork& work) : block(block), work(work) {
 }
 
 bool Groups::readsMemory(Operation* user) const {
-  return user == block.getTerminator() || isView(user) || isOwnStep(user) || isa<ir::GatherOp, ir::ColumnsOp>(user);
+  return user == block.getTerminator() || isView(user) || isOwnStep(user) ||
+         isa<ir::GatherOp, ir::EmbeddingBagOp, ir::ColumnsOp>(user);
 }
 
 bool Groups::needsStored(Operation* op) const {

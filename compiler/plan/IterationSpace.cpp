@@ -95,7 +95,7 @@ std::string IterationSpace::appendColumn() {
 }
 
 bool IterationSpace::readsStored(Operation* op) {
-  return llvm::isa<ir::GatherOp, ir::ColumnsOp>(op);
+  return llvm::isa<ir::GatherOp, ir::EmbeddingBagOp, ir::ColumnsOp>(op);
 }
 
 ir::Dimensions IterationSpace::shapeOf(Value value) const {

@@ -54,8 +54,8 @@ public:
         if (std::string reason = input(operand, static_cast<int>(position)); !reason.empty())
           return reason;
     for (Operation* op : computation.ops)
-      if (auto gather = llvm::dyn_cast<ir::GatherOp>(op); gather && live.contains(op))
-        if (std::string reason = gathered(gather); !reason.empty())
+      if (live.contains(op) && llvm::isa<ir::GatherOp, ir::EmbeddingBagOp>(op))
+        if (std::string reason = gathered(op); !reason.empty())
           return reason;
     for (Operation* op : computation.ops)
       if (auto columns = llvm::dyn_cast<ir::ColumnsOp>(op); columns && live.contains(op))
@@ -95,26 +95,38 @@ private:
     return "";
   }
 
-  // A gather reads its source where that is stored, at the rows that the stored index has.
-  std::string gathered(ir::GatherOp op) {
-    Value result = op.getResult();
+  // A gather reads its source where that is stored, at the rows that the stored index has; a bag their sums.
+  std::string gathered(Operation* op) {
+    Value result = op->getResult(0);
     ir::Dimensions shape = shapeOf(result);
     if (!classify(shape) || !(shape.back() == tile.back()))
       return misfit(result);
-    const Value source = op.getSource(), index = op.getIndex();
-    if (producer(source) || producer(index))
-      return fmt::format("{} reads {}, which the same kernel computes; it reads what is stored", described(result),
-                         described(producer(source) ? source : index));
-    int from = operands.lookup(source), by = operands.lookup(index);
+    for (Value operand : op->getOperands())
+      if (producer(operand))
+        return fmt::format("{} reads {}, which the same kernel computes; it reads what is stored", described(result),
+                           described(operand));
     carry(shape);
-    auto [numbers, isNew] = rowNumbers.try_emplace(index, 0);
-    if (isNew)
-      numbers->second = addOperand(operandName(by), OperandKind::Row, *dtypeOf(index.getType()), false, by);
-    DType dtype = *dtypeOf(source.getType());
-    int operand = addOperand(operandName(from), OperandKind::Gathered, dtype, false, from, isStrided(from));
-    program.operands[operand].rowsFrom = numbers->second;
+    const bool isBag = llvm::isa<ir::EmbeddingBagOp>(op);
+    const int numbers = numbersOf(op->getOperand(1), isBag ? OperandKind::List : OperandKind::Row);
+    const int begins = isBag ? numbersOf(op->getOperand(2), OperandKind::Row) : -1;
+    const int ends = isBag ? numbersOf(op->getOperand(3), OperandKind::Row) : -1;
+    const int source = operands.lookup(op->getOperand(0));
+    DType dtype = *dtypeOf(op->getOperand(0).getType());
+    int operand = addOperand(operandName(source), OperandKind::Gathered, dtype, false, source, isStrided(source));
+    program.operands[operand].rowsFrom = numbers;
+    program.operands[operand].from = begins;
+    program.operands[operand].to = ends;
     values[result] = emit(Opcode::Load, dtype, Space::Element, {}, operand);
     return "";
+  }
+
+  // The operand that has numbers of rows, or of places in a list of them.
+  int numbersOf(Value index, OperandKind kind) {
+    auto [numbers, isNew] = rowNumbers.try_emplace({index, int(kind)}, 0);
+    const int from = operands.lookup(index);
+    if (isNew)
+      numbers->second = addOperand(operandName(from), kind, *dtypeOf(index.getType()), false, from);
+    return numbers->second;
   }
 
   // Columns are read in another order where they are stored.
@@ -330,7 +342,7 @@ private:
   const llvm::SmallBitVector& strided;
   llvm::DenseMap<Value, int> values;     // instruction
   llvm::DenseMap<int, int> indices;      // row extents, a bit for each, to the load of the index along them
-  llvm::DenseMap<Value, int> rowNumbers; // of gathers: an index's operand
+  llvm::DenseMap<std::pair<Value, int>, int> rowNumbers; // of gathers: an index's operand, by kind
   llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
 };
 

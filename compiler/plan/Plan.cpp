@@ -273,8 +273,9 @@ private:
   // The value as the kernel's rows and columns.
   int columnsOf(int value, int operand, const LoweredFunction& lowered) {
     const auto& operands = lowered.program.operands;
-    const bool isNumbers =
-        llvm::is_contained(llvm::map_range(operands, [](const Operand& it) { return it.rowsFrom; }), operand);
+    const bool isNumbers = operands[operand].kind == OperandKind::Row && llvm::any_of(operands, [&](const Operand& it) {
+                             return it.rowsFrom == operand || it.from == operand || it.to == operand;
+                           });
     const bool appends = lowered.appendsColumn && operands[operand].kind == OperandKind::Tile;
     return appends || isNumbers ? values.withColumn(value) : value;
   }
@@ -314,6 +315,10 @@ private:
         json["strided"] = true;
       if (operand.rowsFrom >= 0)
         json["rows"] = operand.rowsFrom;
+      if (operand.from >= 0) {
+        json["from"] = operand.from;
+        json["to"] = operand.to;
+      }
       if (operand.map.isMapped())
         json["columns"] = operand.map.width;
       if (operand.kind == OperandKind::Tile && !operand.isOutput && picksUnordered(program))

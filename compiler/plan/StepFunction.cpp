@@ -69,7 +69,7 @@ StepBody arrangeStep(ArrayRef<Operation*> ops, ArrayRef<Value> results,
     }
   };
   for (Operation* op : ops)
-    if (isa<ir::GatherOp, ir::ColumnsOp>(op))
+    if (isa<ir::GatherOp, ir::EmbeddingBagOp, ir::ColumnsOp>(op))
       stored(op);
   for (Operation* op : ops) {
     for (Value operand : op->getOperands())

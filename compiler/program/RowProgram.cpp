@@ -106,7 +106,8 @@ bool findOpcode(std::string_view text, Opcode& opcode) {
 }
 
 Space spaceOf(OperandKind kind) {
-  constexpr Space spaces[] = {Space::Element, Space::Row, Space::Column, Space::Uniform, Space::Row, Space::Element};
+  constexpr Space spaces[] = {Space::Element, Space::Row,     Space::Column, Space::Uniform,
+                              Space::Row,     Space::Element, Space::Uniform};
   return spaces[static_cast<int>(kind)];
 }
 
@@ -204,6 +205,8 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
   if (operand.isOutput != (op.opcode != Opcode::Load))
     return fmt::format("{} of {}, which is an {}", name(op.opcode), operand.name,
                        operand.isOutput ? "output" : "input");
+  if (operand.kind == OperandKind::List)
+    return fmt::format("{} of {}, a list, which gathered inputs alone read", name(op.opcode), operand.name);
   if (op.type != operand.dtype)
     return fmt::format("type is {}, expected {} (of {})", name(op.type), name(operand.dtype), operand.name);
   if (op.opcode == Opcode::AccumulateRows && operand.kind != OperandKind::Column)
@@ -216,16 +219,32 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
   return "";
 }
 
+bool isIntegerInput(const Operand& operand, OperandKind kind) {
+  return operand.kind == kind && !operand.isOutput && classOf(operand.dtype) == ValueClass::Integer;
+}
+
 std::string checkGathered(const RowProgram& program, const Operand& operand) {
   const bool isGathered = operand.kind == OperandKind::Gathered;
   if (isGathered != (operand.rowsFrom >= 0) || (isGathered && operand.isOutput))
     return fmt::format("operand {} is {}{}; a gathered input has its rows' numbers from another operand, no other has",
                        operand.name, name(operand.kind), operand.rowsFrom < 0 ? " without rows" : "");
   if (!isGathered)
-    return "";
+    return operand.kind == OperandKind::List && !isIntegerInput(operand, OperandKind::List)
+               ? fmt::format("list {} is no input of integers", operand.name)
+               : "";
   const Operand& numbers = program.operands[operand.rowsFrom];
-  if (numbers.kind != OperandKind::Row || numbers.isOutput || classOf(numbers.dtype) != ValueClass::Integer)
-    return fmt::format("the rows of {} are those of {}, which is no row input of integers", operand.name, numbers.name);
+  const bool isSum = operand.from >= 0;
+  if (!isIntegerInput(numbers, isSum ? OperandKind::List : OperandKind::Row))
+    return fmt::format("the rows of {} are those of {}, which is no {} of integers", operand.name, numbers.name,
+                       isSum ? "list" : "row input");
+  if (!isSum)
+    return "";
+  if (classOf(operand.dtype) != ValueClass::Real)
+    return fmt::format("rows of {} are added, which is {}; expected reals", operand.name, name(operand.dtype));
+  for (int bound : {operand.from, operand.to})
+    if (!isIntegerInput(program.operands[bound], OperandKind::Row))
+      return fmt::format("the rows of {} are bounded by {}, which is no row input of integers", operand.name,
+                         program.operands[bound].name);
   return "";
 }
 
@@ -344,12 +363,22 @@ int64_t RowProgram::walkedBytes() const {
   return bytes;
 }
 
+// Which rows a gathered operand reads.
+static std::string rowsText(const RowProgram& program, const Operand& operand) {
+  const auto called = [&](int index) -> const std::string& { return program.operands.at(index).name; };
+  if (operand.rowsFrom < 0)
+    return "";
+  return operand.from < 0 ? " rows " + called(operand.rowsFrom)
+                          : fmt::format(" rows {} from {} to {}", called(operand.rowsFrom), called(operand.from),
+                                        called(operand.to));
+}
+
 std::string print(const RowProgram& program) {
   std::string text = fmt::format("program {} {}\n", program.name, program.columns);
   for (const Operand& operand : program.operands)
     text += fmt::format("{} {} {} {}{}{}{}\n", operand.isOutput ? "out" : "in", operand.name, name(operand.kind),
                         name(operand.dtype), operand.isStrided ? " strided" : "",
-                        operand.rowsFrom < 0 ? "" : " rows " + program.operands.at(operand.rowsFrom).name,
+                        rowsText(program, operand),
                         operand.map.text() + (operand.of < 0 ? "" : " of " + program.operands.at(operand.of).name));
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const Instruction& op = program.instructions[i];
@@ -373,7 +402,10 @@ std::string parse(const std::string& text, RowProgram& program) {
       !lines.integer(2, result.columns))
     return failed("expected `program <name> <columns>`");
   result.name = lines.word(1);
-  std::vector<std::string> rows; // by operand: the name of the one that has its rows' numbers
+  struct Rows {
+    std::string numbers, from, to; // names of operands, if any
+  };
+  std::vector<Rows> rows;        // by operand
   std::vector<std::string> same; // by operand: the name of the one that has the same tensor
   bool more = lines.next();
   for (; more && (lines.word(0) == "in" || lines.word(0) == "out"); more = lines.next()) {
@@ -384,10 +416,12 @@ std::string parse(const std::string& text, RowProgram& program) {
     operand.isStrided = lines.word(4) == "strided";
     const size_t end = 4 + size_t(operand.isStrided);
     const bool isGathered = lines.word(end) == "rows", isMapped = lines.word(end) == "columns";
-    if ((!isMapped && lines.count() != end + 2 * size_t(isGathered)) || !isIdentifier(operand.name) ||
+    const bool isSum = isGathered && lines.word(end + 2) == "from" && lines.word(end + 4) == "to";
+    if ((!isMapped && lines.count() != end + 2 * size_t(isGathered) + 4 * size_t(isSum)) ||
+        !isIdentifier(operand.name) ||
         !findKind(lines.word(2), operand.kind) || !findDType(lines.word(3), operand.dtype))
-      return failed(fmt::format("expected `in|out <name> {} <type> [strided] [rows <name>]` or `in <name> tile|column "
-                                "<type> columns ...`",
+      return failed(fmt::format("expected `in|out <name> {} <type> [strided] [rows <name> [from <name> to <name>]]` or "
+                                "`in <name> tile|column <type> columns ...`",
                                 fmt::join(kOperandKinds, "|")));
     if (isMapped) {
       std::vector<std::string_view> words;
@@ -401,15 +435,18 @@ std::string parse(const std::string& text, RowProgram& program) {
         return failed(reason);
     }
     result.operands.push_back(operand);
-    rows.emplace_back(isGathered ? lines.word(end + 1) : "");
+    rows.push_back({std::string(isGathered ? lines.word(end + 1) : ""), std::string(isSum ? lines.word(end + 3) : ""),
+                    std::string(isSum ? lines.word(end + 5) : "")});
   }
   auto operandCalled = [&](std::string_view name) {
     auto found = std::ranges::find(result.operands, name, &Operand::name);
     return found == result.operands.end() ? -1 : static_cast<int>(found - result.operands.begin());
   };
   for (size_t i = 0; i < rows.size(); ++i)
-    if (!rows[i].empty() && (result.operands[i].rowsFrom = operandCalled(rows[i])) < 0)
-      return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, rows[i]);
+    for (auto [called, place] : {std::pair(&rows[i].numbers, &Operand::rowsFrom), {&rows[i].from, &Operand::from},
+                                 {&rows[i].to, &Operand::to}})
+      if (!called->empty() && (result.operands[i].*place = operandCalled(*called)) < 0)
+        return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, *called);
   for (size_t i = 0; i < same.size(); ++i)
     if (!same[i].empty() && (result.operands[i].of = operandCalled(same[i])) < 0)
       return fmt::format("the columns of {}: no operand is called `{}`", result.operands[i].name, same[i]);

@@ -37,7 +37,8 @@ struct Operand {
   DType dtype;
   bool isOutput = false;
   bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
-  int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers
+  int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers or a List
+  int from = -1, to = -1; // Gathered by a List: Row inputs of integers, where in it begin and end those whose sum a row is
   ColumnMap map{};        // an input's, Tile or Column: which of its columns is read at each of the program's
   int of = -1;            // mapped: the operand that has the same tensor's columns in their own order, if any
 };

@@ -172,6 +172,23 @@ def Cermet_GatherOp : Cermet_Small<"gather"> {
   let hasVerifier = 1;
 }
 
+def Cermet_EmbeddingBagOp : Cermet_Op<"embedding_bag",
+                                      [Pure, DeclareOpInterfaceMethods<InterpretableOpInterface>,
+                                       AllTypesMatch<["begins", "ends"]>]> {
+  let summary = "Sums of rows by number: of row r those of `source` that `index` has from begins[r] to before ends[r]";
+  let description = [{
+    `source` is [N, columns], `index` [M], `begins` and `ends` [...], the result [..., columns]: an embedding's gradient,
+    where `index` has the places of each number one behind the other. Sums are wide and rounded once; one of nothing is
+    0. Bounds below 0 or beyond M are these. A number below 0 or from N on gives a sum of NaN. It is made where autograd
+    has been, and has no gradient.
+  }];
+  let arguments = (ins Cermet_FloatTensor:$source, Cermet_IntegerTensor:$index, Cermet_IntegerTensor:$begins,
+                   Cermet_IntegerTensor:$ends);
+  let results = (outs Cermet_FloatTensor:$result);
+  let assemblyFormat = "$source `,` $index `,` $begins `,` $ends attr-dict `:` type($source) `,` type($index) `,` type($begins) `to` type($result)";
+  let hasVerifier = 1;
+}
+
 def Cermet_PickOp : Cermet_Small<"pick"> {
   let summary = "One element of each row by column number: operand [..., columns], index [..., 1] to [..., 1]; a label's score";
   let description = [{A number below 0 or from the number of columns on gives NaN, and a gradient of NaN for the whole row.}];

@@ -136,6 +136,18 @@ LogicalResult GatherOp::verify() {
   return sameShape(*this, "result", getResult(), expected, "index's, then source's last dimension");
 }
 
+LogicalResult EmbeddingBagOp::verify() {
+  Dimensions source = shapeOf(getSource()), index = shapeOf(getIndex()), expected = shapeOf(getBegins());
+  if (source.size() != 2)
+    return emitOpError() << "source has shape " << shapeText(source) << ", expected rank 2 (rows to add)";
+  if (index.size() != 1)
+    return emitOpError() << "index has shape " << shapeText(index) << ", expected rank 1 (numbers of rows)";
+  if (failed(sameElement(*this, "result", getResult(), elementOf(getSource()), "source's")))
+    return failure();
+  expected.push_back(source[1]);
+  return sameShape(*this, "result", getResult(), expected, "begins', then source's last dimension");
+}
+
 LogicalResult PickOp::verify() {
   Dimensions rows = shapeOf(getOperand());
   if (rows.empty())

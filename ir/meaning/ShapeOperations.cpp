@@ -110,6 +110,23 @@ LogicalResult GatherOp::interpret(Operands operands, cermet::ir::Array& result) 
   return success();
 }
 
+LogicalResult EmbeddingBagOp::interpret(Operands operands, cermet::ir::Array& result) {
+  const cermet::ir::Array &source = *operands[0], &index = *operands[1], &begins = *operands[2], &ends = *operands[3];
+  const int64_t rows = source.shape[0], columns = source.shape[1], count = index.shape[0];
+  std::fill(result.data.begin(), result.data.end(), 0.0);
+  for (size_t row = 0; row < begins.data.size(); ++row) {
+    double* sum = result.data.data() + row * columns;
+    const int64_t end = std::min(int64_t(ends.data[row]), count);
+    for (int64_t i = std::max<int64_t>(int64_t(begins.data[row]), 0); i < end; ++i)
+      for (int64_t column = 0; column < columns; ++column) {
+        const double number = index.data[i];
+        sum[column] += number >= 0 && number < rows ? source.data[int64_t(number) * columns + column]
+                                                    : std::numeric_limits<double>::quiet_NaN();
+      }
+  }
+  return success();
+}
+
 LogicalResult PickOp::interpret(Operands operands, cermet::ir::Array& result) {
   const cermet::ir::Array &rows = *operands[0], &index = *operands[1];
   const int64_t columns = rows.shape.back();

@@ -132,6 +132,10 @@ public:
         relate(gather);
         continue;
       }
+      if (auto bag = dyn_cast<ir::EmbeddingBagOp>(op)) {
+        relate(bag);
+        continue;
+      }
       for (Value value : op->getResults())
         keepLast(value);
       for (Value operand : op->getOperands()) {
@@ -196,6 +200,15 @@ private:
     join({gather.getSource(), 1}, {gather.getResult(), unsigned(shapeOf(gather.getResult()).size() - 1)});
     for (unsigned row = 0; row < shapeOf(gather.getIndex()).size(); ++row)
       join({gather.getIndex(), row}, {gather.getResult(), row});
+  }
+
+  // As many as bounds; of rows and numbers there may be any number.
+  void relate(ir::EmbeddingBagOp bag) {
+    keepLast(bag.getResult());
+    join({bag.getSource(), 1}, {bag.getResult(), unsigned(shapeOf(bag.getResult()).size() - 1)});
+    for (Value bounds : {bag.getBegins(), bag.getEnds()})
+      for (unsigned row = 0; row < shapeOf(bounds).size(); ++row)
+        join({bounds, row}, {bag.getResult(), row});
   }
 
   void relate(Operation* op, Value operand, Value result) {

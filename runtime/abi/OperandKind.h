@@ -9,10 +9,11 @@ namespace cermet {
 
 // [rows..., columns], [rows..., 1], [columns], [1]; Index: no memory, a row's number among those of some
 // row extents, in row-major order (I64).
-// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it; a number that none
-// has gives NaN, or 0 where the type is no real.
-enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered };
-constexpr const char* kOperandKinds[] = {"tile", "row", "column", "scalar", "index", "gathered"}; // in plans and specs
+// Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it, or the sum of those
+// whose numbers a part of a List has; a number that none has gives NaN, or 0 where the type is no real.
+// List: [any], numbers of rows that Gathered operands read.
+enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered, List };
+constexpr const char* kOperandKinds[] = {"tile", "row", "column", "scalar", "index", "gathered", "list"}; // in plans, specs
 
 constexpr const char* name(OperandKind kind) {
   return kOperandKinds[static_cast<int>(kind)];

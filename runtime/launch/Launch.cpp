@@ -242,7 +242,7 @@ Status Executable::bindProgram(const PlanStep& step, const PlanProgram& program,
       const int64_t alike = like ? like->stride[position] : 0;
       misaligned |= vectors && walks ? uint64_t(argument.stride[position] - alike) & below : 0;
     }
-    if (operand.kind == OperandKind::Gathered) {
+    if (operand.kind == OperandKind::Gathered || operand.kind == OperandKind::List) {
       const View& source = frame.views[operand.value];
       argument.stride[kGatheredStride] = source.strides[0];
       argument.stride[kGatheredRows] = source.sizes[0];

@@ -178,6 +178,7 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
       operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxDimension);
   const bool fits = operand.kind == OperandKind::Tile       ? last == Dimension{columns, -1}
                     : operand.kind == OperandKind::Gathered ? value.rank == 2 && last == Dimension{program.columns, -1}
+                    : operand.kind == OperandKind::List     ? value.rank == 1
                     : operand.kind == OperandKind::Row      ? last == Dimension{1, -1}
                     : operand.kind == OperandKind::Column   ? elements == columns && last.size == elements
                                                             : elements == 1;
@@ -185,13 +186,19 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", kernel,
                  program.columns, value.name, kind);
   operand.strided = item.value("strided", false);
-  if (operand.strided && (operand.kind == OperandKind::Row || operand.kind == OperandKind::Scalar))
+  if (operand.strided && (operand.kind == OperandKind::Row || operand.kind == OperandKind::Scalar ||
+                          operand.kind == OperandKind::List))
     return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", kernel,
                  value.name, kind);
-  if (operand.kind == OperandKind::Gathered && operand.output)
-    return wrong("kernel '{}': output '{}' is gathered, expected an input", kernel, value.name);
-  if (operand.kind == OperandKind::Gathered)
+  if ((operand.kind == OperandKind::Gathered || operand.kind == OperandKind::List) && operand.output)
+    return wrong("kernel '{}': output '{}' is {}, expected an input", kernel, value.name, kind);
+  if (operand.kind == OperandKind::Gathered) {
     operand.rowsFrom = static_cast<int8_t>(integer(item, "rows", 0, kMaxOperands - 1));
+    if (item.contains("from") || item.contains("to")) {
+      operand.from = static_cast<int8_t>(integer(item, "from", 0, kMaxOperands - 1));
+      operand.to = static_cast<int8_t>(integer(item, "to", 0, kMaxOperands - 1));
+    }
+  }
   operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
   program.operands.push_back(operand);
   return {};
@@ -207,11 +214,21 @@ Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProg
     if (operand.kind != OperandKind::Gathered)
       continue;
     const std::string& name = plan.values[operand.value].name;
-    const bool exists = operand.rowsFrom < static_cast<int>(program.operands.size());
-    const PlanOperand& numbers = program.operands[exists ? operand.rowsFrom : 0];
-    if (!exists || numbers.kind != OperandKind::Row || numbers.output || !isInteger(plan.values[numbers.value].dtype))
-      return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a row input of integers", kernel,
-                   name, operand.rowsFrom);
+    const auto isIntegers = [&](int index, OperandKind kind) {
+      if (index >= static_cast<int>(program.operands.size()))
+        return false;
+      const PlanOperand& given = program.operands[index];
+      return given.kind == kind && !given.output && isInteger(plan.values[given.value].dtype);
+    };
+    const bool isSum = operand.from >= 0;
+    if (!isIntegers(operand.rowsFrom, isSum ? OperandKind::List : OperandKind::Row))
+      return wrong("kernel '{}': the rows of '{}' are those of operand {}, expected a {} input of integers", kernel,
+                   name, operand.rowsFrom, isSum ? "list" : "row");
+    if (isSum && kElementTypes[plan.values[operand.value].dtype].format.valueClass != ValueClass::Real)
+      return wrong("kernel '{}': the rows of '{}' are added, expected reals", kernel, name);
+    if (isSum && (!isIntegers(operand.from, OperandKind::Row) || !isIntegers(operand.to, OperandKind::Row)))
+      return wrong("kernel '{}': the rows of '{}' are from operand {} to {}, expected row inputs of integers", kernel,
+                   name, operand.from, operand.to);
   }
   return {};
 }

@@ -53,7 +53,8 @@ struct PlanOperand {
   bool output = false;
   bool strided = false; // Tile, Column: the last dimension may have any stride
   int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
-  int8_t rowsFrom = -1; // Gathered: the operand, a Row of integers, that has the numbers of the value's rows
+  int8_t rowsFrom = -1; // Gathered: the operand, a Row of integers or a List, that has the numbers of the value's rows
+  int8_t from = -1, to = -1; // Gathered by a List: Rows of integers, where each row's numbers begin and end in it
   // For Tile, Row and Index: the value's dimension that moves with each dimension of the step's row space, or -1
   // (repeats). An index has 0 for each that it counts along.
   std::array<int8_t, kMaxRank> axis{};

@@ -279,7 +279,7 @@ private:
         }
         ++walking;
       }
-      if (operand.kind == OperandKind::Gathered) {
+      if (operand.kind == OperandKind::Gathered || operand.kind == OperandKind::List) {
         argument.stride[kGatheredStride] = places[operand.value].strides[0];
         argument.stride[kGatheredRows] = places[operand.value].sizes[0];
         isAligned &= !operand.movesVectors() || argument.stride[kGatheredStride] % program.vector == 0;

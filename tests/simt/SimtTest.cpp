@@ -210,6 +210,40 @@ TEST(SimtValues, ViewsAndPartsOfOneTensor) {
       kRows);
 }
 
+// Sums of rows by parts of a list, some of them of nothing: alone, added to a tensor, normed, summed over rows where
+// copies are staged.
+TEST(SimtValues, EmbeddingBags) {
+  for (int64_t columns : {3, 64, 1536}) {
+    SCOPED_TRACE(columns);
+    const std::string t = fmt::format("tensor<?x{}xbf16, #cermet.symbols<[\"r0\"]>>", columns),
+                      f = fmt::format("tensor<?x{}xf32, #cermet.symbols<[\"r0\"]>>", columns),
+                      sums = fmt::format("tensor<{}xf32>", columns), w = fmt::format("tensor<{}xbf16>", columns),
+                      list = "tensor<?xui8, #cermet.symbols<[\"m\"]>>",
+                      bounds = "tensor<?xi8, #cermet.symbols<[\"r0\"]>>",
+                      table = fmt::format("tensor<?x{}xbf16, #cermet.symbols<[\"n\"]>>", columns),
+                      given = fmt::format("%x: {}, %i: {}, %b: {}, %e: {}", table, list, bounds, bounds),
+                      strided = fmt::format("%x: {} {{cermet.strides = array<i64: -1, -1>}}, %i: {}, %b: {}, %e: {}",
+                                            table, list, bounds, bounds),
+                      bag = fmt::format("%0 = cermet.embedding_bag %x, %i, %b, %e : {}, {}, {} to {}\n", table, list,
+                                        bounds, t);
+    const Symbols symbols{{"r0", 35}, {"m", 90}, {"n", 254}};
+    check(graphOf(fmt::format("({}) -> {}", given, t), bag + fmt::format("return %0 : {}\n", t)), symbols);
+    check(graphOf(fmt::format("({}, %y: {}) -> {}", strided, t, t),
+                  bag + fmt::format("%1 = cermet.add %0, %y : {0}\nreturn %1 : {0}\n", t)),
+          symbols, 3);
+    check(graphOf(fmt::format("({}, %w: {}) -> {}", given, w, t),
+                  bag + fmt::format("%1 = cermet.rms_norm %0, %w {{eps = 1.0e-6, round_before_weight}} : {0}, {1} to "
+                                    "{0}\nreturn %1 : {0}\n",
+                                    t, w)),
+          symbols);
+    check(graphOf(fmt::format("({}, %y: {}) -> {}", given, t, sums),
+                  bag + fmt::format("%1 = cermet.mul %0, %y : {0}\n%2 = cermet.cast %1 : {0} to {1}\n"
+                                    "%3 = cermet.sum_rows %2 : {1} to {2}\nreturn %3 : {2}\n",
+                                    t, f, sums)),
+          symbols);
+  }
+}
+
 // Rows of a table by numbers of which some are no row's: elementwise, normed, summed over rows where copies are staged.
 TEST(SimtValues, GatheredRows) {
   for (int64_t columns : {3, 64, 1536}) {

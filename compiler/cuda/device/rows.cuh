@@ -114,6 +114,43 @@ DEVICE Vector<T, Count> load_gathered(const char* base, i64 offset, int column, 
     return filled_vector<T, Count>(missing);
   return load_strided<T, Count>(base, offset, column, step);
 }
+// Where in a list of numbers those begin and end whose rows of a gathered operand are added to one.
+struct Bag {
+  i64 begin, end;
+};
+template <class From, class To, class Index>
+DEVICE Bag bag_of(const RowOperand& list, const RowOperand& from, const RowOperand& to, const Index& index) {
+  const i64 begin = to_integer(load_vector<From, 1>(from.base, row_offset(from, index)).at[0]);
+  const i64 end = to_integer(load_vector<To, 1>(to.base, row_offset(to, index)).at[0]);
+  return {begin < 0 ? 0 : begin, end < list.stride[2] ? end : list.stride[2]};
+}
+// The sum of those rows in the order of the list, wide and rounded once; several are on their way at a time.
+template <class T, class Number, int Count, bool IsStrided>
+DEVICE Vector<T, Count> load_sum(const RowOperand& operand, const RowOperand& list, const Bag& bag, int column,
+                                 T missing) {
+  constexpr int kAtOnce = 8;
+  float sum[Count] = {};
+  for (i64 first = bag.begin; first < bag.end; first += kAtOnce) {
+    Vector<T, Count> rows[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      if (first + k >= bag.end)
+        continue;
+      const i64 offset = gathered_offset<Number>(operand, list.base, (first + k) * list.stride[3]);
+      if constexpr (IsStrided)
+        rows[k] = load_gathered<T, Count>(operand.base, offset, column, operand.step, missing);
+      else
+        rows[k] = load_gathered<T, Count>(operand.base, offset, column, missing);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k)
+#pragma unroll
+      for (int i = 0; i < Count; ++i)
+        sum[i] += first + k < bag.end ? float_at(rows[k], i) : 0.0f;
+  }
+  return vector_from_floats<T, Count>(sum);
+}
+
 // The same to the thread's own shared memory.
 template <class T, int Count>
 DEVICE void copy_gathered(char* shared, const char* base, i64 offset, int column, T missing) {

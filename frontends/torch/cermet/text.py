@@ -172,6 +172,13 @@ class Builder:
         text = f"{source.ssa}, {index.ssa} : {source.type}, {index.type} to {type}"
         return self._result("gather", text, type, name)
 
+    def embedding_bag(
+        self, source: Value, index: Value, begins: Value, ends: Value, type: TensorType, name: str
+    ) -> Value:
+        operands = ", ".join(value.ssa for value in (source, index, begins, ends))
+        text = f"{operands} : {source.type}, {index.type}, {begins.type} to {type}"
+        return self._result("embedding_bag", text, type, name)
+
     def pick(self, rows: Value, index: Value, name: str) -> Value:
         type = TensorType((*rows.type.dims[:-1], 1), rows.type.element)
         return self._result("pick", f"{rows.ssa}, {index.ssa} : {rows.type}, {index.type} to {type}", type, name)

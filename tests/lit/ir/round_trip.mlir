@@ -120,6 +120,10 @@ module attributes {cermet.version = 1 : i64} {
     %concat = cermet.concat %y, %columns, %y {dim = 1 : i64} : tensor<?x6xf32, #cermet.symbols<["r0"]>>, tensor<?x3xf32, #cermet.symbols<["r0"]>>, tensor<?x6xf32, #cermet.symbols<["r0"]>> to tensor<?x15xf32, #cermet.symbols<["r0"]>>
     // CHECK: cermet.gather %arg4, %arg5 : tensor<100x8xbf16>, tensor<?x5xi64, #cermet.symbols<["r0"]>> to tensor<?x5x8xbf16, #cermet.symbols<["r0"]>>
     %gather = cermet.gather %table, %tokens : tensor<100x8xbf16>, tensor<?x5xi64, #cermet.symbols<["r0"]>> to tensor<?x5x8xbf16, #cermet.symbols<["r0"]>>
+    // CHECK: cermet.embedding_bag %arg4, %[[LIST:.*]], %{{.*}}, %{{.*}} : tensor<100x8xbf16>, tensor<6xi64>, tensor<5xi32> to tensor<5x8xbf16>
+    %list = cermet.constant 3.0 : tensor<6xi64>
+    %bounds = cermet.constant 2.0 : tensor<5xi32>
+    %bag = cermet.embedding_bag %table, %list, %bounds, %bounds : tensor<100x8xbf16>, tensor<6xi64>, tensor<5xi32> to tensor<5x8xbf16>
     // CHECK: cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
     %iota = cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
     // CHECK: cermet.random %{{.*}} : tensor<i64> to tensor<?x5xi64, #cermet.symbols<["r0"]>>

@@ -60,6 +60,24 @@ inline Json gatherPlan(const std::string& index = "i64") {
   return plan;
 }
 
+// y[a, 8] = of row a the sum of the rows of x[v, 8] whose numbers the list i[m] has from b[a] to before e[a]
+inline Json bagPlan() {
+  Json plan = gatherPlan();
+  plan["values"] = {
+      {{"name", "x"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"v", 8}}},
+      {{"name", "i"}, {"kind", "input"}, {"dtype", "i64"}, {"dims", {"m"}}},
+      {{"name", "b"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
+      {{"name", "e"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
+      {{"name", "y"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"a", 8}}}};
+  plan["steps"][0]["operands"] = {{{"value", 1}, {"kind", "list"}, {"dtype", "i64"}, {"output", false}},
+                                  {{"value", 2}, {"kind", "row"}, {"dtype", "i32"}, {"output", false}},
+                                  {{"value", 3}, {"kind", "row"}, {"dtype", "i32"}, {"output", false}},
+                                  {{"value", 0}, {"kind", "gathered"}, {"dtype", "f32"}, {"output", false},
+                                   {"rows", 0}, {"from", 1}, {"to", 2}},
+                                  {{"value", 4}, {"kind", "tile"}, {"dtype", "f32"}, {"output", true}}};
+  return plan;
+}
+
 // t = x * weight (a buffer); total[8] = sum over rows of t
 inline Json sumPlan(const std::string& target = "$TARGET", const std::string& spec = "file " FAKE_KERNELS) {
   Json plan = scalePlan(target, spec);

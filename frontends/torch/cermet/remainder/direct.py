@@ -31,6 +31,7 @@ from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
 from .aten.decisions import decide
+from .aten.embeddings import add_rows
 from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.merging import merge
@@ -123,6 +124,12 @@ def _compile(
         except Exception as error:  # what it had written by then stands for what was there
             failed(error, "rows that are chosen")
 
+    def summed(graph: fx.Graph) -> None:
+        try:
+            add_rows(graph)
+        except Exception as error:  # what it had written by then stands for what was there
+            failed(error, "gradients of embeddings")
+
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
         spelled(joint)
@@ -158,6 +165,8 @@ def _compile(
                 chosen(graph.graph)
                 merge(graph)
             simplify(graph.graph)
+            if not environment.check():
+                summed(graph.graph)
             join(graph.graph)
             write(graph.graph)
             accumulate(graph.graph)

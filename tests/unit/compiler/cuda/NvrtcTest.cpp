@@ -149,6 +149,20 @@ TEST_F(Nvrtc, GatheredRows) {
   }
 }
 
+TEST_F(Nvrtc, EmbeddingBags) {
+  for (const char* type : {"bf16", "f32"}) {
+    const std::string table = tensor({"n", "640"}, type), list = tensor({"m"}, "i64"), bounds = tensor({"r0"}, "i64"),
+                      x = tensor({"r0", "640"}, type);
+    const std::string bag = "    %s = cermet.embedding_bag %t, %i, %b, %e : " + table + ", " + list + ", " + bounds +
+                            " to " + x + "\n    %r = cermet.add %s, %y : " + x + "\n    return %r : " + x + "\n";
+    for (const CudaTarget& target : kCudaTargets)
+      for (const char* strides : {"", " {cermet.strides = array<i64: 1, 7>}"})
+        build(graph("f", "%t: " + table + strides + ", %i: " + list + ", %b: " + bounds + ", %e: " + bounds + ", %y: " + x,
+                    x, bag),
+              target.name);
+  }
+}
+
 // Queries and keys, elementwise and after norms.
 TEST_F(Nvrtc, ProgramsSideBySide) {
   const std::string w = tensor({"128"}, "bf16"), c = tensor({"b", "1", "s", "128"}, "bf16");

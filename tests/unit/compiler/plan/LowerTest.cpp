@@ -205,6 +205,21 @@ TEST_F(LowerTest, AGatherIsAnOperandOfItsOwnKind) {
   EXPECT_EQ(lowered.positions, (std::vector<int>{1, 0, 0}));
 }
 
+TEST_F(LowerTest, ABagHasAListAndItsBounds) {
+  std::string table = tensor({"n", "8"}, "bf16"), list = tensor({"m"}, "i32"), bounds = tensor({"r0"}, "i64"),
+              x = tensor({"r0", "8"}, "bf16");
+  LoweredFunction lowered;
+  ASSERT_EQ(lower(*parsed(graph("f", "%table: " + table + ", %list: " + list + ", %b: " + bounds + ", %e: " + bounds, x,
+                                "    %s = cermet.embedding_bag %table, %list, %b, %e : " + table + ", " + list + ", " +
+                                    bounds + " to " + x + "\n    return %s : " + x + "\n")),
+                  lowered),
+            "");
+  EXPECT_EQ(print(lowered.program),
+            "program f 8\nin list list i32\nin b row i64\nin e row i64\n"
+            "in table gathered bf16 rows list from b to e\nout result0 tile bf16\n"
+            "%0 = load table : bf16 element 0\n%1 = store %0 result0 : bf16 element 0\n");
+}
+
 TEST_F(LowerTest, SaysWhyAGatherIsNone) {
   std::string table = tensor({"v", "8"}, "f32"), ids = tensor({"r0"}, "i32"), x = tensor({"r0", "8"}, "f32");
   std::string eight = tensor({"8"}, "i32"), square = tensor({"8", "8"}, "f32");

@@ -308,6 +308,24 @@ TEST_F(OperationsTest, Gather) {
   EXPECT_EQ(given.data, std::vector<double>{0});
 }
 
+// Bounds beyond the list are its own; a bag of nothing is 0, one with a number of no row NaN.
+TEST_F(OperationsTest, EmbeddingBag) {
+  Array table = random({4, 3}), index{{6}, {3, 0, 1, 1, 4, 2}};
+  Array begins{{5}, {0, 3, 2, -7, 4}}, ends{{5}, {2, 3, 4, 1, 60}};
+  Array given = evaluate("%x: tensor<4x3xf64>, %i: tensor<6xi32>, %b: tensor<5xi64>, %e: tensor<5xi64>",
+                         "embedding_bag %x, %i, %b, %e : tensor<4x3xf64>, tensor<6xi32>, tensor<5xi64> to "
+                         "tensor<5x3xf64>",
+                         "tensor<5x3xf64>", {table, index, begins, ends});
+  const auto row = [&](int number, int column) { return table.data[number * 3 + column]; };
+  for (int column = 0; column < 3; ++column) {
+    EXPECT_EQ(given.data[column], row(3, column) + row(0, column));
+    EXPECT_EQ(given.data[3 + column], 0);
+    EXPECT_EQ(given.data[6 + column], 2 * row(1, column));
+    EXPECT_EQ(given.data[9 + column], row(3, column));
+    EXPECT_TRUE(std::isnan(given.data[12 + column]));
+  }
+}
+
 // A row that has no column of its number gives NaN.
 TEST_F(OperationsTest, Pick) {
   Array rows = random({2, 3, 4}), index{{2, 3, 1}, {3, 0, -1, 4, 1, 1e12}};

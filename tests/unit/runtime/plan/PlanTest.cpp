@@ -247,6 +247,40 @@ TEST(Plan, WhatIsWrongWithGatheredRowsIsNamed) {
             std::string::npos);
 }
 
+TEST(Plan, SumsOfGatheredRowsAreRead) {
+  const Result<Plan> plan = parsePlan(bagPlan().dump());
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const PlanProgram& program = plan->steps[0].programs[0];
+  EXPECT_EQ(program.operands[0].kind, OperandKind::List);
+  EXPECT_FALSE(program.operands[0].walksRows() || program.operands[0].movesVectors());
+  EXPECT_EQ(program.operands[3].from, 1);
+  EXPECT_EQ(program.operands[3].to, 2);
+  EXPECT_EQ(program.rowRank, 1);
+}
+
+TEST(Plan, WhatIsWrongWithSumsOfGatheredRowsIsNamed) {
+  const Refusal refusals[] = {
+      {"/steps/0/operands/3/rows", 1, "the rows of 'x' are those of operand 1, expected a list input of integers"},
+      {"/steps/0/operands/3/from", 0, "the rows of 'x' are from operand 0 to 2, expected row inputs of integers"},
+      {"/steps/0/operands/3/to", 9, "the rows of 'x' are from operand 1 to 9, expected row inputs of integers"},
+      {"/steps/0/operands/3/to", -1, "'to' is -1, expected 0 to 31"},
+      {"/values/1/dims", {"m", 1}, "the dimensions of 'i' are not those of a list operand"},
+      {"/steps/0/operands/0/strided", true, "operand 'i' is strided and a list, expected a tile"},
+      {"/steps/0/operands/4/kind", "list", "the dimensions of 'y' are not those of a list operand"},
+  };
+  for (const Refusal& refusal : refusals) {
+    Json text = bagPlan();
+    text[Json::json_pointer(refusal.pointer)] = refusal.value;
+    const Result<Plan> plan = parsePlan(text.dump());
+    ASSERT_FALSE(plan.ok()) << refusal.pointer << " " << refusal.value;
+    EXPECT_NE(plan.status().message().find(refusal.message), std::string::npos)
+        << refusal.pointer << ": " << plan.status().message();
+  }
+  Json text = bagPlan();
+  text["steps"][0]["operands"][3].erase("to");
+  EXPECT_NE(parsePlan(text.dump()).status().message().find("to"), std::string::npos);
+}
+
 TEST(Plan, NothingIsWrittenThroughARepeat) {
   Json text = viewsPlan();
   text["values"][4].update({{"of", 2}, {"dims", {"a", "b", 8}}}); // a broadcast of y that repeats nothing by its sizes
@@ -370,7 +404,7 @@ void forEachPart(const Json& whole, const Json::json_pointer& at,
 }
 
 TEST(Plan, NoPartMayBeAnything) {
-  for (const Json& whole : {sumPlan(), viewsPlan(), gatherPlan()}) {
+  for (const Json& whole : {sumPlan(), viewsPlan(), gatherPlan(), bagPlan()}) {
     const Json others[] = {nullptr,       true,           -1,     1e300, uint64_t(-1), "",   "\xf0\x9f\x98\x80",
                            Json::array(), Json::object(), {{{}}}, 4096,  INT64_MIN,    1024, std::string(100000, 'x')};
     int refused = 0;

@@ -44,6 +44,7 @@ SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **elementwise.SEVERAL,
     **backward.SEVERAL,
     **activations.SEVERAL,
+    **indexing.SEVERAL,
 }
 
 # Spellings that are a tensor's method, a function of `torch` and an ATen packet alike; argument positions agree.
@@ -180,6 +181,7 @@ _ATEN |= {name: name for name in activations.TRANSLATIONS}
 _ATEN |= {"native_dropout_backward": "dropout_backward"}
 _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_with_statistics"}
 _SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward", "_prelu_kernel_backward": "prelu_backward"}
+_SEVERAL_ATEN |= {"_embedding_bag": "embedding_bag"}
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 

@@ -1,0 +1,113 @@
+"""Gradients of embeddings are sums of rows, which a kernel writes once and together with what is added to them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_clusters_behind_autograd import called, launches
+from torch.fx.experimental.proxy_tensor import make_fx
+from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
+
+from cermet.remainder.aten import embeddings
+
+ROWS, COLUMNS, TOKENS = 14000, 40, 3500
+_backward = torch.ops.aten.embedding_dense_backward
+
+
+def tokens_of(kind: str, dtype: torch.dtype = torch.int64, count: int = TOKENS) -> torch.Tensor:
+    tokens = torch.randint(ROWS, (count,), dtype=dtype)
+    if kind == "half padding":
+        tokens[count // 2 :] = 7
+    if kind == "one":
+        tokens[:] = ROWS - 1
+    return tokens
+
+
+def sums(module: torch.fx.GraphModule) -> int:
+    return sum(node.target is torch.ops.aten._embedding_bag.default for node in module.graph.nodes)
+
+
+@pytest.mark.parametrize("padding", [-1, 7])
+@pytest.mark.parametrize("kind", ["random", "half padding", "one"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("numbers", [torch.int64, torch.int32])
+def test_what_stands_for_a_gradient_is_the_sum(numbers, dtype, kind, padding):
+    def gradient(cotangent, tokens):
+        return _backward(cotangent, tokens, ROWS, padding, False)
+
+    tokens = tokens_of(kind, numbers).view(7, -1)
+    cotangent = torch.randn(*tokens.shape, COLUMNS).to(dtype)
+    module = make_fx(gradient, tracing_mode="fake")(cotangent, tokens)
+    assert embeddings.add_rows(module.graph) == sums(module) == 1
+    module.graph.lint()
+    module.recompile()
+    wide, most = (gradient(values, tokens) for values in (cotangent.double(), cotangent.double().abs()))
+    error = (module(cotangent, tokens).double() - wide).abs()
+    bound = torch.finfo(dtype).eps * wide.abs() + torch.finfo(torch.float32).eps * TOKENS * most  # of a sum in f32
+    assert bool((error <= bound).all()), (error - bound).max()
+
+
+def gradient_of(rows=ROWS, columns=COLUMNS, tokens=TOKENS, dtype=torch.float32, scales=False, dense=True):
+    def gradient(cotangent, tokens):
+        return _backward(cotangent if dense else cotangent.t(), tokens, rows, -1, scales)
+
+    shape = (tokens, columns) if dense else (columns, tokens)
+    return make_fx(gradient, tracing_mode="fake")(torch.randn(shape, dtype=dtype), torch.randint(rows, (tokens,)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"tokens": 3072}, {"rows": 100}, {"dtype": torch.float64}, {"scales": True}, {"dense": False}],
+    ids=["few tokens", "a small gradient", "f64", "scaled", "columns first"],
+)
+def test_what_is_no_such_sum_stays(given):
+    module = gradient_of(**given)
+    assert embeddings.add_rows(module.graph) == sums(module) == 0
+
+
+class Tied(torch.nn.Module):
+    """A head that is the embedding, or one of its own."""
+
+    def __init__(self, dtype: torch.dtype, tied: bool, padding: int | None) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(ROWS, COLUMNS, padding_idx=padding, dtype=dtype)
+        self.head = self.table.weight if tied else torch.nn.Parameter(torch.randn(ROWS, COLUMNS, dtype=dtype))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.table(tokens))
+        return (F.linear(hidden[:, :3], self.head).float() ** 2).mean()
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize("padding", [None, 7])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def test_a_kernel_writes_the_gradient_and_what_is_added_to_it(dtype, tied, padding, dynamic, ran):
+    model = Tied(dtype, tied, padding)
+    call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
+    ours, eager = {}, {}
+    for seed in range(EVERY_SEED):
+        torch.manual_seed(seed)
+        tokens = tokens_of("half padding").view(7, -1)
+        with Float64():
+            truth = step(double(model), tokens)
+        for errors, result in ((ours, call_step(call, model, tokens)), (eager, step(model, tokens))):
+            for name, value in truth.items():
+                errors.setdefault(name, []).append(relative(result[name], value))
+    assert_none_is_far_from_eager(ours, eager, dtype)
+    backward = ran[-1]
+    assert not called(backward) & {"aten.embedding_dense_backward.default", "aten._embedding_bag.default"}
+    assert "aten.add.Tensor" not in called(backward)
+    assert launches(backward) >= 1
+
+
+def step(model: torch.nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    return call_step(model, model, tokens)
+
+
+def call_step(call, model: torch.nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    loss = call(tokens)
+    loss.backward()
+    return {"loss": loss.detach()} | {name: p.grad.clone() for name, p in model.named_parameters()}
