@@ -107,7 +107,7 @@ void ProgramText::storage() {
 
   std::string all, smallest = "16";
   for (int i : tileInputs()) {
-    const std::string bytes = fmt::format("V * {}", byteSize(program.operands[i].dtype));
+    const std::string bytes = fmt::format("V * {}", byteSize(loadedType(program.operands[i])));
     all += (all.empty() ? "" : " + ") + bytes;
     smallest = fmt::format("({0} < {1} ? {0} : {1})", bytes, smallest);
   }
@@ -230,9 +230,10 @@ std::string ProgramText::gatheredLoad(int i) const {
   if (operand.from < 0)
     return fmt::format("load_gathered<{}, V>(arguments.operand[{}].base, offsets.{}, column, {}{})", deviceTypeOf(i), i,
                        field(i), step, missing(i));
-  return fmt::format("load_sum<{}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], offsets.{}, column, {})",
-                     deviceTypeOf(i), deviceTypeOf(operand.rowsFrom), operand.isStrided, i, operand.rowsFrom, field(i),
-                     missing(i));
+  const std::string sums = operand.sums < 0 ? "no_sums()" : fmt::format("arguments.operand[{}]", operand.sums);
+  return fmt::format("load_sum<{}, {}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
+                     deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, i,
+                     operand.rowsFrom, sums, field(i));
 }
 
 // Tiles by way of shared memory: only where every one of them lies there as in global memory.
@@ -242,7 +243,7 @@ void ProgramText::staging() {
   std::string before = "0";
   std::string takes;
   for (int i : tileInputs()) {
-    const int size = byteSize(program.operands[i].dtype);
+    const int size = byteSize(loadedType(program.operands[i]));
     const std::string place = fmt::format("shared + ({}) * kThreads + thread_index() * (V * {})", before, size);
     const bool isSum = program.operands[i].from >= 0;
     line(isSum ? fmt::format("    store_vector<{0}, V>({1}, 0, {2});", deviceTypeOf(i), place, gatheredLoad(i))

@@ -19,7 +19,7 @@ private:
   using Needed = ProgramValues::Needed;
 
   std::string field(int operand) const { return values.field(operand); }
-  const char* deviceTypeOf(int operand) const { return deviceType(program.operands[operand].dtype); }
+  const char* deviceTypeOf(int operand) const { return deviceType(loadedType(program.operands[operand])); }
   std::vector<int> operands(OperandKind kind, bool output) const {
     std::vector<int> result;
     for (size_t i = 0; i < program.operands.size(); ++i)
@@ -55,7 +55,7 @@ private:
   // Whether the last stage takes two elements at once.
   bool pairs() const;
   bool isPairOperand(int operand) const {
-    const DType dtype = program.operands[operand].dtype;
+    const DType dtype = loadedType(program.operands[operand]);
     return dtype == DType::BF16 || dtype == DType::F16;
   }
   // Whether persistent groups that cannot stage rows in shared memory keep the next one in registers.

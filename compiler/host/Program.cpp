@@ -346,7 +346,8 @@ void HostProgram::gather(const Values& source) {
   }
 }
 
-// The current row of an operand whose rows are added, in the order of the list; `load` reads one of them.
+// The current row of an operand whose rows are added, in the order of the list; `load` reads one of them. Sums of parts
+// are no faster for a thread that adds one row at a time.
 Value HostProgram::sumRows(int index, Value zero, llvm::function_ref<Value(const Place&)> load) {
   const Operand& operand = program.operands[index];
   const DType number = program.operands[operand.rowsFrom].dtype;
@@ -355,7 +356,7 @@ Value HostProgram::sumRows(int index, Value zero, llvm::function_ref<Value(const
     Value at = columns.load({columns.element(base[operand.rowsFrom], offset, number), number, {}}, nullptr);
     return Values{arith::AddFOp::create(builder, current[0], load(rowAt(index, base[index], at)))};
   });
-  return math.round(sum[0], operand.dtype);
+  return math.round(sum[0], loadedType(operand));
 }
 
 // The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.

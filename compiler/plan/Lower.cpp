@@ -110,17 +110,18 @@ private:
     const int numbers = numbersOf(op->getOperand(1), isBag ? OperandKind::List : OperandKind::Row);
     const int begins = isBag ? numbersOf(op->getOperand(2), OperandKind::Row) : -1;
     const int ends = isBag ? numbersOf(op->getOperand(3), OperandKind::Row) : -1;
+    const int sums = op->getNumOperands() > 4 ? numbersOf(op->getOperand(4), OperandKind::List) : -1;
     const int source = operands.lookup(op->getOperand(0));
     DType dtype = *dtypeOf(op->getOperand(0).getType());
     int operand = addOperand(operandName(source), OperandKind::Gathered, dtype, false, source, isStrided(source));
-    program.operands[operand].rowsFrom = numbers;
-    program.operands[operand].from = begins;
-    program.operands[operand].to = ends;
-    values[result] = emit(Opcode::Load, dtype, Space::Element, {}, operand);
+    Operand& rows = program.operands[operand];
+    std::tie(rows.rowsFrom, rows.from, rows.to, rows.sums) = std::tuple(numbers, begins, ends, sums);
+    rows.isWide = dtypeOf(result.getType()) != dtype;
+    values[result] = emit(Opcode::Load, loadedType(rows), Space::Element, {}, operand);
     return "";
   }
 
-  // The operand that has numbers of rows, or of places in a list of them.
+  // The operand that has numbers of rows, or of places in a list of them, or sums of such rows.
   int numbersOf(Value index, OperandKind kind) {
     auto [numbers, isNew] = rowNumbers.try_emplace({index, int(kind)}, 0);
     const int from = operands.lookup(index);

@@ -319,6 +319,8 @@ private:
         json["from"] = operand.from;
         json["to"] = operand.to;
       }
+      if (operand.sums >= 0)
+        json["sums"] = operand.sums;
       if (operand.map.isMapped())
         json["columns"] = operand.map.width;
       if (operand.kind == OperandKind::Tile && !operand.isOutput && picksUnordered(program))

@@ -207,8 +207,8 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
                        operand.isOutput ? "output" : "input");
   if (operand.kind == OperandKind::List)
     return fmt::format("{} of {}, a list, which gathered inputs alone read", name(op.opcode), operand.name);
-  if (op.type != operand.dtype)
-    return fmt::format("type is {}, expected {} (of {})", name(op.type), name(operand.dtype), operand.name);
+  if (op.type != loadedType(operand))
+    return fmt::format("type is {}, expected {} (of {})", name(op.type), name(loadedType(operand)), operand.name);
   if (op.opcode == Opcode::AccumulateRows && operand.kind != OperandKind::Column)
     return fmt::format("accumulate_rows to {}, which is {}; expected a column output", operand.name,
                        name(operand.kind));
@@ -229,22 +229,27 @@ std::string checkGathered(const RowProgram& program, const Operand& operand) {
     return fmt::format("operand {} is {}{}; a gathered input has its rows' numbers from another operand, no other has",
                        operand.name, name(operand.kind), operand.rowsFrom < 0 ? " without rows" : "");
   if (!isGathered)
-    return operand.kind == OperandKind::List && !isIntegerInput(operand, OperandKind::List)
-               ? fmt::format("list {} is no input of integers", operand.name)
-               : "";
+    return operand.kind == OperandKind::List && operand.isOutput ? fmt::format("list {} is an output", operand.name)
+                                                                 : "";
   const Operand& numbers = program.operands[operand.rowsFrom];
   const bool isSum = operand.from >= 0;
   if (!isIntegerInput(numbers, isSum ? OperandKind::List : OperandKind::Row))
     return fmt::format("the rows of {} are those of {}, which is no {} of integers", operand.name, numbers.name,
                        isSum ? "list" : "row input");
   if (!isSum)
-    return "";
+    return operand.to >= 0 || operand.sums >= 0 || operand.isWide
+               ? fmt::format("rows of {} are no sums, which alone end, are wide or have sums of parts", operand.name)
+               : "";
   if (classOf(operand.dtype) != ValueClass::Real)
     return fmt::format("rows of {} are added, which is {}; expected reals", operand.name, name(operand.dtype));
+  if (operand.sums >= 0 && (program.operands[operand.sums].kind != OperandKind::List ||
+                            program.operands[operand.sums].dtype != DType::F32))
+    return fmt::format("the sums of {} are {}, which is no list of f32", operand.name,
+                       program.operands[operand.sums].name);
   for (int bound : {operand.from, operand.to})
-    if (!isIntegerInput(program.operands[bound], OperandKind::Row))
+    if (bound < 0 || !isIntegerInput(program.operands[bound], OperandKind::Row))
       return fmt::format("the rows of {} are bounded by {}, which is no row input of integers", operand.name,
-                         program.operands[bound].name);
+                         bound < 0 ? "nothing" : program.operands[bound].name);
   return "";
 }
 
@@ -368,9 +373,12 @@ static std::string rowsText(const RowProgram& program, const Operand& operand) {
   const auto called = [&](int index) -> const std::string& { return program.operands.at(index).name; };
   if (operand.rowsFrom < 0)
     return "";
-  return operand.from < 0 ? " rows " + called(operand.rowsFrom)
-                          : fmt::format(" rows {} from {} to {}", called(operand.rowsFrom), called(operand.from),
-                                        called(operand.to));
+  std::string text = " rows " + called(operand.rowsFrom);
+  if (operand.from >= 0)
+    text += fmt::format(" from {} to {}", called(operand.from), called(operand.to));
+  if (operand.sums >= 0)
+    text += " sums " + called(operand.sums);
+  return text + (operand.isWide ? " wide" : "");
 }
 
 std::string print(const RowProgram& program) {
@@ -402,10 +410,14 @@ std::string parse(const std::string& text, RowProgram& program) {
       !lines.integer(2, result.columns))
     return failed("expected `program <name> <columns>`");
   result.name = lines.word(1);
-  struct Rows {
-    std::string numbers, from, to; // names of operands, if any
+  struct Reference {
+    size_t operand;
+    int Operand::*place;
+    std::string name; // of another operand
   };
-  std::vector<Rows> rows;        // by operand
+  constexpr std::pair<std::string_view, int Operand::*> kReferences[] = {
+      {"rows", &Operand::rowsFrom}, {"from", &Operand::from}, {"to", &Operand::to}, {"sums", &Operand::sums}};
+  std::vector<Reference> references;
   std::vector<std::string> same; // by operand: the name of the one that has the same tensor
   bool more = lines.next();
   for (; more && (lines.word(0) == "in" || lines.word(0) == "out"); more = lines.next()) {
@@ -414,14 +426,19 @@ std::string parse(const std::string& text, RowProgram& program) {
     operand.isOutput = lines.word(0) == "out";
     operand.name = lines.word(1);
     operand.isStrided = lines.word(4) == "strided";
-    const size_t end = 4 + size_t(operand.isStrided);
-    const bool isGathered = lines.word(end) == "rows", isMapped = lines.word(end) == "columns";
-    const bool isSum = isGathered && lines.word(end + 2) == "from" && lines.word(end + 4) == "to";
-    if ((!isMapped && lines.count() != end + 2 * size_t(isGathered) + 4 * size_t(isSum)) ||
-        !isIdentifier(operand.name) ||
+    size_t end = 4 + size_t(operand.isStrided);
+    const bool isMapped = lines.word(end) == "columns";
+    for (auto [word, place] : kReferences)
+      if (lines.word(end) == word) {
+        references.push_back({result.operands.size(), place, std::string(lines.word(end + 1))});
+        end += 2;
+      }
+    operand.isWide = lines.word(end) == "wide";
+    end += size_t(operand.isWide);
+    if ((!isMapped && lines.count() != end) || !isIdentifier(operand.name) ||
         !findKind(lines.word(2), operand.kind) || !findDType(lines.word(3), operand.dtype))
-      return failed(fmt::format("expected `in|out <name> {} <type> [strided] [rows <name> [from <name> to <name>]]` or "
-                                "`in <name> tile|column <type> columns ...`",
+      return failed(fmt::format("expected `in|out <name> {} <type> [strided] [rows <name> [from <name> to <name> [sums "
+                                "<name>] [wide]]]` or `in <name> tile|column <type> columns ...`",
                                 fmt::join(kOperandKinds, "|")));
     if (isMapped) {
       std::vector<std::string_view> words;
@@ -435,18 +452,14 @@ std::string parse(const std::string& text, RowProgram& program) {
         return failed(reason);
     }
     result.operands.push_back(operand);
-    rows.push_back({std::string(isGathered ? lines.word(end + 1) : ""), std::string(isSum ? lines.word(end + 3) : ""),
-                    std::string(isSum ? lines.word(end + 5) : "")});
   }
   auto operandCalled = [&](std::string_view name) {
     auto found = std::ranges::find(result.operands, name, &Operand::name);
     return found == result.operands.end() ? -1 : static_cast<int>(found - result.operands.begin());
   };
-  for (size_t i = 0; i < rows.size(); ++i)
-    for (auto [called, place] : {std::pair(&rows[i].numbers, &Operand::rowsFrom), {&rows[i].from, &Operand::from},
-                                 {&rows[i].to, &Operand::to}})
-      if (!called->empty() && (result.operands[i].*place = operandCalled(*called)) < 0)
-        return fmt::format("the rows of {}: no operand is called `{}`", result.operands[i].name, *called);
+  for (const auto& [operand, place, called] : references)
+    if ((result.operands[operand].*place = operandCalled(called)) < 0)
+      return fmt::format("the rows of {}: no operand is called `{}`", result.operands[operand].name, called);
   for (size_t i = 0; i < same.size(); ++i)
     if (!same[i].empty() && (result.operands[i].of = operandCalled(same[i])) < 0)
       return fmt::format("the columns of {}: no operand is called `{}`", result.operands[i].name, same[i]);

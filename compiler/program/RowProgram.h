@@ -38,7 +38,10 @@ struct Operand {
   bool isOutput = false;
   bool isStrided = false; // an input's columns are RowOperand::step elements apart, not 1: moved one at a time
   int rowsFrom = -1;      // Gathered: the operand that has the rows' numbers, a Row input of integers or a List
-  int from = -1, to = -1; // Gathered by a List: Row inputs of integers, where in it begin and end those whose sum a row is
+  // Gathered by a List: each row is a sum of rows. Row inputs of integers say where in the list their numbers begin and
+  // end; a List of f32 may have the sums of whole parts; a wide sum is loaded as f32, others are rounded to `dtype`.
+  int from = -1, to = -1, sums = -1;
+  bool isWide = false;
   ColumnMap map{};        // an input's, Tile or Column: which of its columns is read at each of the program's
   int of = -1;            // mapped: the operand that has the same tensor's columns in their own order, if any
 };
@@ -134,6 +137,10 @@ inline int byteSize(DType type) {
 }
 inline const char* name(DType type) {
   return elementName(codeOf(type));
+}
+// What a load of the operand is.
+inline DType loadedType(const Operand& operand) {
+  return operand.isWide ? DType::F32 : operand.dtype;
 }
 bool isReduction(Opcode);
 int inputCount(Opcode);

@@ -227,7 +227,10 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
 
   const bool mapped = std::any_of(program.operands.begin(), program.operands.end(),
                                   [](const Operand& operand) { return operand.map.isMapped(); });
-  if (!program.reduces() && !program.accumulates() && !mapped) {
+  // A thread asks for a bag's bounds before anything else: then it has several vectors to store.
+  const bool hasBags = std::any_of(program.operands.begin(), program.operands.end(),
+                                   [](const Operand& operand) { return operand.from >= 0; });
+  if (!program.reduces() && !program.accumulates() && !mapped && !hasBags) {
     schedule.skeleton = Skeleton::Flat;
     schedule.threads = schedule.threadsPerRow = 128;
     if (scalingOf(program)) // which may have nothing to do: blocks that are only started cost more than a copy

@@ -178,14 +178,18 @@ def Cermet_EmbeddingBagOp : Cermet_Op<"embedding_bag",
   let summary = "Sums of rows by number: of row r those of `source` that `index` has from begins[r] to before ends[r]";
   let description = [{
     `source` is [N, columns], `index` [M], `begins` and `ends` [...], the result [..., columns]: an embedding's gradient,
-    where `index` has the places of each number one behind the other. Sums are wide and rounded once; one of nothing is
-    0. Bounds below 0 or beyond M are these. A number below 0 or from N on gives a sum of NaN. It is made where autograd
-    has been, and has no gradient.
+    where `index` has the places of each number one behind the other. Sums are wide and rounded once, to the source's
+    type or not below f32; one of nothing is 0. Bounds below 0 or beyond M are these. A number below 0 or from N on gives
+    a sum of NaN. It is made where autograd has been, and has no gradient.
+
+    `sums` [any, columns] has in row i the sum of the 64 rows that `index` has from place 64 i on (kBagPart in
+    runtime/abi/Limits.h): where it has a row for a part of a bag, that is read instead. So bags of many rows are added
+    by many threads.
   }];
   let arguments = (ins Cermet_FloatTensor:$source, Cermet_IntegerTensor:$index, Cermet_IntegerTensor:$begins,
-                   Cermet_IntegerTensor:$ends);
+                   Cermet_IntegerTensor:$ends, Optional<Cermet_FloatTensor>:$sums);
   let results = (outs Cermet_FloatTensor:$result);
-  let assemblyFormat = "$source `,` $index `,` $begins `,` $ends attr-dict `:` type($source) `,` type($index) `,` type($begins) `to` type($result)";
+  let assemblyFormat = "$source `,` $index `,` $begins `,` $ends (`sums` $sums^)? attr-dict `:` type($source) `,` type($index) `,` type($begins) (`sums` type($sums)^)? `to` type($result)";
   let hasVerifier = 1;
 }
 

@@ -142,8 +142,17 @@ LogicalResult EmbeddingBagOp::verify() {
     return emitOpError() << "source has shape " << shapeText(source) << ", expected rank 2 (rows to add)";
   if (index.size() != 1)
     return emitOpError() << "index has shape " << shapeText(index) << ", expected rank 1 (numbers of rows)";
-  if (failed(sameElement(*this, "result", getResult(), elementOf(getSource()), "source's")))
+  if (!elementOf(getResult()).isF32() &&
+      failed(sameElement(*this, "result", getResult(), elementOf(getSource()), "source's")))
     return failure();
+  if (elementOf(getResult()).isF32() && elementOf(getSource()).isF64())
+    return emitOpError() << "result is f32, expected the source's f64";
+  if (Value sums = getSums()) {
+    const Dimensions given = shapeOf(sums);
+    if (given.size() != 2 || !(given[1] == source[1]) || !elementOf(sums).isF32())
+      return emitOpError() << "sums are " << elementOf(sums) << " of shape " << shapeText(given)
+                           << ", expected f32 of rank 2 with source's last dimension";
+  }
   expected.push_back(source[1]);
   return sameShape(*this, "result", getResult(), expected, "begins', then source's last dimension");
 }

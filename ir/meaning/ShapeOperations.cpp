@@ -1,6 +1,7 @@
 // Each operation of shape in float64: which element goes where.
 #include "ir/meaning/Interpreter.h"
 #include "ir/dialect/Ops.h"
+#include "runtime/abi/Limits.h"
 #include "runtime/abi/Random.h"
 
 using namespace mlir;
@@ -112,16 +113,23 @@ LogicalResult GatherOp::interpret(Operands operands, cermet::ir::Array& result) 
 
 LogicalResult EmbeddingBagOp::interpret(Operands operands, cermet::ir::Array& result) {
   const cermet::ir::Array &source = *operands[0], &index = *operands[1], &begins = *operands[2], &ends = *operands[3];
-  const int64_t rows = source.shape[0], columns = source.shape[1], count = index.shape[0];
+  const int64_t columns = source.shape[1], count = index.shape[0];
   std::fill(result.data.begin(), result.data.end(), 0.0);
+  const auto add = [&](double* sum, const cermet::ir::Array& table, double number) {
+    const bool isThere = number >= 0 && number < table.shape[0];
+    for (int64_t column = 0; column < columns; ++column)
+      sum[column] += isThere ? table.data[int64_t(number) * columns + column] : std::numeric_limits<double>::quiet_NaN();
+  };
+  const int64_t parts = operands.size() > 4 ? operands[4]->shape[0] : 0;
   for (size_t row = 0; row < begins.data.size(); ++row) {
     double* sum = result.data.data() + row * columns;
     const int64_t end = std::min(int64_t(ends.data[row]), count);
-    for (int64_t i = std::max<int64_t>(int64_t(begins.data[row]), 0); i < end; ++i)
-      for (int64_t column = 0; column < columns; ++column) {
-        const double number = index.data[i];
-        sum[column] += number >= 0 && number < rows ? source.data[int64_t(number) * columns + column]
-                                                    : std::numeric_limits<double>::quiet_NaN();
+    for (int64_t i = std::max<int64_t>(int64_t(begins.data[row]), 0); i < end;)
+      if (i % cermet::kBagPart == 0 && i + cermet::kBagPart <= end && i / cermet::kBagPart < parts) {
+        add(sum, *operands[4], double(i / cermet::kBagPart));
+        i += cermet::kBagPart;
+      } else {
+        add(sum, source, index.data[i++]);
       }
   }
   return success();

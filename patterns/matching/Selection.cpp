@@ -205,7 +205,9 @@ private:
   // As many as bounds; of rows and numbers there may be any number.
   void relate(ir::EmbeddingBagOp bag) {
     keepLast(bag.getResult());
-    join({bag.getSource(), 1}, {bag.getResult(), unsigned(shapeOf(bag.getResult()).size() - 1)});
+    for (Value table : {Value(bag.getSource()), Value(bag.getSums())})
+      if (table)
+        join({table, 1}, {bag.getResult(), unsigned(shapeOf(bag.getResult()).size() - 1)});
     for (Value bounds : {bag.getBegins(), bag.getEnds()})
       for (unsigned row = 0; row < shapeOf(bounds).size(); ++row)
         join({bounds, row}, {bag.getResult(), row});

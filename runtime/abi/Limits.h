@@ -20,6 +20,9 @@ constexpr int kMaxRegionOutputs = 8;
 constexpr int kMaxLossInputs = 8;
 constexpr int kMaxLossOutputs = 4;
 
+// Numbers of rows that have a sum of their own where bags of rows are added in parts.
+constexpr int kBagPart = 64;
+
 // Bytes of logits that a loss of a linear layer holds at once where nobody says how many.
 constexpr int64_t kLogitsBytes = int64_t(512) << 20;
 

@@ -11,7 +11,7 @@ namespace cermet {
 // row extents, in row-major order (I64).
 // Gathered: [any, columns], of which each row reads the row whose number a Row operand has for it, or the sum of those
 // whose numbers a part of a List has; a number that none has gives NaN, or 0 where the type is no real.
-// List: [any], numbers of rows that Gathered operands read.
+// List: [any], numbers of rows that Gathered operands read, or [any, columns], sums of such rows.
 enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered, List };
 constexpr const char* kOperandKinds[] = {"tile", "row", "column", "scalar", "index", "gathered", "list"}; // in plans, specs
 

@@ -46,6 +46,7 @@ const std::string& factsJson() {
                   {"region_outputs", kMaxRegionOutputs},
                   {"loss_inputs", kMaxLossInputs},
                   {"loss_outputs", kMaxLossOutputs},
+                  {"bag_part", kBagPart},
                   {"logits_bytes", kLogitsBytes}}}}
         .dump();
   }();

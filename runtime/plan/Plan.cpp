@@ -178,7 +178,8 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
       operand.output || !item.contains("columns") ? program.columns : integer(item, "columns", 1, kMaxDimension);
   const bool fits = operand.kind == OperandKind::Tile       ? last == Dimension{columns, -1}
                     : operand.kind == OperandKind::Gathered ? value.rank == 2 && last == Dimension{program.columns, -1}
-                    : operand.kind == OperandKind::List     ? value.rank == 1
+                    : operand.kind == OperandKind::List
+                        ? value.rank == 1 || (value.rank == 2 && last == Dimension{program.columns, -1})
                     : operand.kind == OperandKind::Row      ? last == Dimension{1, -1}
                     : operand.kind == OperandKind::Column   ? elements == columns && last.size == elements
                                                             : elements == 1;
@@ -197,8 +198,10 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
     if (item.contains("from") || item.contains("to")) {
       operand.from = static_cast<int8_t>(integer(item, "from", 0, kMaxOperands - 1));
       operand.to = static_cast<int8_t>(integer(item, "to", 0, kMaxOperands - 1));
+      operand.sums = static_cast<int8_t>(item.contains("sums") ? integer(item, "sums", 0, kMaxOperands - 1) : -1);
     }
   }
+  operand.isTable = operand.kind == OperandKind::List && value.rank == 2;
   operand.stepDim = static_cast<int8_t>(operand.strided ? value.rank - 1 : -1);
   program.operands.push_back(operand);
   return {};
@@ -214,11 +217,13 @@ Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProg
     if (operand.kind != OperandKind::Gathered)
       continue;
     const std::string& name = plan.values[operand.value].name;
+    const auto has = [&](int index, OperandKind kind, int rank) {
+      return index < static_cast<int>(program.operands.size()) && program.operands[index].kind == kind &&
+             !program.operands[index].output && (rank == 0 || plan.values[program.operands[index].value].rank == rank);
+    };
     const auto isIntegers = [&](int index, OperandKind kind) {
-      if (index >= static_cast<int>(program.operands.size()))
-        return false;
-      const PlanOperand& given = program.operands[index];
-      return given.kind == kind && !given.output && isInteger(plan.values[given.value].dtype);
+      return has(index, kind, kind == OperandKind::List ? 1 : 0) &&
+             isInteger(plan.values[program.operands[index].value].dtype);
     };
     const bool isSum = operand.from >= 0;
     if (!isIntegers(operand.rowsFrom, isSum ? OperandKind::List : OperandKind::Row))
@@ -229,6 +234,10 @@ Status checkGathered(const Plan& plan, const std::string& kernel, const PlanProg
     if (isSum && (!isIntegers(operand.from, OperandKind::Row) || !isIntegers(operand.to, OperandKind::Row)))
       return wrong("kernel '{}': the rows of '{}' are from operand {} to {}, expected row inputs of integers", kernel,
                    name, operand.from, operand.to);
+    if (operand.sums >= 0 && !(has(operand.sums, OperandKind::List, 2) &&
+                               plan.values[program.operands[operand.sums].value].dtype == CERMET_F32))
+      return wrong("kernel '{}': the sums of the rows of '{}' are operand {}, expected a list of f32", kernel, name,
+                   operand.sums);
   }
   return {};
 }

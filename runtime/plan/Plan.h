@@ -54,7 +54,9 @@ struct PlanOperand {
   bool strided = false; // Tile, Column: the last dimension may have any stride
   int8_t stepDim = -1;  // the value's dimension whose stride is from one column to the next; -1: 1
   int8_t rowsFrom = -1; // Gathered: the operand, a Row of integers or a List, that has the numbers of the value's rows
-  int8_t from = -1, to = -1; // Gathered by a List: Rows of integers, where each row's numbers begin and end in it
+  // Gathered by a List: Rows of integers, where each row's numbers begin and end in it; a List of sums of its parts.
+  int8_t from = -1, to = -1, sums = -1;
+  bool isTable = false; // List: of rows, not of their numbers
   // For Tile, Row and Index: the value's dimension that moves with each dimension of the step's row space, or -1
   // (repeats). An index has 0 for each that it counts along.
   std::array<int8_t, kMaxRank> axis{};
@@ -62,7 +64,8 @@ struct PlanOperand {
   bool walksRows() const { return kind == OperandKind::Tile || kind == OperandKind::Row || kind == OperandKind::Index; }
   // Its columns are moved as vectors where they are aligned.
   bool movesVectors() const {
-    return !strided && (kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered);
+    return !strided &&
+           (kind == OperandKind::Tile || kind == OperandKind::Column || kind == OperandKind::Gathered || isTable);
   }
 };
 

@@ -227,6 +227,14 @@ TEST(SimtValues, EmbeddingBags) {
                       bag = fmt::format("%0 = cermet.embedding_bag %x, %i, %b, %e : {}, {}, {} to {}\n", table, list,
                                         bounds, t);
     const Symbols symbols{{"r0", 35}, {"m", 90}, {"n", 254}};
+    // The sums of parts are drawn, too, and fewer than there could be: what is taken of them shows.
+    const std::string parts = fmt::format("tensor<?x{}xf32, #cermet.symbols<[\"p\"]>>", columns);
+    for (int64_t count : {1, 2})
+      check(graphOf(fmt::format("({}, %s: {}) -> {}", given, parts, f),
+                    fmt::format("%0 = cermet.embedding_bag %x, %i, %b, %e sums %s : {}, {}, {} sums {} to {}\n"
+                                "return %0 : {}\n",
+                                table, list, bounds, parts, f, f)),
+            Symbols{{"r0", 128}, {"m", 300}, {"n", 254}, {"p", count}});
     check(graphOf(fmt::format("({}) -> {}", given, t), bag + fmt::format("return %0 : {}\n", t)), symbols);
     check(graphOf(fmt::format("({}, %y: {}) -> {}", strided, t, t),
                   bag + fmt::format("%1 = cermet.add %0, %y : {0}\nreturn %1 : {0}\n", t)),

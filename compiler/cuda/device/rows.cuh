@@ -124,30 +124,54 @@ DEVICE Bag bag_of(const RowOperand& list, const RowOperand& from, const RowOpera
   const i64 end = to_integer(load_vector<To, 1>(to.base, row_offset(to, index)).at[0]);
   return {begin < 0 ? 0 : begin, end < list.stride[2] ? end : list.stride[2]};
 }
-// The sum of those rows in the order of the list, wide and rounded once; several are on their way at a time.
-template <class T, class Number, int Count, bool IsStrided>
-DEVICE Vector<T, Count> load_sum(const RowOperand& operand, const RowOperand& list, const Bag& bag, int column,
-                                 T missing) {
-  constexpr int kAtOnce = 8;
-  float sum[Count] = {};
-  for (i64 first = bag.begin; first < bag.end; first += kAtOnce) {
+DEVICE RowOperand no_sums() { return {}; }
+
+// Adds the rows of a table from `begin` to before `end`, those whose numbers `number` says, in their order; several are on
+// their way at a time.
+template <class T, int Count, bool IsStrided, class Number>
+DEVICE void add_rows(float (&sum)[Count], const RowOperand& table, i64 begin, i64 end, int column, Number number) {
+  constexpr int kAtOnce = 4;
+  for (i64 first = begin; first < end; first += kAtOnce) {
     Vector<T, Count> rows[kAtOnce];
+    float missing[kAtOnce]; // added to a row: NaN where there is none of its number
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      if (first + k >= bag.end)
-        continue;
-      const i64 offset = gathered_offset<Number>(operand, list.base, (first + k) * list.stride[3]);
+    for (int k = 0; k < kAtOnce; ++k) { // without a branch, so that all are asked for before one is there
+      const i64 at = number(first + k < end ? first + k : end - 1);
+      const bool isThere = u64(at) < u64(table.stride[2]);
+      const i64 offset = isThere ? at * table.stride[3] : 0;
+      missing[k] = isThere ? 0.0f : float_from_bits(0x7fc00000u);
       if constexpr (IsStrided)
-        rows[k] = load_gathered<T, Count>(operand.base, offset, column, operand.step, missing);
+        rows[k] = load_strided<T, Count>(table.base, offset, column, table.step);
       else
-        rows[k] = load_gathered<T, Count>(operand.base, offset, column, missing);
+        rows[k] = load_vector<T, Count>(table.base, offset + column);
     }
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k)
+      if (first + k < end)
 #pragma unroll
-      for (int i = 0; i < Count; ++i)
-        sum[i] += first + k < bag.end ? float_at(rows[k], i) : 0.0f;
+        for (int i = 0; i < Count; ++i)
+          sum[i] += float_at(rows[k], i) + missing[k];
   }
+}
+
+// The sum of a bag's rows, wide and rounded once to T; of whole parts that `sums` has, theirs.
+template <class T, class Source, class Number, int Count, bool IsStrided>
+DEVICE Vector<T, Count> load_sum(const RowOperand& operand, const RowOperand& list, const RowOperand& sums,
+                                 const Bag& bag, int column) {
+  constexpr i64 kPart = 64; // kBagPart in runtime/abi/Limits.h
+  float sum[Count] = {};
+  const auto number = [&](i64 i) { return to_integer(load_vector<Number, 1>(list.base, i * list.stride[3]).at[0]); };
+  i64 begin = bag.begin, end = bag.end;
+  if (end - begin >= kPart) {
+    const i64 first = (begin + kPart - 1) / kPart, last = end / kPart < sums.stride[2] ? end / kPart : sums.stride[2];
+    if (first < last) {
+      add_rows<Source, Count, IsStrided>(sum, operand, begin, first * kPart, column, number);
+      add_rows<float, Count, false>(sum, sums, first, last, column, [](i64 i) { return i; });
+      begin = last * kPart;
+    }
+  }
+  if (begin < end)
+    add_rows<Source, Count, IsStrided>(sum, operand, begin, end, column, number);
   return vector_from_floats<T, Count>(sum);
 }
 

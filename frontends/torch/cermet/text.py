@@ -173,10 +173,18 @@ class Builder:
         return self._result("gather", text, type, name)
 
     def embedding_bag(
-        self, source: Value, index: Value, begins: Value, ends: Value, type: TensorType, name: str
+        self,
+        source: Value,
+        index: Value,
+        begins: Value,
+        ends: Value,
+        sums: Value | None,
+        type: TensorType,
+        name: str,
     ) -> Value:
         operands = ", ".join(value.ssa for value in (source, index, begins, ends))
-        text = f"{operands} : {source.type}, {index.type}, {begins.type} to {type}"
+        of_sums, type_of_sums = ("", "") if sums is None else (f" sums {sums.ssa}", f" sums {sums.type}")
+        text = f"{operands}{of_sums} : {source.type}, {index.type}, {begins.type}{type_of_sums} to {type}"
         return self._result("embedding_bag", text, type, name)
 
     def pick(self, rows: Value, index: Value, name: str) -> Value:

@@ -124,6 +124,9 @@ module attributes {cermet.version = 1 : i64} {
     %list = cermet.constant 3.0 : tensor<6xi64>
     %bounds = cermet.constant 2.0 : tensor<5xi32>
     %bag = cermet.embedding_bag %table, %list, %bounds, %bounds : tensor<100x8xbf16>, tensor<6xi64>, tensor<5xi32> to tensor<5x8xbf16>
+    // CHECK: cermet.embedding_bag %arg4, %{{.*}}, %{{.*}}, %{{.*}} sums %[[SUMS:.*]] : tensor<100x8xbf16>, tensor<6xi64>, tensor<5xi32> sums tensor<1x8xf32> to tensor<5x8xf32>
+    %sums = cermet.constant 3.0 : tensor<1x8xf32>
+    %wide_bag = cermet.embedding_bag %table, %list, %bounds, %bounds sums %sums : tensor<100x8xbf16>, tensor<6xi64>, tensor<5xi32> sums tensor<1x8xf32> to tensor<5x8xf32>
     // CHECK: cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
     %iota = cermet.iota 1 : tensor<?x5xi64, #cermet.symbols<["r0"]>>
     // CHECK: cermet.random %{{.*}} : tensor<i64> to tensor<?x5xi64, #cermet.symbols<["r0"]>>

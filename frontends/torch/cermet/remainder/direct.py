@@ -26,12 +26,11 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import liveness, noting, ordering, places
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, group_norms, linears
+from . import clusters, economy, embeddings, group_norms, linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
 from .aten.decisions import decide
-from .aten.embeddings import add_rows
 from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.merging import merge
@@ -126,7 +125,7 @@ def _compile(
 
     def summed(graph: fx.Graph) -> None:
         try:
-            add_rows(graph)
+            embeddings.add_rows(graph)
         except Exception as error:  # what it had written by then stands for what was there
             failed(error, "gradients of embeddings")
 

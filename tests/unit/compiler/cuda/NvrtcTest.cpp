@@ -152,12 +152,13 @@ TEST_F(Nvrtc, GatheredRows) {
 TEST_F(Nvrtc, EmbeddingBags) {
   for (const char* type : {"bf16", "f32"}) {
     const std::string table = tensor({"n", "640"}, type), list = tensor({"m"}, "i64"), bounds = tensor({"r0"}, "i64"),
-                      x = tensor({"r0", "640"}, type);
-    const std::string bag = "    %s = cermet.embedding_bag %t, %i, %b, %e : " + table + ", " + list + ", " + bounds +
-                            " to " + x + "\n    %r = cermet.add %s, %y : " + x + "\n    return %r : " + x + "\n";
+                      parts = tensor({"p", "640"}, "f32"), x = tensor({"r0", "640"}, type);
+    const std::string bag = "    %s = cermet.embedding_bag %t, %i, %b, %e sums %p : " + table + ", " + list + ", " +
+                            bounds + " sums " + parts + " to " + x + "\n    %r = cermet.add %s, %y : " + x + "\n    return %r : " + x + "\n";
     for (const CudaTarget& target : kCudaTargets)
       for (const char* strides : {"", " {cermet.strides = array<i64: 1, 7>}"})
-        build(graph("f", "%t: " + table + strides + ", %i: " + list + ", %b: " + bounds + ", %e: " + bounds + ", %y: " + x,
+        build(graph("f", "%t: " + table + strides + ", %i: " + list + ", %b: " + bounds + ", %e: " + bounds + ", %p: " + parts +
+                        ", %y: " + x,
                     x, bag),
               target.name);
   }

@@ -101,7 +101,7 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
       {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
       {"in x tile bf16", "in x tile f64",
        "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered|list <type> [strided] [rows <name> [from <name> "
-       "to <name>]]` or `in <name> tile|column <type> columns ...`"},
+       "to <name> [sums <name>] [wide]]]` or `in <name> tile|column <type> columns ...`"},
       {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
       {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
       {"%3 = load s", "%3 = load t", "line 12: no operand is called `t`"},
@@ -144,28 +144,38 @@ TEST(RowProgram, GatheredOperandsComeBackExactly) {
 }
 
 const char* const kBags = "program bags 8\nin order list i64\nin begins row i64\nin ends row i64\n"
-                          "in table gathered bf16 strided rows order from begins to ends\nout y tile bf16\n"
-                          "%0 = load table : bf16 element 0\n%1 = store %0 y : bf16 element 0\n";
+                          "in parts list f32\n"
+                          "in table gathered bf16 strided rows order from begins to ends sums parts wide\n"
+                          "out y tile f32\n%0 = load table : f32 element 0\n%1 = store %0 y : f32 element 0\n";
 
 TEST(RowProgram, SumsOfGatheredRowsComeBackExactly) {
   RowProgram program;
   ASSERT_EQ(parse(kBags, program), "");
   EXPECT_EQ(print(program), kBags);
-  EXPECT_EQ(program.operands[3].rowsFrom, 0);
-  EXPECT_EQ(program.operands[3].from, 1);
-  EXPECT_EQ(program.operands[3].to, 2);
+  EXPECT_EQ(program.operands[4].rowsFrom, 0);
+  EXPECT_EQ(program.operands[4].from, 1);
+  EXPECT_EQ(program.operands[4].to, 2);
+  EXPECT_EQ(program.operands[4].sums, 3);
+  EXPECT_TRUE(program.operands[4].isWide);
 }
 
 TEST(RowProgram, RefusesSumsOfRowsWithoutAList) {
   const Refusal refusals[] = {
       {"to ends", "to end", "the rows of table: no operand is called `end`"},
-      {"list i64", "list f32", "program bags: list order is no input of integers"},
+      {"list i64", "list f32", "program bags: the rows of table are those of order, which is no list of integers"},
+      {"list f32", "list i32", "program bags: the sums of table are parts, which is no list of f32"},
+      {"list f32", "row f32", "program bags: the sums of table are parts, which is no list of f32"},
+      {"rows order from begins to ends sums parts wide", "rows begins sums parts",
+       "program bags: rows of table are no sums, which alone end, are wide or have sums of parts"},
+      {"rows order from begins to ends", "rows order from begins",
+       "program bags: the rows of table are bounded by nothing, which is no row input of integers"},
       {"rows order", "rows begins", "program bags: the rows of table are those of begins, which is no list of integers"},
       {"from begins to ends", "from order to ends",
        "program bags: the rows of table are bounded by order, which is no row input of integers"},
-      {" from begins to ends", "",
+      {" from begins to ends sums parts wide", "",
        "program bags: the rows of table are those of order, which is no row input of integers"},
-      {"%0 = load table : bf16 element", "%0 = load order : i64 uniform",
+      {" wide", "", "program bags: instruction 0: type is f32, expected bf16 (of table)"},
+      {"%0 = load table : f32 element", "%0 = load order : i64 uniform",
        "program bags: instruction 0: load of order, a list, which gathered inputs alone read"},
       {"gathered bf16", "gathered i8", "program bags: rows of table are added, which is i8; expected reals"}};
   for (const Refusal& refusal : refusals) {

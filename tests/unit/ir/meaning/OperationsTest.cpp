@@ -3,6 +3,7 @@
 #include "ir/dialect/Shape.h"
 #include "runtime/abi/Random.h"
 #include "tests/unit/ir/GraphTest.h"
+#include "runtime/abi/Limits.h"
 #include <cmath>
 #include <functional>
 
@@ -324,6 +325,34 @@ TEST_F(OperationsTest, EmbeddingBag) {
     EXPECT_EQ(given.data[9 + column], row(3, column));
     EXPECT_TRUE(std::isnan(given.data[12 + column]));
   }
+}
+
+// Of parts that are whole the sums are taken, whatever they are.
+TEST_F(OperationsTest, EmbeddingBagWithSumsOfParts) {
+  const int part = kBagPart, count = 3 * part;
+  Array table = random({4, 2}), index{{count}, {}}, sums{{2, 2}, {100, 200, 300, 400}};
+  for (int i = 0; i < count; ++i)
+    index.data.push_back(i % 4);
+  const double begins[] = {0, 1, 0, double(part), double(part - 1)};
+  const double ends[] = {double(part), double(2 * part), double(part - 1), double(count), double(2 * part + 1)};
+  Array given =
+      evaluate("%x: tensor<4x2xf64>, %i: tensor<" + std::to_string(count) +
+                   "xi32>, %b: tensor<5xi64>, %e: tensor<5xi64>, %s: tensor<2x2xf32>",
+               "embedding_bag %x, %i, %b, %e sums %s : tensor<4x2xf64>, tensor<" + std::to_string(count) +
+                   "xi32>, tensor<5xi64> sums tensor<2x2xf32> to tensor<5x2xf64>",
+               "tensor<5x2xf64>", {table, index, {{5}, {begins, begins + 5}}, {{5}, {ends, ends + 5}}, sums});
+  for (int bag = 0; bag < 5; ++bag)
+    for (int column = 0; column < 2; ++column) {
+      double expected = 0;
+      for (int i = int(begins[bag]); i < int(ends[bag]);)
+        if (i % part == 0 && i + part <= int(ends[bag]) && i / part < 2) {
+          expected += sums.data[i / part * 2 + column];
+          i += part;
+        } else {
+          expected += table.data[int(index.data[i++]) * 2 + column];
+        }
+      EXPECT_DOUBLE_EQ(given.data[bag * 2 + column], expected) << bag;
+    }
 }
 
 // A row that has no column of its number gives NaN.

@@ -255,6 +255,8 @@ TEST(Plan, SumsOfGatheredRowsAreRead) {
   EXPECT_FALSE(program.operands[0].walksRows() || program.operands[0].movesVectors());
   EXPECT_EQ(program.operands[3].from, 1);
   EXPECT_EQ(program.operands[3].to, 2);
+  EXPECT_EQ(program.operands[3].sums, 4);
+  EXPECT_TRUE(program.operands[4].isTable && program.operands[4].movesVectors());
   EXPECT_EQ(program.rowRank, 1);
 }
 
@@ -264,9 +266,11 @@ TEST(Plan, WhatIsWrongWithSumsOfGatheredRowsIsNamed) {
       {"/steps/0/operands/3/from", 0, "the rows of 'x' are from operand 0 to 2, expected row inputs of integers"},
       {"/steps/0/operands/3/to", 9, "the rows of 'x' are from operand 1 to 9, expected row inputs of integers"},
       {"/steps/0/operands/3/to", -1, "'to' is -1, expected 0 to 31"},
+      {"/steps/0/operands/3/sums", 0, "the sums of the rows of 'x' are operand 0, expected a list of f32"},
+      {"/steps/0/operands/3/rows", 4, "the rows of 'x' are those of operand 4, expected a list input of integers"},
       {"/values/1/dims", {"m", 1}, "the dimensions of 'i' are not those of a list operand"},
       {"/steps/0/operands/0/strided", true, "operand 'i' is strided and a list, expected a tile"},
-      {"/steps/0/operands/4/kind", "list", "the dimensions of 'y' are not those of a list operand"},
+      {"/steps/0/operands/5/kind", "list", "output 'y' is list, expected an input"},
   };
   for (const Refusal& refusal : refusals) {
     Json text = bagPlan();

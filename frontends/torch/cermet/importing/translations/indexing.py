@@ -11,7 +11,6 @@ from ...graph.nodes import example
 from ...graph.numbers import never_negative
 from ...text import Value
 from .call import Call, Refused, is_number, wide
-from .shape import Named
 
 _PLACEMENT = ("input", "size", "dtype", "device", "layout", "pin_memory", "names", "memory_format")
 
@@ -98,20 +97,13 @@ def _embedding_by_weight(call: Call) -> Value:
     return _rows(call, call.argument(0, "weight"), call.argument(1, "indices"), differs)
 
 
-def _bag(call: Call, named: Named) -> list[Value | None]:
-    """aten._embedding_bag(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-    include_last_offset), whose other results nothing reads: sums of rows"""
-    options = [call.argument(position, name) for position, name in enumerate(_BAG_OPTIONS, 3)]
-    if options != [False, 0, False, None, True] or call.parts[0] is None:
-        raise Refused("bags that are scaled, weighted or no sums, or whose last end is not given")
-    source, index, offsets = (call.tensor(call.argument(position, "")) for position in range(3))
-    total = call.parts[0]
-    if not source.type.is_float or len(source.type.dims) != 2 or len(index.type.dims) != 1:
-        raise Refused(f"bags of {source.type} by {index.type}")
-    named(0)
-    begins, ends = (call.slice(offsets, [first], total.dims[:1]) for first in (0, 1))
-    value = call.builder.embedding_bag(source, index, begins, ends, total, call.name)
-    return [value, *[None] * (len(call.parts) - 1)]
+def _bag(call: Call) -> Value:
+    """cermet_v1.embedding_bag(source, index, begins, ends, sums, wide)"""
+    source, index, begins, ends = (call.tensor(call.argument(position, "")) for position in range(4))
+    sums = call.argument(4, "sums")
+    return call.builder.embedding_bag(
+        source, index, begins, ends, None if sums is None else call.tensor(sums), call.expected, call.name
+    )
 
 
 def _chosen(call: Call) -> Value:
@@ -131,8 +123,6 @@ def _selected_rows(call: Call) -> Value:
     return _rows(call, call.argument(0, "self"), call.argument(2, "index"), False)
 
 
-_BAG_OPTIONS = ("scale_grad_by_freq", "mode", "sparse", "per_sample_weights", "include_last_offset")
-SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {"embedding_bag": _bag}
 TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "zeros": _filled(0.0),
     "ones": _filled(1.0),
@@ -147,4 +137,5 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "embedding_by_weight": _embedding_by_weight,
     "index": _chosen,
     "index_select": _selected_rows,
+    "embedding_bag": _bag,
 }

@@ -44,7 +44,6 @@ SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **elementwise.SEVERAL,
     **backward.SEVERAL,
     **activations.SEVERAL,
-    **indexing.SEVERAL,
 }
 
 # Spellings that are a tensor's method, a function of `torch` and an ATen packet alike; argument positions agree.
@@ -179,9 +178,9 @@ _ATEN |= {"log_sigmoid": "log_sigmoid", "softplus": "softplus", "prelu": "prelu"
 _ATEN |= {name: name for name in ("smooth_l1_loss", "binary_cross_entropy_with_logits")} | {"huber_loss": "huber"}
 _ATEN |= {name: name for name in activations.TRANSLATIONS}
 _ATEN |= {"native_dropout_backward": "dropout_backward"}
+_OURS = {"cermet_v1::embedding_bag": "embedding_bag"}
 _SEVERAL_ATEN = {**_SEVERAL_EVERYWHERE, "_fused_rms_norm": "rms_norm_first", "native_layer_norm": "layer_norm_with_statistics"}
 _SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward", "_prelu_kernel_backward": "prelu_backward"}
-_SEVERAL_ATEN |= {"_embedding_bag": "embedding_bag"}
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 
@@ -197,7 +196,8 @@ def _spelled(node: fx.Node, methods: dict[str, str], functions: dict[Any, str], 
     if node.op != "call_function":
         return ""
     if isinstance(target, torch._ops.OpOverload):
-        return aten.get(target.overloadpacket.__name__, "") if target.namespace == "aten" else ""
+        name = target.overloadpacket.__name__
+        return aten.get(name, "") if target.namespace == "aten" else _OURS.get(target._schema.name, "")
     try:
         return functions.get(target, "")
     except TypeError:  # an unhashable callable

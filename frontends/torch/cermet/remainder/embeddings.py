@@ -3,8 +3,8 @@
 Row v of such a gradient is the sum of the cotangent's rows whose token is v. ATen sorts the tokens and adds parts of
 those sums to a buffer of the gradient's width, with a place for every row that a part could need, and then those to a
 gradient of zeros. Where the tokens are sorted, each row of the gradient knows the places in their order where its own
-begin and end: a kernel reads these and writes the row once, with what is added to it elsewhere. It is ATen's own bag of
-embeddings, which computes the same where no kernel does.
+begin and end: a kernel reads these and writes the row once, with what is added to it elsewhere. One before it adds the rows of
+equal parts of the order, so that a token which is half of all keeps more than one block busy.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import operator
 import torch
 import torch.fx as fx
 
-from ...graph.traffic import judged, longest, size_of
-from .rewriting import Rewriting
+from ..graph.traffic import judged, longest, size_of
+from ..ops import bags
+from .aten.rewriting import Rewriting
 
 _aten = torch.ops.aten
 _DTYPES = {torch.bfloat16, torch.float16, torch.float32}
@@ -45,17 +46,23 @@ def _is_worth(node: fx.Node) -> bool:
 def _add_rows(rewriting: Rewriting, node: fx.Node) -> None:
     cotangent, tokens, rows, padding, _ = node.args
     like = tokens.meta["val"]
+    symbolic = not isinstance(like.numel(), int)
     with rewriting.graph.inserting_before(node):
         numbers = rewriting.call(node, _aten.view.default, tokens, [-1])
-        if padding >= 0:  # a number that no row has
+        if padding >= 0:  # the last in the order, of no row
             is_padding = rewriting.call(node, _aten.eq.Scalar, numbers, padding)
             numbers = rewriting.call(node, _aten.masked_fill.Scalar, numbers, is_padding, rows)
         ordered = rewriting.call(node, _aten.sort.stable, numbers, stable=True)
         ascending = rewriting.call(node, operator.getitem, ordered, 0)
         places = rewriting.call(node, operator.getitem, ordered, 1)
         every = rewriting.call(node, _aten.arange.default, rows + 1, dtype=like.dtype, device=like.device)
-        ends = rewriting.call(node, _aten.searchsorted.Tensor, ascending, every)
+        edges = rewriting.call(node, _aten.searchsorted.Tensor, ascending, every)
+        begins = rewriting.call(node, _aten.slice.Tensor, edges, 0, 0, rows)
+        ends = rewriting.call(node, _aten.slice.Tensor, edges, 0, 1, rows + 1)
         added = rewriting.call(node, _aten.view.default, cotangent, [-1, node.meta["val"].shape[1]])
-        bags = rewriting.call(node, _aten._embedding_bag.default, added, places, ends, False, 0, False, None, True)
-        result = rewriting.call(node, operator.getitem, bags, 0)
+        count = rewriting.call(node, _aten.sym_size.int, numbers, 0) if symbolic else like.numel()
+        first = rewriting.call(node, _aten.arange.start_step, 0, count, bags.PART, device=like.device)
+        last = rewriting.call(node, _aten.add.Tensor, first, bags.PART)
+        parts = rewriting.call(node, bags.OP, added, places, first, last, None, True)
+        result = rewriting.call(node, bags.OP, added, places, begins, ends, parts, False)
     rewriting.replace(node, result)
