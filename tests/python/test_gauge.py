@@ -6,10 +6,12 @@ import collections
 
 import pytest
 import torch
+import torch.fx as fx
 import torch.nn as nn
 import torch.nn.functional as F
 
 import cermet
+from cermet.rematerialization import liveness
 from tiny_models import tiny, words
 
 SIZES = {"hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 3}
@@ -35,6 +37,29 @@ def test_with_logits_in_pieces():
     model = wide("Llama", torch.bfloat16, num_hidden_layers=1, vocab_size=4096)
     found = cermet.memory(model, input_ids=text, labels=text, measure=True, options=options)
     assert found.planned == pytest.approx(found.measured, rel=0.03)
+
+
+def test_layers_that_are_computed_again(device):
+    """On a GPU a backward is given a generator for each of them."""
+    text = words(4, 256).to(device)
+    model = wide("Llama").to(device)
+    model.gradient_checkpointing_enable()
+    model.enable_input_require_grads()
+    found = cermet.memory(model, input_ids=text, labels=text, measure=True)
+    assert found.planned == pytest.approx(found.measured, rel=0.03)
+
+
+def test_a_generator_is_nothing_that_was_saved():
+    """A forward that saves its weight, and a backward that is given it, a generator and a cotangent."""
+    forward, backward = fx.Graph(), fx.Graph()
+    weight = forward.placeholder("primals_1")
+    loss = forward.call_function(torch.neg, (weight,))
+    forward.output((loss, weight))
+    given, *others = [backward.placeholder(name) for name in ("primals_1", "tangents_1", "bwd_rng_state_0")]
+    backward.output((backward.call_function(torch.mul, (given, others[0])),))
+    for node, value in ((weight, torch.ones(8)), (loss, torch.ones(8)), (given, torch.ones(8))):
+        node.meta["val"] = value
+    assert liveness.crossing(forward, backward) == ([loss], [(weight, given)])
 
 
 class Broken(nn.Module):

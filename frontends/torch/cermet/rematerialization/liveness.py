@@ -21,6 +21,7 @@ from ..graph.nodes import example, source_line, target_name
 from ..loss import chunks
 
 _BLOCK = 512  # what torch's allocator rounds to
+_NOT_SAVED = ("tangents", "bwd_rng_state")  # what a backward takes beside: cotangents, and generators of CUDA's
 WEIGHT, INPUT, SAVED, GRADIENT, RESULT, TRANSIENT = "weight", "input", "saved", "gradient", "result", "transient"
 
 
@@ -88,7 +89,7 @@ def step(
 
 def crossing(forward: fx.Graph, backward: fx.Graph) -> tuple[list[fx.Node], list[tuple[fx.Node, fx.Node]]]:
     """What a forward returns to its caller, and each tensor that it hands to its backward, as a node of both."""
-    saved = [node for node in backward.find_nodes(op="placeholder") if "tangents" not in str(node.target)]
+    saved = [node for node in backward.find_nodes(op="placeholder") if not str(node.target).startswith(_NOT_SAVED)]
     outputs = list(forward.output_node().args[0])
     border = len(outputs) - len(saved)
     # Both list the tensors in one order; sizes come last of what a forward returns, first of what a backward takes.
