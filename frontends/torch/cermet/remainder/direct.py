@@ -23,7 +23,7 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import liveness, noting, ordering, places
+from ..rematerialization import liveness, noting, ordering, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, embeddings, group_norms, linears
@@ -123,6 +123,12 @@ def _compile(
         except Exception as error:  # what it had written by then stands for what was there
             failed(error, "rows that are chosen")
 
+    def made_twice(graph: fx.GraphModule) -> None:
+        try:
+            twice.make_twice(graph, ordering.given(graph.graph))
+        except Exception as error:  # each copy that it had made by then is whole
+            failed(error, "values that are made twice")
+
     def summed(graph: fx.Graph) -> None:
         try:
             embeddings.add_rows(graph)
@@ -172,6 +178,8 @@ def _compile(
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
             ordering.order(graph)
+            if kind == BACKWARD and price is not None:
+                made_twice(graph)
             widen(graph.graph)
             made.append(line(kind, graph, fused.keys, place=True))
             if bounded:

@@ -126,7 +126,7 @@ def _add(
         network.add_edge(leaves, _SINK if user in info.tangents_closure else (user, "in"))  # of any capacity
     if node in info.required_bw_nodes:  # the backward returns it
         network.add_edge(leaves, _SINK)
-    if must_recompute(node):
+    if must_recompute(node) and not _leaves_checkpoint(node, info.tangents_closure):
         network.add_edge(enters, _SINK)
         return
     width = _width(node, info, outputs)
@@ -141,6 +141,12 @@ def _add(
             network.add_edge(_SOURCE, enters)
         elif again:
             network.add_edge(_SOURCE, enters, capacity=round(_SCALE * price * again))
+
+
+def _leaves_checkpoint(node: fx.Node, behind: Collection[fx.Node]) -> bool:
+    """Whether the forward reads a value of a checkpointed part outside of any: torch.utils.checkpoint returns it, and
+    whoever reads it may keep it."""
+    return any("recompute" not in user.meta for user in node.users if user.op != "output" and user not in behind)
 
 
 def _must_save(node: fx.Node) -> bool:

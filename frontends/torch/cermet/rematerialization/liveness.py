@@ -8,9 +8,10 @@ the call gives, and what it takes for itself meanwhile. Sizes are those that the
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 import re
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -131,37 +132,42 @@ class Storages:
         return next(each for each in _flat(example(self.owner[storage])) if storage in memory.memories(each))
 
 
+def spans(graph: fx.Graph, storages: Storages, given: frozenset[Hashable]) -> dict[Hashable, tuple[int, int]]:
+    """Of each storage but the `given` ones, by their places, the call that makes it (the first, of an input) and the last
+    that reads it through any of its values."""
+    nodes = list(graph.nodes)
+    last = {source: index for index, node in enumerate(nodes) for source in node.all_input_nodes}
+    found: dict[Hashable, tuple[int, int]] = {}
+    for index, node in enumerate(nodes):
+        for storage in storages.of([node] if node.op != "output" else ()) - given:
+            begin, until = found.get(storage, (0 if node.op == "placeholder" else index, index))
+            found[storage] = (begin, max(until, last.get(node, index)))
+    return found
+
+
+def profile(
+    nodes: Sequence[fx.Node], storages: Storages, spans: dict[Hashable, tuple[int, int]]
+) -> list[int]:
+    """The bytes that are held while each call runs; 0 where nothing runs."""
+    change = [0] * (len(nodes) + 1)
+    for storage, (begin, until) in spans.items():
+        change[begin] += storages.bytes(storage)
+        change[until + 1] -= storages.bytes(storage)
+    held = itertools.accumulate(change)
+    return [0 if node.op in ("placeholder", "output") else now + _taken(node) for node, now in zip(nodes, held)]
+
+
 def _highest(
     graph: fx.Graph, storages: Storages, given: frozenset[Hashable]
 ) -> tuple[int, fx.Node | None, frozenset[Hashable]]:
     """The most bytes, the call while which they are held, and the storages."""
-    nodes = list(graph.nodes)
-    last = {source: index for index, node in enumerate(nodes) for source in node.all_input_nodes}
-    until: dict[Hashable, int] = {}  # the last call that reads a storage through any of its values
-    for index, node in enumerate(nodes):
-        for storage in storages.of([node] if node.op != "output" else ()):
-            until[storage] = max(until.get(storage, index), last.get(node, index))
-    sizes = {each: storages.bytes(each) for each in storages.owner if each not in given}
-    ends: dict[int, list[Hashable]] = {}
-    for storage in sizes:
-        ends.setdefault(until[storage], []).append(storage)
-    alive = {each for each in sizes if storages.owner[each].op == "placeholder"}
-    now = sum(map(sizes.__getitem__, alive))
-    most, when, there = -1, None, frozenset()
-    for index, node in enumerate(nodes):
-        if node.op not in ("placeholder", "output"):
-            fresh = storages.of([node]) - given - alive
-            alive |= fresh
-            now += sum(map(sizes.__getitem__, fresh))
-            meanwhile = now + _taken(node)
-            if meanwhile > most:
-                most, when, there = meanwhile, node, frozenset(alive)
-        if node.op != "output":
-            for storage in ends.get(index, ()):
-                if storage in alive:
-                    alive.discard(storage)
-                    now -= sizes[storage]
-    return most, when, there
+    nodes, found = list(graph.nodes), spans(graph, storages, given)
+    held = profile(nodes, storages, found)
+    most = max(held, default=0)
+    if most == 0:
+        return -1, None, frozenset()
+    place = held.index(most)
+    return most, nodes[place], frozenset(each for each, (begin, until) in found.items() if begin <= place <= until)
 
 
 def most(graph: fx.Graph, given: Collection[fx.Node] = ()) -> int:

@@ -50,7 +50,7 @@ class _Calls:
         self.all = [node for node in module.graph.nodes if node.op in ("call_function", "get_attr")]
         self.all = [node for node in self.all if not _reads_only(node)]
         self._storages = Storages(module.graph)
-        self.given = [node for node in module.graph.find_nodes(op="placeholder") if _is_the_callers(node)]
+        self.given = given(module.graph)
         self._kept = self._storages.of((*self.given, *module.graph.output_node().all_input_nodes))
         self._sizes: dict[Hashable, int] = {}
         self._before: dict[fx.Node, set[fx.Node]] = {node: set() for node in self.all}
@@ -141,9 +141,10 @@ class _Calls:
         return self._sizes[storage]
 
 
-def _is_the_callers(node: fx.Node) -> bool:
-    """Whether an input stays when it has been read: all but what a backward is given."""
-    return str(node.target).startswith(("primals", "arg"))
+def given(graph: fx.Graph) -> list[fx.Node]:
+    """Inputs that stay when they have been read: all but what a backward is given."""
+    inputs = graph.find_nodes(op="placeholder")
+    return [node for node in inputs if str(node.target).startswith(("primals", "arg"))]
 
 
 def _calls_of(node: fx.Node) -> set[fx.Node]:

@@ -75,27 +75,30 @@ def _through(node: fx.Node) -> list[fx.Node]:
 
 def base(node: fx.Node) -> fx.Node:
     """The call or input that a value is of."""
-    node = _viewed(node)
+    node = viewed(node)
     return base(node.all_input_nodes[0]) if node.target is operator.getitem else node
 
 
-def _viewed(node: fx.Node) -> fx.Node:
+def viewed(node: fx.Node) -> fx.Node:
     """The tensor that a value is a view of."""
     while node.op == "call_function" and is_view(node):
         node = node.all_input_nodes[0]
     return node
 
 
-def _made_of(node: fx.Node, following: set[fx.Node]) -> set[fx.Node]:
-    """The saved values that a value is made of again, without any product between."""
+def _made_of(node: fx.Node, following: set[fx.Node], ends: set[fx.Node]) -> set[fx.Node]:
+    """What a value is made of again without a product between: inputs, and what a later kernel reads too."""
     found: set[fx.Node] = set()
     pending = [node]
     while pending:
         each = base(pending.pop())
         if each in following:
             return set()
-        if each.op == "placeholder":
+        kept = any(reader in following and reader not in ends for reader in readers([each]))
+        if each.op == "placeholder" or (kept and each is not base(node)):
             found.add(each)
+        elif is_product(each):
+            return set()
         elif each.op == "call_function":
             pending += each.all_input_nodes
     return found
@@ -108,7 +111,7 @@ def _kernel_behind(
     it reads once instead of twice."""
     again = [source for source in node.all_input_nodes if base(source) not in following]
     again = [source for source in again if base(source).op == "call_function"]
-    sources = set().union(*(_made_of(source, following) for source in again)) if again else set()
+    sources = set().union(*(_made_of(source, following, ends) for source in again)) if again else set()
     if not sources:
         return None
     behind = [each for each in readers(sources) if each in following and order[each] > order[node]]
@@ -117,7 +120,7 @@ def _kernel_behind(
         if kernel in ends or not computed_again(kernel) or is_product(kernel):
             continue
         shared = sources & {base(source) for source in kernel.all_input_nodes}
-        held = {_viewed(source) for source in node.all_input_nodes if base(source) in following}
+        held = {viewed(source) for source in node.all_input_nodes if base(source) in following}
         held = {value for value in held if not any(order[user] > order[kernel] for user in readers([value]))}
         return kernel if _bytes(held) <= _bytes(shared) else None
     return None

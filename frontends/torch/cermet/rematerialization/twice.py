@@ -1,0 +1,158 @@
+"""Values that a graph makes twice, so that less is held where most is held.
+
+A backward of checkpointed parts makes a norm again for the products that read it, and once more the gradients of those
+products' weights read it, when the part's backward is nearly through. In between is the peak. What it is made of is held
+all that time for the norm's own gradient: so it is dropped and made a second time, where that lowers the peak and takes
+next to no time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Collection, Hashable, Sequence
+
+import torch
+import torch.fx as fx
+
+from ..graph.effects import effect_of
+from ..graph.nodes import example
+from . import liveness
+from .costs import computed_again, is_product, is_view
+from .liveness import Storages
+
+_LEAST = 2**20  # bytes: less is not worth a launch
+_PART = 1e-3  # of what all calls take, that may be taken again
+_HALVINGS = 6  # of what the peak is lowered by, until that is little enough
+
+
+@dataclasses.dataclass(frozen=True)
+class _Copy:
+    """A call whose result would be dropped behind call `first` and made again before call `second`."""
+
+    node: fx.Node
+    value: fx.Node  # the call, or one of its results
+    late: tuple[fx.Node, ...]  # what reads the second one
+    first: int
+    second: int
+    bytes: int
+    time: int  # as bytes that are moved
+
+
+def make_twice(module: fx.GraphModule, given: Collection[fx.Node]) -> int:
+    """In a functional graph, in place; returns how many calls it makes twice. `given`: inputs that the caller holds."""
+    graph = module.graph
+    storages = Storages(graph)
+    nodes = list(graph.nodes)
+    spans = liveness.spans(graph, storages, storages.of(given))
+    held = liveness.profile(nodes, storages, spans)
+    copies = _copies(module, nodes, storages, spans, storages.of(given))
+    room = _PART * sum(computed_again(node) or 0 for node in nodes) if copies else 0
+    chosen: list[_Copy] = []
+    lowered = [bytes - sum(each.bytes for each in copies if each.first < place < each.second)
+               for place, bytes in enumerate(held)]  # fmt: skip
+    gain = max(held) - max(lowered)
+    for _ in range(_HALVINGS if gain >= _LEAST else 0):
+        chosen = _enough(copies, held, max(held) - gain)
+        if sum(each.time for each in chosen) <= room:
+            break
+        chosen, gain = [], gain // 2
+    for each in chosen:
+        _make(graph, each, nodes[each.second])
+    return len(chosen)
+
+
+def _copies(
+    module: fx.GraphModule,
+    nodes: Sequence[fx.Node],
+    storages: Storages,
+    spans: dict[Hashable, tuple[int, int]],
+    given: frozenset[Hashable],
+) -> list[_Copy]:
+    """Those that could be. Each value is read by some calls and, after the widest pause, by others."""
+    order = {node: place for place, node in enumerate(nodes)}
+    calls = [node for node in nodes if node.op == "call_function"]
+    written = frozenset().union(*(storages.of(effect_of(node, module).written) for node in calls))
+    kept = storages.of(module.graph.output_node().all_input_nodes)
+    found: list[_Copy] = []
+    dropped: frozenset[Hashable] = frozenset()  # of which nothing is made again
+    for node in nodes:
+        time = computed_again(node) if _is_call(node) and not is_product(node) else None
+        read = storages.of(node.all_input_nodes)
+        if not time or not read.isdisjoint(written | dropped):
+            continue
+        until = min((spans[each][1] for each in read - given), default=len(nodes))
+        is_one = isinstance(example(node), torch.Tensor)
+        for value in [node] if is_one else [user for user in node.users if user.target is operator.getitem]:
+            own = storages.of([value])
+            if len(own) != 1 or not own.isdisjoint(kept | written):
+                continue
+            places = sorted({order[each] for each in _readers(value)})
+            pauses = [(min(until, b) - a, a, min(until, b)) for a, b in zip(places, places[1:])]
+            pause, first, second = max(pauses, default=(0, 0, 0))
+            size = storages.bytes(next(iter(own)))
+            if pause > 1 and size >= _LEAST:
+                late = tuple(each for each in _readers(value) if order[each] > first)
+                found.append(_Copy(node, value, late, first, second, size, time))
+                dropped |= own
+    return found
+
+
+def _is_call(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem and not is_view(node)
+
+
+def _readers(value: fx.Node) -> list[fx.Node]:
+    """The calls that read a value, or views of it."""
+    found: list[fx.Node] = []
+    for user in value.users:
+        found += _readers(user) if user.op == "call_function" and is_view(user) else [user]
+    return found
+
+
+def _enough(copies: Sequence[_Copy], held: Sequence[int], goal: int) -> list[_Copy]:
+    """Copies that bring what is held at every call to the goal, those that do so for longest first."""
+    now, chosen = list(held), []
+    for place in range(len(now)):
+        while now[place] > goal:
+            useful = [each for each in copies if each not in chosen and each.first < place < each.second]
+            if not useful:
+                break
+            best = max(useful, key=lambda each: each.bytes * (each.second - place) / each.time)
+            chosen.append(best)
+            for index in range(best.first + 1, best.second):
+                now[index] -= best.bytes
+    return chosen
+
+
+def _make(graph: fx.Graph, copy: _Copy, before: fx.Node) -> None:
+    """Before the call that reads it, or the last that reads what it is made of."""
+    given: dict[fx.Node, fx.Node] = {}
+    with graph.inserting_before(before):
+        again = _copied(graph, copy.node, given)
+        if copy.value is not copy.node:
+            again = _copied(graph, copy.value, given)
+        for reader in sorted(copy.late):
+            reader.args = fx.map_arg(reader.args, lambda each: _instead(graph, each, given))
+            reader.kwargs = fx.map_arg(reader.kwargs, lambda each: _instead(graph, each, given))
+    for view in sorted(given, reverse=True):
+        if not view.users:
+            graph.erase_node(view)
+
+
+def _instead(graph: fx.Graph, node: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
+    """What a late reader is given: views of the copy for those of the value."""
+    if node not in given and node.op == "call_function" and is_view(node):
+        if any(_instead(graph, each, given) is not each for each in node.all_input_nodes):
+            _copied(graph, node, given)
+    return given.get(node, node)
+
+
+def _copied(graph: fx.Graph, node: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
+    """A copy of a call, which gives a memory of its own."""
+    copy = given[node] = graph.node_copy(node, lambda each: given.get(each, each))
+    arguments, keywords = fx.map_arg((copy.args, copy.kwargs), example)
+    values = example(node) if isinstance(example(node), (tuple, list)) else [example(node)]
+    with next(value.fake_mode for value in values if isinstance(value, torch.Tensor)):
+        copy.meta["val"] = copy.target(*arguments, **keywords)
+    return copy

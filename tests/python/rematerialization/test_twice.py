@@ -1,0 +1,164 @@
+"""Values that are made twice: less is held where most is, the numbers are the same, and what would cost more stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tiny_models import tiny, words
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import cermet
+from cermet.rematerialization import liveness, twice
+
+SIDE = 1024  # of a tensor of 4 MB in f32
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Whatever it takes."""
+    monkeypatch.setattr(twice, "_PART", 100.0)
+
+
+def traced(function, *inputs):
+    return make_fx(function, tracing_mode="fake")(*inputs)
+
+
+def count(module, name):
+    return sum(name in str(node.target) for node in module.graph.nodes if node.op == "call_function")
+
+
+def made(module):
+    """How often something is made twice, after which the graph still runs."""
+    found = twice.make_twice(module, module.graph.find_nodes(op="placeholder"))
+    module.graph.lint()
+    module.recompile()
+    return found
+
+
+def pausing(x, weight):
+    """exp(x) is read before and behind the peak."""
+    early = torch.exp(x)
+    wide = (early @ weight).repeat(1, 4)
+    return ((wide * wide).sum() + early.view(-1).sum(),)
+
+
+def test_what_is_read_on_both_sides_of_the_peak_is_dropped_there(free):
+    inputs = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    module = traced(pausing, *inputs)
+    before, expected = liveness.step(module).peak.bytes, module(*inputs)
+    assert made(module) == 1
+    assert count(module, "aten.exp") == 2 and count(module, "aten.mm") == 1
+    assert before - liveness.step(module).peak.bytes == 4 * SIDE * SIDE
+    torch.testing.assert_close(module(*inputs), expected, rtol=0, atol=0)
+
+
+def test_what_takes_longer_than_it_is_worth_stays():
+    assert made(traced(pausing, torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE))) == 0
+
+
+def test_results_of_one_call_are_made_again_alone(free):
+    def function(x, weight):
+        values, places = x.max(1, keepdim=True)
+        wide, _ = torch.ops.aten.native_layer_norm(x, [SIDE], None, None, 1e-5)[:2]
+        large = (wide @ weight).repeat(1, 4)
+        return (large * large).sum() + wide.sum(), values, places
+
+    module = traced(function, torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE))
+    assert made(module) == 0  # what a norm of ATen's takes is not known
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: (lambda y: ((y @ w).repeat(1, 4).exp().sum(), y))(torch.exp(x)),
+        lambda x, w: (lambda y: (y @ w).repeat(1, 4).exp().sum() + y.sum())(torch.exp(torch.cos(x))),
+        lambda x, w: (lambda y: (y @ w).repeat(1, 4).exp().sum() + y.sum())(torch.rand_like(x)),
+        lambda x, w: (lambda y: (y @ w).repeat(1, 4).exp().sum() + y.sum())(x @ w),
+    ],
+    ids=["what is returned", "of what is dropped", "what is drawn", "a product"],
+)
+def test_what_cannot_be_dropped_stays(free, function):
+    assert made(traced(function, torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE))) == 0
+
+
+def test_of_what_is_written_meanwhile_nothing_is_made_again(free):
+    def function(x, weight):
+        source = x * 2
+        early = torch.exp(source)
+        wide = (early @ weight).repeat(1, 4)
+        total = (wide * wide).sum()
+        source.add_(1)
+        return total + early.sum() + source.sum()
+
+    assert made(traced(function, torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE))) == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs_hold_no_more_and_give_the_same(free, seed):
+    choose = random.Random(seed)
+    plan = [(choose.randrange(6), choose.random(), choose.random()) for _ in range(24)]
+
+    def function(x, y):
+        values = [x, y]
+        for kind, first, second in plan:
+            one, other = (values[int(place * len(values))] for place in (first, second))
+            if kind == 0:
+                value = one.sum(0, keepdim=True).expand(SIDE, SIDE)
+            elif kind == 1:
+                value = one.t()
+            elif kind == 2:
+                value = torch.stack([one, other]).amax(0)
+            elif kind == 3:
+                value = one.clone().add_(other)
+            else:
+                value = torch.sin(one) + other * 0.5
+            values.append(value)
+        return values[-1], values[-3].sum(), values[-5][:3]
+
+    inputs = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    module = traced(function, *inputs)
+    before, expected = liveness.step(module).peak.bytes, module(*inputs)
+    times = made(module)
+    assert (liveness.step(module).peak.bytes < before) == (times > 0)
+    torch.testing.assert_close(module(*inputs), expected, rtol=0, atol=0)
+
+
+def checkpointed(family, **sizes):
+    model = tiny(family, dtype=torch.bfloat16, **sizes).train()
+    model.gradient_checkpointing_enable()
+    return model
+
+
+def test_a_checkpointed_body_drops_its_norms(monkeypatch, free):
+    """Which are read by the products that are made again, and by the gradients of their weights."""
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 2}
+    text, options = words(8, 512), {"logits_bytes": 1 << 20}
+
+    def step():
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = checkpointed("Llama", **sizes)
+        call = torch.compile(model, backend="cermet", options={**options, "strict": True})
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            call(input_ids=text, labels=text).loss.backward()
+        planned = cermet.memory(model, input_ids=text, labels=text, options=options, measure=True)
+        return planned, {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    found, gradients = step()
+    assert found.planned == pytest.approx(found.measured, rel=0.03)
+    monkeypatch.setattr(twice, "make_twice", lambda *_: 0)
+    before, expected = step()
+    assert before.planned - found.planned >= 0.9 * 8 * 512 * 512 * 2
+    for name, gradient in gradients.items():
+        assert torch.equal(gradient, expected[name]), name
+
+
+def test_what_leaves_a_checkpoint_is_not_made_again():
+    """The last layer's result, which the last norm's gradient reads."""
+    sizes = {"hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2}
+    text = words(2, 64)
+    (plan,) = cermet.explain(checkpointed("Llama", **sizes), input_ids=text, labels=text).plans
+    products = [again for again in plan.again if again.made_by.name == "aten.mm"]
+    assert len(products) == 2 * 6  # of each layer all but the last, whose result is the layer's
