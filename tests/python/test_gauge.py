@@ -45,6 +45,8 @@ def test_layers_that_are_computed_again(device):
     model = wide("Llama").to(device)
     model.gradient_checkpointing_enable()
     model.enable_input_require_grads()
+    model(input_ids=text, labels=text).loss.backward()  # what cuBLAS takes once is there
+    model.zero_grad()
     found = cermet.memory(model, input_ids=text, labels=text, measure=True)
     assert found.planned == pytest.approx(found.measured, rel=0.03)
 

@@ -22,7 +22,7 @@ from .costs import computed_again, is_product, is_view
 from .liveness import Storages
 
 _LEAST = 2**20  # bytes: less is not worth a launch
-_PART = 1e-3  # of what all calls take, that may be taken again
+_PART = 3e-3  # of what all calls take, that may be taken again
 _HALVINGS = 6  # of what the peak is lowered by, until that is little enough
 
 
