@@ -236,13 +236,13 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::Tanh:
     return graded("tanh");
   case Opcode::Erf:
-    return call("error_function");
+    return graded("erf");
   case Opcode::Relu:
     return call("relu");
   case Opcode::Sigmoid:
     return graded("sigmoid");
   case Opcode::Softplus:
-    return call("softplus");
+    return graded("softplus");
   case Opcode::Silu:
     return graded("silu");
   case Opcode::Gelu:

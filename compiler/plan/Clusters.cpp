@@ -290,13 +290,8 @@ Apart apart(const Selection& cluster) {
 // of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
 bool isMoreThanBytes(Operation* op) {
   return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
-         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp, ir::GeluTanhOp>(
-             op);
-}
-
-// Whether ours takes longer still: an error function does.
-bool isSlower(Operation* op) {
-  return isa<ir::ErfOp, ir::GeluOp>(op);
+         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
+             ir::GeluOp, ir::GeluTanhOp>(op);
 }
 
 // Whether one kernel moves enough less, or is worth it for one operation that moves as much.
@@ -312,7 +307,7 @@ bool gains(const Selection& cluster, const NodeValues& nodes) {
     return !hasLaunch && after >= kLeastSaved;
   if (before.nodes == 1)
     return !hasLaunch && after >= kLeastAlone && llvm::any_of(cluster.ops, isMoreThanBytes) &&
-           llvm::none_of(cluster.ops, isSlower) && hasNoGradient(cluster.ops.front());
+           hasNoGradient(cluster.ops.front());
   if (!hasLaunch)
     return before.bytes - after >= kLeastSaved && after <= kMaxMoved * before.bytes;
   // Less than its launches as they stand and the rest beside them, as one kernel if that is one.

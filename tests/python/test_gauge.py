@@ -41,14 +41,15 @@ def test_with_logits_in_pieces():
 
 def test_layers_that_are_computed_again(device):
     """On a GPU a backward is given a generator for each of them."""
+    other = torch.randn(64, 64, device=device, requires_grad=True)
+    (other @ other).sum().backward()  # what cuBLAS takes once is there
+    before = torch.cuda.memory_allocated() if device == "cuda" else 0
     text = words(4, 256).to(device)
     model = wide("Llama").to(device)
     model.gradient_checkpointing_enable()
     model.enable_input_require_grads()
-    model(input_ids=text, labels=text).loss.backward()  # what cuBLAS takes once is there
-    model.zero_grad()
     found = cermet.memory(model, input_ids=text, labels=text, measure=True)
-    assert found.planned == pytest.approx(found.measured, rel=0.03)
+    assert found.planned == pytest.approx(found.measured - before, rel=0.03)
 
 
 def test_a_generator_is_nothing_that_was_saved():

@@ -244,6 +244,12 @@ DEVICE float logarithm(float x) {
 DEVICE float logarithm_of_1_plus(float x) {
   return std::log1p(x);
 }
+DEVICE float fast_logarithm(float x) {
+  return std::log(x);
+}
+DEVICE float fast_reciprocal(float x) {
+  return 1.0f / x;
+}
 DEVICE float power(float x, float y) {
   return std::pow(x, y);
 }

@@ -272,13 +272,19 @@ DEVICE float inverse_sqrt(float x) { return rsqrtf(x); }
 DEVICE float square_root(float x) { return __fsqrt_rn(x); }
 DEVICE float logarithm(float x) { return logf(x); }
 DEVICE float logarithm_of_1_plus(float x) { return log1pf(x); }
+DEVICE float fast_logarithm(float x) { return __logf(x); }
+DEVICE float fast_reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 DEVICE float power(float x, float y) { return powf(x, y); }
 DEVICE float exact_tanh(float x) { return tanhf(x); }
 // 1 - 2 / (exp(2 |x|) + 1), but for the digits that it loses near 0: there the start of the series, fitted up to 0.2.
 DEVICE float fast_tanh(float x) {
-  float exponential, reciprocal;
+  float exponential;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(exponential) : "f"(absolute(x) * 2.8853901f));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(exponential + 1.0f));
+  const float reciprocal = fast_reciprocal(exponential + 1.0f);
   const float square = x * x;
   const float near = fmaf(x, square * fmaf(square, 0.13038558f, -0.33329714f), x);
   const float far = copysignf(fmaf(-2.0f, reciprocal, 1.0f), x);

@@ -47,9 +47,36 @@ template <class T, int Count> DEVICE Vector<T, Count> load_strided(const char* b
 // As the prelude says: `exact` is within a few ulp of f32, `fast` is enough for a result of sixteen bits.
 DEVICE float relu(float x) { return maximum(x, 0.0f); }
 // log(1 + e^x), of which nothing overflows or is lost in the sum.
-DEVICE float softplus(float x) { return relu(x) + logarithm_of_1_plus(exact_exp(-absolute(x))); }
+DEVICE float exact_softplus(float x) { return relu(x) + logarithm_of_1_plus(exact_exp(-absolute(x))); }
+DEVICE float fast_softplus(float x) {
+  const float u = fast_exp(-absolute(x));
+  return relu(x) + (u < 0.02f ? u * (1.0f - u * (0.5f - 0.33333333f * u)) : fast_logarithm(1.0f + u));
+}
+// 1 - erf(x) for x >= 0, within 1e-6 of itself and, far out, what e^(-x^2) loses: that times a polynomial in
+// 1 / (1 + 0.375 x), fitted up to 10.
+DEVICE float fast_erfc(float x) {
+  const float t = fast_reciprocal(1.0f + 0.375f * x);
+  float p = -0.13509349f * t + 0.38792937f;
+  p = p * t - 0.12958546f;
+  p = p * t + 0.28305312f;
+  p = p * t + 0.16666777f;
+  p = p * t + 0.21568857f;
+  p = p * t + 0.2113395f;
+  return p * t * fast_exp_normal(-x * x);
+}
+DEVICE float exact_erf(float x) { return error_function(x); }
+// Near 0, where 1 - (1 - erf) would lose digits, the start of the series, fitted up to 0.5.
+DEVICE float fast_erf(float x) {
+  const float square = x * x, far = 1.0f - fast_erfc(absolute(x));
+  const float near = x * (1.1283790f + square * (-0.37610734f + square * (0.11245624f - 0.02438915f * square)));
+  return square < 0.25f ? near : x < 0.0f ? -far : far;
+}
 DEVICE float exact_gelu(float x) { return x * normal_cdf(x); }
-DEVICE float fast_gelu(float x) { return 0.5f * x * (1.0f + error_function(x * 0.70710678f)); }
+// x where x > 0, less |x| times the other side of the distribution; that is infinity times 0 far out.
+DEVICE float fast_gelu(float x) {
+  const float size = absolute(x), rest = 0.5f * size * fast_erfc(0.70710678f * size);
+  return x > 100.0f ? x : relu(x) - rest;
+}
 // x / 2 (1 + tanh(u)) = x sigmoid(2 u), which loses nothing where tanh(u) is near -1.
 DEVICE float gelu_argument(float x) { return 1.5957691f * x * (1.0f + 0.044715f * x * x); }
 DEVICE float exact_gelu_tanh(float x) { return x * exact_sigmoid(gelu_argument(x)); }
