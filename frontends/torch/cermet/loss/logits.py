@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.fx as fx
-import torch.nn.functional as F
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from ..graph.decision import Head, Region, Tail
@@ -24,8 +23,8 @@ from ..graph.layouts import written
 from ..graph.nodes import example, target_name, tensor_nodes
 from ..importing.importer import Imported
 from ..ops import regions, scaling
-from .chunks import chunk_rows
 from .derivation import MAX_INPUTS, Derived, derive, in_place
+from .linears import Linear, linear_operands
 
 
 class Returned(enum.Enum):
@@ -41,24 +40,6 @@ class Returned(enum.Enum):
 _VIEWS = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "aten.view.default"}
 _VIEWS |= {"aten.reshape.default", "aten.unsqueeze.default", "torch.reshape", "torch.flatten", "torch.unsqueeze"}
 _DTYPES = (torch.float32, torch.bfloat16)  # in which a gradient for a cotangent of 1 keeps its digits
-
-
-class Linear(NamedTuple):
-    """What a linear layer reads."""
-
-    hidden: fx.Node
-    weight: fx.Node
-    bias: fx.Node | None
-
-
-def linear_operands(node: fx.Node) -> Linear | None:
-    """Those of a linear layer; None where a node is none."""
-    if node.op != "call_function" or node.target not in (F.linear, torch.ops.aten.linear.default):
-        return None
-    given = dict(zip(("input", "weight", "bias"), node.args)) | dict(node.kwargs)
-    hidden, weight, bias = (given.get(name) for name in ("input", "weight", "bias"))
-    plain = isinstance(hidden, fx.Node) and isinstance(weight, fx.Node) and isinstance(bias, (fx.Node, type(None)))
-    return Linear(hidden, weight, bias) if plain else None
 
 
 def find(
@@ -107,9 +88,8 @@ def _linear(
     if chain is None or region.operands.count(region.operands[position]) != 1:
         return None
     linear, operands = chain[-1], linear_operands(chain[-1])
-    hidden, weight, bias = operands
-    parameters = [weight] if bias is None else [weight, bias]
-    if not _plain(imported, region, linear, [*chain, hidden, *parameters]):
+    hidden, weight, parameters = operands.hidden, operands.weight, operands.parameters()
+    if not _plain(imported, region, linear, chain):
         return None
     tail = tails.get(linear)
     apart = {*chain, *(tail.copies if tail is not None else ())}
@@ -130,17 +110,19 @@ def _linear(
     if region.wanted is None and not alone:
         return None
     derived = derive(region.key, position)
-    chunk = _chunk(region, derived, position, example(hidden), example(weight), budget) if alone else 0
+    chunk = _chunk(region, derived, position, operands, budget) if alone else 0
+    if operands.factors and not chunk:
+        return None
     if chunk and region.wanted is None:
         return Head(linear, position, True, False, None, (derived.loss.keys(), ()), chunk)
     if region.wanted is None or derived.forward is None or regions.not_lowered(derived.forward, region.device):
         return None
-    scale = scaling.key_of(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    scales = tuple({scaling.key_of(*each, region.values[0].dtype): None for each in operands.forms()})
     if chunk:
-        kept = tuple(node for node in (hidden, *parameters) if example(node).requires_grad)
-        return Head(linear, position, True, edge, tail, (derived.gradient.keys(), (scale,)), chunk, kept)
+        kept = tuple(node for node in operands.nodes() if example(node).requires_grad)
+        return Head(linear, position, True, edge, tail, (derived.gradient.keys(), scales), chunk, kept)
     made = alone and in_place(derived.forward, position, region.device)
-    return Head(linear, position, made, edge, tail, ((derived.forward,), (scale,)))
+    return Head(linear, position, made, edge, tail, ((derived.forward,), scales))
 
 
 def _position(region: Region) -> int | None:
@@ -152,12 +134,10 @@ def _position(region: Region) -> int | None:
     return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= MAX_INPUTS else None
 
 
-def _chunk(
-    region: Region, derived: Derived, position: int, hidden: torch.Tensor, weight: torch.Tensor, budget: int
-) -> int:
+def _chunk(region: Region, derived: Derived, position: int, operands: Linear, budget: int) -> int:
     """The rows of a piece, or 0 where all logits are made at once."""
     wanted = region.wanted is not None
-    chunk = chunk_rows(hidden, weight, budget, wanted and hidden.requires_grad, wanted and weight.requires_grad)
+    chunk = operands.chunk_rows(budget, wanted)
     parts = derived.gradient if wanted else derived.loss
     if chunk == 0 or parts is None or any(regions.not_lowered(key, region.device) for key in parts.keys()):
         return 0
@@ -197,18 +177,23 @@ def _sizes(node: fx.Node) -> list[str]:
     return [written(size) for size in example(node).shape]
 
 
-def _plain(imported: Imported, region: Region, linear: fx.Node, nodes: list[fx.Node]) -> bool:
-    """Values of one supported type on one device, never written, under the state of the region."""
-    for node in nodes:
+def _plain(imported: Imported, region: Region, linear: fx.Node, chain: list[fx.Node]) -> bool:
+    """Values of one supported type on one device, never written, under the state of the region; those of further terms
+    of a type that goes with it."""
+    operands = linear_operands(linear)
+    others = operands.others
+    for node in [*chain, *operands.nodes()]:
         value = example(node)
         if not isinstance(value, torch.Tensor) or node.name not in imported.definitions:
             return False
         definition = imported.definitions[node.name]
         if definition.version != 0 or definition.until is not None or value.device != region.device:
             return False
-        if value.dtype != example(nodes[0]).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
+        if node in others:
+            continue
+        if value.dtype != example(linear).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
             return False
-    weight, bias = (example(node) if node is not None else None for node in linear_operands(linear)[1:])
+    weight, bias = (example(node) if node is not None else None for node in operands[1:3])
     numbers = weight.dim() == 2 and all(isinstance(size, int) for size in weight.shape)
     numbers = numbers and (bias is None or tuple(bias.shape) == tuple(weight.shape[:1]))
     return numbers and imported.states[linear] == region.state

@@ -39,7 +39,8 @@ def _launches() -> list[torch._ops.OpOverload]:
     inputs, outputs = range(1, regions.MAX_INPUTS + 1), range(1, regions.MAX_OUTPUTS + 1)
     ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
     inputs = range(1, chunks.MAX_INPUTS + 1)
-    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *map(chunks.rows_op, inputs)]
+    rows = itertools.starmap(chunks.rows_op, itertools.product(inputs, range(chunks.MOST_TERMS + 1)))
+    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *rows]
 
 
 def _register() -> None:
