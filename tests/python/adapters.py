@@ -7,7 +7,14 @@ import torch.nn.functional as F
 
 from heads import HIDDEN, VOCABULARY, inputs, loss_of
 from pieces import compiled, heads_of
-from truth import MEDIAN_SEEDS, Float64, relative
+from truth import (
+    MEDIAN_SEEDS,
+    Float64,
+    assert_as_good_as_eager,
+    assert_far_no_more_often_than_eager,
+    far_from_eager,
+    relative,
+)
 
 ROWS, RANK = 200, 8
 OPERANDS = ("hidden", "weight", "bias", "down", "up")
@@ -104,3 +111,12 @@ def errors_of(call, function, make, names, wanted=None, seeds=MEDIAN_SEEDS) -> t
             for name, value, true in zip(("loss", *of), values, truth, strict=True):
                 into.setdefault(name, []).append(relative(value, true))
     return errors
+
+
+def assert_good(ours, eager, dtype):
+    """By the rule for numbers, of which a difference of sums, which cancels, keeps its last part."""
+    far = set(far_from_eager(ours, eager, dtype))
+    near = ours.keys() - far
+    assert far <= {"loss"}
+    assert_as_good_as_eager(*({name: errors[name] for name in near} for errors in (ours, eager)), dtype)
+    assert_far_no_more_often_than_eager(*({name: errors[name] for name in far} for errors in (ours, eager)), dtype)

@@ -127,7 +127,9 @@ def _check(record: Record, part: Part) -> None:
 
 
 def _take_heads(record: Record, part: Part) -> str | None:
-    matches.take_heads(part.decision, part.imported, part.returned, part.tails, _budget(record))
+    options = record.settings.options
+    again = options is None or options.memory != "fast"
+    matches.take_heads(part.decision, part.imported, part.returned, part.tails, _budget(record), again)
     used = {region.head.linear for region in part.decision.regions if region.head is not None}
     unused = [linear for linear in part.tails if linear not in used]
     several = [each for each in part.sums if each.node not in used]

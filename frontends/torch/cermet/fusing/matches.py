@@ -65,16 +65,21 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
 
 
 def take_heads(
-    decision: Decision, imported: Imported, returned: Returned, apart: Mapping[fx.Node, Tail], budget: int
+    decision: Decision,
+    imported: Imported,
+    returned: Returned,
+    apart: Mapping[fx.Node, Tail],
+    budget: int,
+    again: bool,
 ) -> None:
     """Lets losses take over their linear layers (logits.py), but for those that are to be checked. `returned`: what
     becomes of logits that the graph returns; `apart`: what it returns of them that was made apart (tails.py); `budget`:
-    bytes of logits that may exist at once."""
+    bytes of logits that may exist at once; `again`: a backward may make logits once more."""
     if environment.check():
         return
     for region in list(decision.regions):
         try:
-            region.head = logits.find(imported, region, region.dying(), returned, apart, budget)
+            region.head = logits.find(imported, region, region.dying(), returned, apart, budget, again)
         except Exception as error:
             decision.regions.remove(region)
             decision.leave(region.pattern, region.results[0].name, region.source, error)

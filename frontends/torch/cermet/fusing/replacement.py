@@ -22,7 +22,7 @@ from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, WRITE, effect_of
 from ..graph.nodes import after_autograd, example
 from ..importing.translations.call import symbolic_float
-from ..loss import edges, given, head
+from ..loss import edges, given, head, values
 from ..loss.edges import Edge
 from ..loss.linears import linear_operands
 from ..ops import regions
@@ -67,6 +67,8 @@ def _call(
     linear, chunk = linear_operands(region.head.linear), [region.head.chunk] if region.head.made else []
     operands = operands[len(linear.nodes()) :]
     arguments = (*linear.arguments(), *operands, *linear.factors, region.key, region.head.position, *chunk)
+    if region.head.of_values:
+        return values.op(len(operands), len(linear.factors)), arguments
     return head.op(region.head.made, len(operands), len(linear.factors)), arguments
 
 

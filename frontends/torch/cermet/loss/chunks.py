@@ -87,7 +87,10 @@ def _pieces(rows: int, chunk: int) -> list[slice]:
 
 def taken(name: str, *arguments: Any) -> int:
     """The bytes that the `linear_rows` of that name takes of these arguments while it runs, beside its results."""
-    call = _Call.of(_terms_of(name), arguments)
+    return taken_by(Call.of(int(re.search(r"linear_rows_\d+_?(\d*)", name)[1] or 0), arguments))
+
+
+def taken_by(call: Call) -> int:
     rows, columns = math.prod(map(hint, call.hidden.shape[:-1])), int(call.weight.shape[0])
     pieces = _pieces(rows, call.chunk)
     size = call.weight.element_size()
@@ -108,7 +111,7 @@ def taken(name: str, *arguments: Any) -> int:
 
 
 @dataclasses.dataclass
-class _Call:
+class Call:
     """The arguments of a `linear_rows`."""
 
     hidden: torch.Tensor
@@ -123,26 +126,26 @@ class _Call:
     wanted: list[bool]  # of hidden, weight, bias, and each term's hidden state and weight
 
     @staticmethod
-    def of(terms: int, arguments: Sequence[Any]) -> _Call:
+    def of(terms: int, arguments: Sequence[Any]) -> Call:
         hidden, weight, bias, *rest = arguments
         others, rest = rest[: 2 * terms], rest[2 * terms :]
         *rest, key, position, chunk = rest[: -3 - 2 * terms]
         operands, factors = rest[: len(rest) - terms], rest[len(rest) - terms :]
         products = list(zip(others[::2], others[1::2]))
         wanted = list(arguments[-3 - 2 * terms :])
-        return _Call(hidden, weight, bias, products, operands, factors, key, position, chunk, wanted)
+        return Call(hidden, weight, bias, products, operands, factors, key, position, chunk, wanted)
 
 
 def _run(terms: int, *arguments: Any) -> tuple[torch.Tensor, ...]:
-    call = _Call.of(terms, arguments)
+    call = Call.of(terms, arguments)
     with torch.no_grad(), torch.autocast(call.hidden.device.type, enabled=False):
-        return _Run(call).run(*call.wanted)
+        return Run(call).run(*call.wanted)
 
 
-class _Run:
+class Run:
     """One call."""
 
-    def __init__(self, call: _Call) -> None:
+    def __init__(self, call: Call) -> None:
         self.hidden, self.key, self.position, self.chunk = call.hidden, call.key, call.position, call.chunk
         self.rows = self.hidden.reshape(-1, self.hidden.shape[-1])
         self.columns = call.weight.shape[0]
@@ -155,10 +158,19 @@ class _Run:
         self.operands: list[torch.Tensor | None] = list(call.operands)
         self.operands.insert(self.position, None)
 
-    def run(self, of_hidden: bool, of_weight: bool, of_bias: bool, *of_terms: bool) -> tuple[torch.Tensor, ...]:
+    def run(self, *wanted: bool) -> tuple[torch.Tensor, ...]:
+        """The loss, and the gradients."""
+        parts = parts_of(self.key, self.position, any(wanted))
+        early, numbers, gradients = self.walked(parts, *wanted)
+        (loss,) = self.launched(parts.after, early, numbers)
+        return loss, *gradients
+
+    def walked(
+        self, parts: Parts, of_hidden: bool, of_weight: bool, of_bias: bool, *of_terms: bool
+    ) -> tuple[Sequence[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """What is known before any row, all rows' numbers, and the gradients."""
         differentiated = of_hidden or of_weight or of_bias or any(of_terms)
-        parts = _parts(self.key, self.position, differentiated)
-        early = self._launched(parts.before, [], [])
+        early = self.launched(parts.before, [], [])
         pieces, all_rows = self._pieces(parts, early)
         made = self.rows.new_empty if all_rows else self.rows.new_zeros
         ports = regions.signature(parts.rows.key, self.hidden.device).outputs
@@ -191,37 +203,42 @@ class _Run:
             for term in self.terms if differentiated else ():
                 term.differentiate(gradient[:, : self.columns], piece)
             gradient = None  # before the next piece's logits are made
-        (loss,) = self._launched(parts.after, early, numbers)
-        nothing = self.rows.new_empty(0)
-        return (
-            loss,
-            nothing if to_hidden is None else to_hidden.view(self.hidden.shape),
+        gradients = [
+            self.rows.new_empty(0) if to_hidden is None else to_hidden.view(self.hidden.shape),
             self.rows.new_empty(0) if to_weight is None else to_weight.result(),
             self.rows.new_empty(0) if to_bias is None else to_bias.to(self.bias.dtype),
             *(gradient for term in self.terms for gradient in term.gradients()),
-        )
+        ]
+        return early, numbers, gradients
 
-    def _launched(
+    def launched(
         self, part: Part | None, early: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor]:
-        if part is None:
-            return []
+        return [] if part is None else regions.launch(part.key, self.inputs_of(part, early, numbers))
+
+    def inputs_of(
+        self, part: Part, early: Sequence[torch.Tensor], numbers: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Of a part that runs once."""
         sources = {"input": self.operands, "before": early, "rows": numbers}
-        sizes = self._sizes()
+        sizes = self.sizes()
         ports = regions.signature(part.key, self.hidden.device).inputs
-        inputs = [
+        return [
             sources[origin][index].reshape([sizes.get(dim, dim) for dim in port.dims])
             for (origin, index), port in zip(part.inputs, ports)
         ]
-        return regions.launch(part.key, inputs)
 
-    def _sizes(self) -> dict[str, int]:
-        """What the region's symbols are."""
+    def sizes(self) -> dict[str, int]:
+        """What the region's symbols are, as far as its operands are there."""
         sizes: dict[str, int] = {}
-        for port, operand in zip(regions.signature(self.key, self.hidden.device).inputs, self.operands):
-            shape = operand.shape if operand is not None else [*self.hidden.shape[:-1], self.columns]
-            if len(shape) != len(port.dims):
-                shape = [len(self.rows), self.columns]
+        for index, port in enumerate(regions.signature(self.key, self.hidden.device).inputs):
+            if index == self.position:
+                whole = [*self.hidden.shape[:-1], self.columns]
+                shape = whole if len(whole) == len(port.dims) else [len(self.rows), self.columns]
+            elif self.operands[index] is None:
+                continue
+            else:
+                shape = self.operands[index].shape
             sizes.update((dim, size) for dim, size in zip(port.dims, shape) if isinstance(dim, str))
         return sizes
 
@@ -277,19 +294,24 @@ class _Run:
 
 
 def _fake(terms: int, *arguments: Any) -> tuple[torch.Tensor, ...]:
-    call = _Call.of(terms, arguments)
-    hidden, weight, operands = call.hidden, call.weight, call.operands
-    check(call.key, hidden, weight)
-    what = regions.signature(call.key, hidden.device)
-    rank = len(what.inputs[call.position].dims)
-    lead = hidden.shape[:-1] if rank == hidden.dim() else [math.prod(hidden.shape[:-1])]
-    operands.insert(call.position, hidden.new_empty([*lead, weight.shape[0]]))
-    of = [hidden, weight, call.bias, *itertools.chain(*call.products)]
+    call = Call.of(terms, arguments)
+    of = [call.hidden, call.weight, call.bias, *itertools.chain(*call.products)]
     gradients = [
-        (weight if value is None else value).new_empty(value.shape if want else [0])
+        (call.weight if value is None else value).new_empty(value.shape if want else [0])
         for value, want in zip(of, call.wanted)
     ]
-    return regions.fake_launch(*operands, call.key), *gradients
+    return fake_result(call), *gradients
+
+
+def fake_result(call: Call) -> torch.Tensor:
+    """What the region would give."""
+    hidden, weight = call.hidden, call.weight
+    check(call.key, hidden, weight)
+    rank = len(regions.signature(call.key, hidden.device).inputs[call.position].dims)
+    lead = hidden.shape[:-1] if rank == hidden.dim() else [math.prod(hidden.shape[:-1])]
+    operands = list(call.operands)
+    operands.insert(call.position, hidden.new_empty([*lead, weight.shape[0]]))
+    return regions.fake_launch(*operands, call.key)
 
 
 def check(key: int, hidden: torch.Tensor, weight: torch.Tensor) -> None:
@@ -301,7 +323,7 @@ def check(key: int, hidden: torch.Tensor, weight: torch.Tensor) -> None:
         )
 
 
-def _parts(key: int, position: int, with_gradient: bool) -> Parts:
+def parts_of(key: int, position: int, with_gradient: bool) -> Parts:
     derived = derive(key, position)
     parts = derived.gradient if with_gradient else derived.loss
     if parts is None:
@@ -318,11 +340,6 @@ def _fake_launch(*arguments: Any) -> Any:
 
 def _rows_name(inputs: int, terms: int) -> str:
     return f"linear_rows_{inputs}_{terms}" if terms else f"linear_rows_{inputs}"
-
-
-def _terms_of(name: str) -> int:
-    """Of the `linear_rows` of that name."""
-    return int(re.search(r"linear_rows_\d+_?(\d*)", name)[1] or 0)
 
 
 def _define() -> torch.library.Library:

@@ -1,17 +1,18 @@
 """Where a loss's logits come from and who else reads them: whether a loss region becomes a head (head.py).
 
 It does where the logits are a linear layer's, and the loss is the only one to differentiate them. Any other logits are
-given, and their gradient alone is made in the forward (given.py). Two more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
-logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
-AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
-What is returned may be made of the logits: tails.py.
+given, and their gradient alone is made in the forward (given.py). What is no loss but a number of each row is one too,
+where its logits come in pieces (values.py). Two more readers are common. What needs no gradient (an accuracy) keeps the
+layer where it is. And the graph may return the logits, as every Hugging Face model does: eager autograd makes nothing
+of an output that nobody differentiates, but AOTAutograd gives it a gradient of zeros in its full size and adds it.
+`Returned` says what can be done about that. What is returned may be made of the logits: tails.py.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -23,6 +24,7 @@ from ..graph.layouts import written
 from ..graph.nodes import example, target_name, tensor_nodes
 from ..importing.importer import Imported
 from ..ops import regions, scaling
+from . import cotangents
 from .derivation import MAX_INPUTS, Derived, derive, in_place
 from .linears import Linear, linear_operands
 
@@ -49,13 +51,21 @@ def find(
     returned: Returned,
     tails: Mapping[fx.Node, Tail],
     budget: int,
+    again: bool,
 ) -> Head | None:
-    """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads; `tails`:
-    what the graph returns of linear layers' results; `budget`: bytes of logits that may exist at once."""
-    position = _position(region)
+    """The head that a region of a cross-entropy is, or of numbers of rows, or None. `dying`: what it replaces and
+    nothing else reads; `tails`: what the graph returns of linear layers' results; `budget`: bytes of logits that may
+    exist at once; `again`: a backward may make them once more."""
+    if len(region.results) != 1:
+        return None
+    is_loss = region.pattern == "cross_entropy" and region.values[0].dim() == 0
+    is_values = region.values[0].dim() > 0 and (again or region.wanted is None)
+    position = _position(region, MAX_INPUTS - is_values) if is_loss or is_values else None
     if position is None:
         return None
-    return _linear(imported, region, position, dying, returned, tails, budget) or _given(region, position, dying)
+    found = _logits(imported, region, position, dying, returned, tails)
+    head = None if found is None else (_loss if is_loss else _values)(region, position, found, budget)
+    return head if head is not None or not is_loss else _given(region, position, dying)
 
 
 def _given(region: Region, position: int, dying: set[fx.Node]) -> Head | None:
@@ -75,20 +85,30 @@ def _given(region: Region, position: int, dying: set[fx.Node]) -> Head | None:
     return Head(None, position, False, False, None, ((derived.forward,), (scale,)))
 
 
-def _linear(
+class _Logits(NamedTuple):
+    """Those of a linear layer, and who reads them."""
+
+    linear: fx.Node
+    operands: Linear
+    tail: Tail | None
+    edge: bool  # they return without a gradient
+    alone: bool  # nothing in the graph needs them but the region
+
+
+def _logits(
     imported: Imported,
     region: Region,
     position: int,
     dying: set[fx.Node],
     returned: Returned,
     tails: Mapping[fx.Node, Tail],
-    budget: int,
-) -> Head | None:
-    chain = _chain(region.operands[position])
-    if chain is None or region.operands.count(region.operands[position]) != 1:
+) -> _Logits | None:
+    """Where the region may take over the layer that makes its logits."""
+    logits = region.operands[position]
+    chain = _chain(logits)
+    if chain is None or region.operands.count(logits) != 1:
         return None
     linear, operands = chain[-1], linear_operands(chain[-1])
-    hidden, weight, parameters = operands.hidden, operands.weight, operands.parameters()
     if not _plain(imported, region, linear, chain):
         return None
     tail = tails.get(linear)
@@ -100,13 +120,18 @@ def _linear(
     if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
         return None
     edge = (bool(returns) or tail is not None) and returned in (Returned.EDGE, Returned.LAZY)
+    parameters = operands.parameters()
     if edge and any(node.op != "placeholder" for node in parameters):
         return None
-    logits = region.operands[position]
     unmade = edge and returned is Returned.LAZY and region.wanted is not None
     unmade = unmade and not any(is_traceable(example(node)) for node in parameters)
     alone = unmade or not (readers or tail is not None)
     alone = alone and readers == returns and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
+    return _Logits(linear, operands, tail, edge, alone)
+
+
+def _loss(region: Region, position: int, found: _Logits, budget: int) -> Head | None:
+    linear, operands, tail, edge, alone = found
     if region.wanted is None and not alone:
         return None
     derived = derive(region.key, position)
@@ -125,13 +150,28 @@ def _linear(
     return Head(linear, position, made, edge, tail, ((derived.forward,), scales))
 
 
-def _position(region: Region) -> int | None:
-    """Of the logits among the operands: the only one that is differentiated, or without gradients the only one that a
-    linear layer makes."""
-    if region.pattern != "cross_entropy" or len(region.results) != 1 or region.values[0].dim() != 0:
+def _values(region: Region, position: int, found: _Logits, budget: int) -> Head | None:
+    """That of numbers of rows, whose cotangents come with the backward (values.py)."""
+    recorded = region.wanted is not None
+    if not found.alone or not found.operands.chunk_rows(budget, recorded):
         return None
+    made = cotangents.values(region.key, position)
+    if made is None:
+        return None
+    chunk = _chunk(region, made.derived, position, found.operands, budget)
+    keys = made.keys(recorded)
+    if not chunk or any(regions.not_lowered(key, region.device) for key in (*keys[0], *keys[1])):
+        return None
+    kept = tuple(found.operands.hiddens()) if recorded else ()
+    edge, tail = (found.edge, found.tail) if recorded else (False, None)
+    return Head(found.linear, position, True, edge, tail, keys, chunk, kept, of_values=True)
+
+
+def _position(region: Region, most: int = MAX_INPUTS) -> int | None:
+    """Of the logits among at most so many operands: the only one that is differentiated, or without gradients the only
+    one that a linear layer makes."""
     wanted = region.wanted or [_chain(operand) is not None for operand in region.operands]
-    return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= MAX_INPUTS else None
+    return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= most else None
 
 
 def _chunk(region: Region, derived: Derived, position: int, operands: Linear, budget: int) -> int:

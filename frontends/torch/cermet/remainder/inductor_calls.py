@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..loss import chunks
+from ..loss import chunks, values
 from ..ops import regions
 from ..ops.regions import NAMESPACE
 
@@ -40,7 +40,8 @@ def _launches() -> list[torch._ops.OpOverload]:
     ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
     inputs = range(1, chunks.MAX_INPUTS + 1)
     rows = itertools.starmap(chunks.rows_op, itertools.product(inputs, range(chunks.MOST_TERMS + 1)))
-    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *rows]
+    numbers = itertools.starmap(values.linear_op, itertools.product(inputs[:-1], range(chunks.MOST_TERMS + 1)))
+    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *rows, *numbers]
 
 
 def _register() -> None:
