@@ -4,10 +4,11 @@ loss that is computed behind them, such as a preference's. Never more than one p
 The cotangents are known in the backward alone. So the forward keeps what the logits are made of, and the backward makes
 them once more, a piece at a time, and their gradient over them (chunks.py): a fourth product beside the three.
 
-- `cermet_v1::linear_values_{n}_{k}(Tensor hidden, Tensor weight, Tensor? bias, Tensor h0, Tensor w0, ..., Tensor a0, ...,
-  float f0, ..., int key, int position, int chunk)`: what region `key` makes of its operands, of which number `position`
-  are the logits, with `k` terms (terms.py); in pieces of at most `chunk` rows. It becomes `linear_row_values_{n}_{k}` of
-  the same, and in the backward a `linear_rows` (chunks.py) of one operand more, the cotangents.
+- `cermet_v1::linear_values_{n}_{k}(Tensor hidden, Tensor weight, Tensor? bias, Tensor h0, Tensor w0, ..., Tensor a0,
+  ..., float f0, ..., int key, int position, int chunk)`: what region `key` makes of its operands, of which number
+  `position` are the logits, with `k` terms (terms.py); in pieces of at most `chunk` rows. It becomes
+  `linear_row_values_{n}_{k}` of the same, and in the backward a `linear_rows` (chunks.py) of one operand more, the
+  cotangents.
 """
 
 from __future__ import annotations

@@ -208,8 +208,10 @@ def _bytes(value: torch.Tensor) -> int:
 def _taken(node: fx.Node) -> int:
     """What a call takes beside its results, as far as it is worth counting."""
     name = target_name(node)
-    if name.startswith(("cermet_v1.linear_rows_", "cermet_v1.linear_row_values_")):
-        return (chunks.taken if "_rows_" in name else values.taken)(name, *(_hinted(argument) for argument in node.args))
+    if name.startswith("cermet_v1.linear_rows_"):
+        return chunks.taken(name, *(_hinted(argument) for argument in node.args))
+    if name.startswith("cermet_v1.linear_row_values_"):
+        return values.taken(name, *(_hinted(argument) for argument in node.args))
     if "attention_backward" in name and "cpu" not in name:
         query = example(node.args[1])  # whose gradient is summed in f32
         return 4 * query.numel() if isinstance(query.numel(), int) else 0
