@@ -8,7 +8,6 @@ the match is declined and reported as a near miss.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -25,9 +24,8 @@ from ..importing.importer import Imported
 from ..importing.translations.operators import REDUCTIONS, spelling
 from ..loss import logits
 from ..loss.logits import Returned
-from ..ops import regions
+from ..ops import regions, slices
 
-_SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 # Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
 _COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
 _Results = dict[Hashable, list[torch.Tensor]]  # fake ones, by what they are of
@@ -153,7 +151,7 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
 
     if missing := _no_launch(len(operands), len(results)):
         raise Declined(missing)
-    if symbol := _unbound(item["text"]):
+    if symbol := slices.unbound(item["text"]):
         raise Declined(f"a result is as long as no operand is: {symbol} rows of what is repeated along them")
     key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
     if missing := regions.not_lowered(key, device):
@@ -204,15 +202,6 @@ def _no_launch(inputs: int, outputs: int) -> str:
         most = f"{regions.MAX_INPUTS} and {regions.MAX_OUTPUTS}"
         return f"kernels that take {inputs} and give {outputs} tensors, expected at most {most}"
     return ""
-
-
-def _unbound(text: str) -> str:
-    """A symbol of a region's results that no operand has, or "": a launch would not know their size."""
-    head = next(line for line in text.splitlines() if "func.func" in line)
-    operands, _, results = head.partition(" -> ")
-    known = {symbol for symbols in _SYMBOLS.findall(operands) for symbol in _SYMBOL.findall(symbols)}
-    wanted = [symbol for symbols in _SYMBOLS.findall(results) for symbol in _SYMBOL.findall(symbols)]
-    return next((symbol for symbol in wanted if symbol not in known), "")
 
 
 def _tensor(node: fx.Node) -> torch.Tensor:
