@@ -156,6 +156,9 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
     key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
     if missing := regions.not_lowered(key, device):
         raise Declined(missing)
+    for node, tensor, port in zip(operands, tensors, regions.signature(key, device).inputs):
+        if tensor.dim() != len(port.dims):  # the one that a call picks, before it drops the dimension
+            raise Declined(f"{node.name} has {tensor.dim()} dimensions, the sequence reads it with {len(port.dims)}")
     wanted, like, runs = None, (), (key,)
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
