@@ -80,6 +80,11 @@ def summed(hidden, weight, labels, shown):
     return -(each * shown).sum() / shown.sum()
 
 
+def summed_otherwise(hidden, weight, labels, shown):
+    """By the difference of a score and a logarithm of a sum."""
+    return -(scores(F.linear(hidden, weight), labels) * shown).sum() / shown.sum()
+
+
 def clipped(hidden, weight, labels, shown):
     """GRPO (Shao et al., 2024): a function of each row and what is known before."""
     each = F.linear(hidden, weight).float().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)
@@ -103,11 +108,17 @@ def test_numbers_of_rows_come_in_pieces(function):
         in_pieces(function, batch(), budget)
 
 
-@pytest.mark.parametrize("function", [summed, clipped])
+@pytest.mark.parametrize("function", [summed, summed_otherwise, clipped])
 def test_what_needs_no_other_row_is_a_loss_in_pieces(function):
     """So its logits are made once."""
-    ((name, rows),) = heads_of(function, *batch())
+    arguments = batch()
+    ((name, rows),) = heads_of(function, *arguments)
     assert name.startswith("linear_head") and rows == 1
+    results = []
+    for run in (compiled(function, rows_of(9)), function):
+        loss = run(*arguments)
+        results.append([loss.detach(), *torch.autograd.grad(loss, arguments[:2])])
+    close_to_eager(*results)
 
 
 def test_logits_that_fit_are_made_once():
