@@ -2,6 +2,7 @@
 //
 //   m = max(x);  d = x - m;  l = log(sum(exp(d)));  log-probability of the label: (d - l)[label]
 //
+// or x[label] - (l + m), where m may be 0 in rows whose largest is infinite, as logsumexp has it.
 // What stands around that core belongs to it where nothing else reads it: casts, softcaps and scales of the logits,
 // ignored labels, label smoothing, a squared log-sum, the sum or mean over rows, and arithmetic on the loss itself.
 #include "ir/dialect/Ops.h"
@@ -34,13 +35,22 @@ Value behindReshapes(Value value, llvm::SmallVectorImpl<Operation*>& ops) {
   return value;
 }
 
+// What is chosen in place of 0, or the value itself.
+Value unlessZero(Value value, llvm::SmallVectorImpl<Operation*>& ops) {
+  auto select = value.getDefiningOp<SelectOp>();
+  if (!select || constantValue(select.getLhs()) != 0.0)
+    return value;
+  ops.push_back(select);
+  return select.getRhs();
+}
+
 std::optional<LogSum> logSumAt(LogOp log) {
   LogSum found{log, {}, 0, {log}};
   auto sum = behindReshapes(log.getOperand(), found.ops).getDefiningOp<ReduceSumOp>();
   auto exponential = sum ? sum.getOperand().getDefiningOp<ExpOp>() : ExpOp();
   auto difference = exponential ? exponential.getOperand().getDefiningOp<SubOp>() : SubOp();
   auto broadcast = difference ? difference.getRhs().getDefiningOp<BroadcastOp>() : BroadcastOp();
-  auto largest = broadcast ? broadcast.getOperand().getDefiningOp<ReduceMaxOp>() : ReduceMaxOp();
+  auto largest = broadcast ? unlessZero(broadcast.getOperand(), found.ops).getDefiningOp<ReduceMaxOp>() : ReduceMaxOp();
   if (!largest || !sameValue(largest.getOperand(), difference.getLhs()))
     return std::nullopt;
   RankedTensorType type = typeOf(difference);

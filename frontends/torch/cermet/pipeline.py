@@ -22,7 +22,8 @@ from .graph import dropouts, sizes
 from .graph.decision import Declined
 from .importing import complexes, merges
 from .importing.importer import import_graph
-from .loss import logits, tails
+from .loss import sums, tails
+from .loss.linears import linear_operands
 from .loss.logits import Returned
 from .ops import library, preparation
 from .options import LOGITS_BYTES
@@ -90,9 +91,19 @@ def _seed_dropouts(record: Record, part: Part) -> None:
     dropouts.seed(part.module)
 
 
+def _join_sums(record: Record, part: Part) -> None:
+    part.sums = sums.join(part.module, _budget(record))
+
+
+def _budget(record: Record) -> int:
+    """Bytes of logits that may exist at once."""
+    options = record.settings.options
+    return LOGITS_BYTES if options is None else options.logits_bytes
+
+
 def _separate_tails(record: Record, part: Part) -> None:
     if part.returned in (Returned.EDGE, Returned.LAZY):
-        part.tails = tails.separate(part.module, logits.linear_operands)
+        part.tails = tails.separate(part.module, linear_operands)
 
 
 def _hoist_merges(record: Record, part: Part) -> None:
@@ -117,14 +128,18 @@ def _check(record: Record, part: Part) -> None:
 
 def _take_heads(record: Record, part: Part) -> str | None:
     options = record.settings.options
-    budget = LOGITS_BYTES if options is None else options.logits_bytes
-    matches.take_heads(part.decision, part.imported, part.returned, part.tails, budget)
+    again = options is None or options.memory != "fast"
+    matches.take_heads(part.decision, part.imported, part.returned, part.tails, _budget(record), again)
     used = {region.head.linear for region in part.decision.regions if region.head is not None}
     unused = [linear for linear in part.tails if linear not in used]
+    several = [each for each in part.sums if each.node not in used]
     tails.restore(part.module, [part.tails.pop(linear) for linear in unused])
-    kept = {operand for region in part.decision.regions for operand in region.operands} if not unused else ()
+    sums.restore(part.module, several)
+    part.sums = [each for each in part.sums if each.node in used]
+    again = bool(unused or several)
+    kept = {operand for region in part.decision.regions for operand in region.operands} if not again else ()
     complexes.drop_views(part.module, part.views, kept)
-    if unused:  # the loss reads what the graph returns again
+    if again:  # the loss reads what the graph returns again, or each layer's result
         return "views"
     for error in part.decision.failures:
         record.failed(error, "a match")
@@ -197,6 +212,7 @@ PASSES = (
     _pass("compact", _compact, needs="unmasked", alone=False),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
+    _pass("sums", _join_sums, each=True),
     _pass("tails", _separate_tails, each=True),
     _pass("merges", _hoist_merges, each=True),
     _pass("views", _add_views, each=True),

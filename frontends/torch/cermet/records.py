@@ -17,9 +17,10 @@ from .graph import nodes
 from .graph.decision import Decision, NearMiss, Recalled, Region, Tail
 from .importing import complexes
 from .importing.importer import Imported
-from .loss import tails
+from .loss import sums, tails
 from .loss.edges import Edge
 from .loss.logits import Returned
+from .loss.sums import Sum
 from .ops.preparation import Preparation
 from .options import Options
 from .remainder import choice
@@ -83,6 +84,7 @@ class Part:
     record: Record = dataclasses.field(repr=False)
     module: fx.GraphModule
     have: set[str] = dataclasses.field(default_factory=set)
+    sums: list[Sum] = dataclasses.field(default_factory=list)  # of linear layers, as one node
     tails: dict[fx.Node, Tail] = dataclasses.field(default_factory=dict)  # by the linear layer that they follow
     views: list[fx.Node] = dataclasses.field(default_factory=list)  # of complex numbers, as real ones
     imported: Imported | None = None
@@ -102,7 +104,8 @@ class Part:
         if "regions" not in self.have:
             complexes.drop_views(self.module, self.views, ())
             tails.restore(self.module, self.tails.values())
-            self.views, self.tails = [], {}
+            sums.restore(self.module, self.sums)
+            self.views, self.tails, self.sums = [], {}, []
         self.record.failed(error)
 
 

@@ -4,6 +4,8 @@
 // kernel that writes it reads each element first: frontends/torch/cermet/loss/derivation.py, in_place). Where the
 // weight has more rows than the logits have columns, the gradient's rows lie that much further apart, and between them
 // stays what the product gave.
+// `cermet_v1::logits_launch_{n}_{m}(Tensor(a!) logits, Tensor a0, ..., Tensor an-1, int key, int position)`: the same
+// launch of logits that the caller has made and gives up.
 #include "frontends/torch/ops/Launch.h"
 #include "runtime/abi/Limits.h"
 #include <algorithm>
@@ -40,35 +42,48 @@ Owned narrow(Owned logits, int64_t columns) {
   return Owned(handle);
 }
 
-void linearLaunch(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
-  using torch::stable::detail::to;
-  const size_t given = size_t(inputCount) - 2, count = given - 1; // tensors; inputs of the launch
-  std::array<Owned, kMaxLossInputs + 2> tensors;
+// Runs what was published for `key` with `tensors`: the logits, which give up their memory, then the other inputs. Puts
+// its results on the stack.
+void launchOver(std::span<Owned> tensors, int64_t key, int64_t position, StableIValue* stack, uint64_t outputCount) {
   std::array<Owned, kMaxRegionOutputs> outputs;
-  for (size_t i = 0; i < given; ++i)
-    tensors[i] = Owned(stack[i]);
-  const auto key = to<int64_t>(stack[given]), position = to<int64_t>(stack[given + 1]);
   const int32_t device = deviceOf(tensors[0]);
-  const Executable& executable = executableOf(key, device, count, outputCount);
-  if (position < 0 || position >= int64_t(count))
-    fail(executable, "the logits are input " + std::to_string(position) + " of " + std::to_string(count));
-  Owned logits = linear(std::move(tensors[0]), std::move(tensors[1]));
+  const Executable& executable = executableOf(key, device, tensors.size(), outputCount);
+  if (position < 0 || position >= int64_t(tensors.size()))
+    fail(executable, "the logits are input " + std::to_string(position) + " of " + std::to_string(tensors.size()));
+  Owned logits = std::move(tensors[0]);
   if (!isContiguous(logits))
     logits = contiguous(logits);
   logits = narrow(std::move(logits), executable.outputs.back().sizes.back().number);
-  // Behind hidden come the inputs but for the logits: those before it move up by one.
-  std::span<Owned> inputs = std::span(tensors).subspan(1, count);
-  std::move(inputs.begin() + 1, inputs.begin() + 1 + position, inputs.begin());
-  inputs[size_t(position)] = std::move(logits);
-  run(executable, device, inputs, {outputs.data(), outputCount}, int(position));
+  // The inputs before the logits move up by one.
+  std::move(tensors.begin() + 1, tensors.begin() + 1 + position, tensors.begin());
+  tensors[size_t(position)] = std::move(logits);
+  run(executable, device, tensors, {outputs.data(), outputCount}, int(position));
   for (size_t i = 0; i < outputCount; ++i)
     stack[i] = outputs[i].take();
 }
 
+template <bool kMakesLogits>
+void launchLogits(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
+  using torch::stable::detail::to;
+  const size_t given = size_t(inputCount) - 2; // tensors
+  std::array<Owned, kMaxLossInputs + 2> tensors;
+  for (size_t i = 0; i < given; ++i)
+    tensors[i] = Owned(stack[i]);
+  std::span<Owned> inputs = std::span(tensors).first(given);
+  if constexpr (kMakesLogits) { // of the first two, in the place of the second
+    tensors[1] = linear(std::move(tensors[0]), std::move(tensors[1]));
+    inputs = inputs.subspan(1);
+  }
+  launchOver(inputs, to<int64_t>(stack[given]), to<int64_t>(stack[given + 1]), stack, outputCount);
+}
+
 void implement(torch::stable::detail::StableLibrary& library) {
   for (int inputs = 1; inputs <= kMaxLossInputs; ++inputs)
-    for (int outputs = 2; outputs <= kMaxLossOutputs; ++outputs)
-      library.impl(("linear_launch_" + std::to_string(inputs) + "_" + std::to_string(outputs)).c_str(), linearLaunch);
+    for (int outputs = 2; outputs <= kMaxLossOutputs; ++outputs) {
+      const std::string arity = std::to_string(inputs) + "_" + std::to_string(outputs);
+      library.impl(("linear_launch_" + arity).c_str(), launchLogits<true>);
+      library.impl(("logits_launch_" + arity).c_str(), launchLogits<false>);
+    }
 }
 
 } // namespace

@@ -160,3 +160,12 @@ def test_a_tensor_subclass_as_any_argument(name):
         ours = graphs.compiled(function)(*wrapped)
         for part in (ours.a, ours.b):
             torch.testing.assert_close(part, eager, rtol=0, atol=0)
+
+
+def test_a_label_that_a_call_picks_and_drops_the_dimension_of():
+    def function(x, labels):
+        return torch.nn.functional.cross_entropy(x, labels[:, -1])
+
+    declined(
+        function, torch.randn(6, 32), torch.randint(32, (6, 5)), pattern="cross_entropy", condition="has 1 dimensions"
+    )

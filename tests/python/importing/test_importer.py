@@ -67,6 +67,15 @@ def test_aten_spellings_import_as_torch_spellings_do():
     assert names(verified(low)) == names(verified(high))
 
 
+def test_one_column_of_each_row_is_picked():
+    x, columns = torch.randn(2, 3, 8), torch.randint(8, (2, 3, 1))
+    for call in (lambda x, columns: x.gather(-1, columns), lambda x, columns: torch.gather(x, 2, index=columns)):
+        assert "cermet.pick" in verified(text_of(call, x, columns))
+    for other in (torch.randint(8, (2, 3, 2)), torch.randint(8, (2, 2, 1))):
+        assert "cermet.pick" not in verified(text_of(lambda x, columns: x.gather(-1, columns), x, other))
+    assert "cermet.pick" not in verified(text_of(lambda x, rows: x.gather(1, rows), x, torch.randint(3, (2, 1, 8))))
+
+
 def test_mixed_types_are_cast_before_the_operation():
     text = verified(text_of(lambda x, w: x * w, torch.randn(2, 8).bfloat16(), torch.randn(8)))
     assert "cermet.cast %arg0 : tensor<2x8xbf16> to tensor<2x8xf32>" in text

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import cermet
 import graphs
-from cermet.loss import chunks
+from cermet.loss import chunks, widths
 from heads import HIDDEN, VOCABULARY, close, dead, inputs
 from pieces import DTYPES, LOSSES, capped, compiled, heads_of, rows_of, summed
 from tiny_models import tiny, words
@@ -79,7 +79,7 @@ def test_the_sum_over_pieces_is_rounded_once():
 @DTYPES
 def test_vocabularies_of_any_width(dtype, columns, aligned, monkeypatch):
     """`aligned`: as on a GPU, whose products want whole pieces of sixteen bytes."""
-    monkeypatch.setattr(chunks, "_PADDED", {"cpu"} if aligned else {})
+    monkeypatch.setattr(widths, "_PADDED", {"cpu"} if aligned else {})
     hidden = torch.randn(200, HIDDEN).to(dtype).requires_grad_()
     weight = (torch.randn(columns, HIDDEN) * HIDDEN**-0.5).to(dtype).requires_grad_()
     labels = torch.randint(columns, (200,))

@@ -9,7 +9,7 @@ import torch
 import graphs
 from cermet import inspection, options
 from cermet.errors import Error
-from cermet.loss import chunks, derivation
+from cermet.loss import accumulation, chunks, derivation
 from cermet.ops import regions
 from heads import VOCABULARY, close, dead, inputs, returned
 from pieces import DTYPES, LOSSES, allocations, compiled, heads_of, rows_of
@@ -180,7 +180,7 @@ def test_the_sum_in_f32_takes_four_bytes_a_weight():
     weight = torch.empty(640, 64, dtype=torch.bfloat16)
 
     def summed():
-        gradient = chunks._WeightGradient(weight, 640, pieces=2)
+        gradient = accumulation.WeightGradient(weight, 640, pieces=2)
         gradient.add(columns, rows), gradient.add(columns, rows)
         return gradient.result()
 
@@ -197,7 +197,7 @@ def test_rounding_in_place(size):
     wide, narrow = memory.view(torch.float32) if size else torch.empty(0), memory[:size]
     wide.copy_(torch.randn(size))
     expected = wide.bfloat16()
-    chunks._round_in_place(wide, narrow)
+    accumulation.round_in_place(wide, narrow)
     assert torch.equal(narrow, expected)
 
 

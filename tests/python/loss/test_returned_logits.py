@@ -148,7 +148,7 @@ def test_an_edge_leaves_the_graphs_own_tensor_alone():
     with torch.no_grad():
         logits = F.linear(hidden, weight)
     kept = logits.clone()
-    call = edges.attach(lambda hidden, weight: (logits,), [edges.Edge((0,), ~0, 1, None, None)], 1)
+    call = edges.attach(lambda hidden, weight: (logits,), [edges.Edge((0,), (~0, ~1, None), (), None)], 1)
     for _ in range(2):
         (attached,) = call(hidden, weight)
         assert logits.grad_fn is None and not logits.requires_grad and attached.requires_grad

@@ -235,6 +235,20 @@ def test_a_failure_keeps_what_torch_keeps(monkeypatch, where):
             call(input_ids=text, labels=text)
 
 
+def test_a_launch_stays_whole_where_a_part_would_know_no_size():
+    """What a mean's gradient adds is one number for rows that the part has no tensor of."""
+
+    def function(x, y, labels):
+        return torch.nn.functional.cross_entropy(x + y * 1.7, labels) + x.sort(-1).values.mean()
+
+    x, y = (torch.randn(100, 96, requires_grad=True) for _ in range(2))
+    labels = torch.randint(96, (100,))
+    options = {"strict": True, "remainder": "aot"}
+    call = torch.compile(function, backend="cermet", fullgraph=True, options=options)
+    for mine, eager in zip(*(torch.autograd.grad(run(x, y, labels), (x, y)) for run in (call, function))):
+        torch.testing.assert_close(mine, eager, rtol=1e-5, atol=1e-7)
+
+
 def test_nothing_is_made_again_that_draws_numbers():
     for name in ("rand_like", "bernoulli", "native_dropout", "normal_functional"):
         packet = getattr(torch.ops.aten, name)

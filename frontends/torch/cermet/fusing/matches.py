@@ -8,7 +8,6 @@ the match is declined and reported as a near miss.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -25,9 +24,8 @@ from ..importing.importer import Imported
 from ..importing.translations.operators import REDUCTIONS, spelling
 from ..loss import logits
 from ..loss.logits import Returned
-from ..ops import regions
+from ..ops import regions, slices
 
-_SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 # Functions and methods whose result, where shape and dtype are the operand's, is the operand, other operands empty.
 _COPIES = {"cat", "concat", "concatenate", "clone", "contiguous"}
 _Results = dict[Hashable, list[torch.Tensor]]  # fake ones, by what they are of
@@ -65,16 +63,21 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
 
 
 def take_heads(
-    decision: Decision, imported: Imported, returned: Returned, apart: Mapping[fx.Node, Tail], budget: int
+    decision: Decision,
+    imported: Imported,
+    returned: Returned,
+    apart: Mapping[fx.Node, Tail],
+    budget: int,
+    again: bool,
 ) -> None:
     """Lets losses take over their linear layers (logits.py), but for those that are to be checked. `returned`: what
     becomes of logits that the graph returns; `apart`: what it returns of them that was made apart (tails.py); `budget`:
-    bytes of logits that may exist at once."""
+    bytes of logits that may exist at once; `again`: a backward may make logits once more."""
     if environment.check():
         return
     for region in list(decision.regions):
         try:
-            region.head = logits.find(imported, region, region.dying(), returned, apart, budget)
+            region.head = logits.find(imported, region, region.dying(), returned, apart, budget, again)
         except Exception as error:
             decision.regions.remove(region)
             decision.leave(region.pattern, region.results[0].name, region.source, error)
@@ -148,11 +151,14 @@ def _check(imported: Imported, by_name: dict[str, fx.Node], item: dict[str, Any]
 
     if missing := _no_launch(len(operands), len(results)):
         raise Declined(missing)
-    if symbol := _unbound(item["text"]):
+    if symbol := slices.unbound(item["text"]):
         raise Declined(f"a result is as long as no operand is: {symbol} rows of what is repeated along them")
     key = regions.register(item["text"], [layouts.order_of(example(node)) for node in results])
     if missing := regions.not_lowered(key, device):
         raise Declined(missing)
+    for node, tensor, port in zip(operands, tensors, regions.signature(key, device).inputs):
+        if tensor.dim() != len(port.dims):  # the one that a call picks, before it drops the dimension
+            raise Declined(f"{node.name} has {tensor.dim()} dimensions, the sequence reads it with {len(port.dims)}")
     wanted, like, runs = None, (), (key,)
     if any(example(node).requires_grad for node in results):
         wanted = tuple(tensor.requires_grad for tensor in tensors)
@@ -199,15 +205,6 @@ def _no_launch(inputs: int, outputs: int) -> str:
         most = f"{regions.MAX_INPUTS} and {regions.MAX_OUTPUTS}"
         return f"kernels that take {inputs} and give {outputs} tensors, expected at most {most}"
     return ""
-
-
-def _unbound(text: str) -> str:
-    """A symbol of a region's results that no operand has, or "": a launch would not know their size."""
-    head = next(line for line in text.splitlines() if "func.func" in line)
-    operands, _, results = head.partition(" -> ")
-    known = {symbol for symbols in _SYMBOLS.findall(operands) for symbol in _SYMBOL.findall(symbols)}
-    wanted = [symbol for symbols in _SYMBOLS.findall(results) for symbol in _SYMBOL.findall(symbols)]
-    return next((symbol for symbol in wanted if symbol not in known), "")
 
 
 def _tensor(node: fx.Node) -> torch.Tensor:

@@ -22,9 +22,9 @@ from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, WRITE, effect_of
 from ..graph.nodes import after_autograd, example
 from ..importing.translations.call import symbolic_float
-from ..loss import edges, given, head
+from ..loss import edges, given, head, values
 from ..loss.edges import Edge
-from ..loss.logits import linear_operands
+from ..loss.linears import linear_operands
 from ..ops import regions
 from . import checking
 
@@ -49,7 +49,7 @@ def _operands(region: Region) -> list[fx.Node]:
     operands = list(region.operands)
     if region.head.made:
         del operands[region.head.position]
-    return [*(node for node in linear_operands(region.head.linear) if node is not None), *operands]
+    return [*linear_operands(region.head.linear).nodes(), *operands]
 
 
 def _call(
@@ -65,9 +65,11 @@ def _call(
     if region.head.linear is None:
         return given.op(len(operands)), (*operands, region.key, region.head.position)
     linear, chunk = linear_operands(region.head.linear), [region.head.chunk] if region.head.made else []
-    operands = operands[sum(node is not None for node in linear) :]
-    arguments = (*linear, *operands, region.key, region.head.position, *chunk)
-    return head.op(region.head.made, len(operands)), arguments
+    operands = operands[len(linear.nodes()) :]
+    arguments = (*linear.arguments(), *operands, *linear.factors, region.key, region.head.position, *chunk)
+    if region.head.of_values:
+        return values.op(len(operands), len(linear.factors)), arguments
+    return head.op(region.head.made, len(operands), len(linear.factors)), arguments
 
 
 def _place(region: Region, dying: set[fx.Node], states: dict[fx.Node, tuple[Any, ...]]) -> fx.Node:

@@ -57,7 +57,8 @@ class Head:
     tail: Tail | None  # what is returned is made of them
     keys: tuple[tuple[int, ...], tuple[int, ...]]  # what it launches, forward and backward (regions.py)
     chunk: int = 0  # the most rows whose logits exist at once; 0 for all
-    kept: tuple[fx.Node, ...] = ()  # with pieces: whose gradients the forward keeps
+    kept: tuple[fx.Node, ...] = ()  # with pieces: of whose form the forward keeps a tensor
+    of_values: bool = False  # its cotangents come with the backward, which makes the logits again (values.py)
 
     @property
     def lazy(self) -> bool:

@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-import torch.nn.functional as F
 
 from ..graph.decision import Head
 from ..graph.edit import erase_unused
 from ..graph.memory import memories
 from ..graph.nodes import example
-from . import lazy
-from .logits import linear_operands
+from . import lazy, terms
+from .linears import linear_operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,47 +28,52 @@ class Edge:
     """One linear layer's result among a graph's outputs."""
 
     outputs: tuple[int, ...]  # the places of the logits
-    hidden: int  # a place among the outputs, those included that were added; below zero: of an input, ~place
-    weight: int  # the place of an input
-    bias: int | None  # as well
+    # Of hidden, weight, bias and the terms' hidden states and weights: a place among the outputs, those included that
+    # were added; below zero: of an input, ~place; None: there is no bias.
+    operands: tuple[int | None, ...]
+    factors: tuple[float, ...]  # of the terms
     tail: Callable[[torch.Tensor], torch.Tensor] | None  # what makes the outputs of the linear layer's result
     lazy: torch.dtype | None = None  # of outputs that the graph leaves empty
 
 
 class _Linear(torch.autograd.Function):
-    """The gradient of `tail(linear(hidden, weight, bias))` for a result that was made elsewhere, and comes back.
+    """The gradient of `tail(linear(hidden, weight, bias) + terms)` for a result made elsewhere, which comes back.
 
     The product is not kept for the tail's gradient: whoever asks for that computes it again."""
 
     @staticmethod
-    def forward(ctx: Any, tail: Any, logits: torch.Tensor, *operands: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        ctx: Any, tail: Any, factors: tuple[float, ...], logits: torch.Tensor, *operands: torch.Tensor | None
+    ) -> torch.Tensor:
         ctx.save_for_backward(*operands)
-        ctx.tail = tail
+        ctx.tail, ctx.factors = tail, factors
         ctx.mark_dirty(logits)  # so that it is no view of anything: its reader may write it
         return logits
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        hidden, weight, bias = ctx.saved_tensors
+        hidden, weight, _, *others = ctx.saved_tensors
         of_hidden = of_weight = of_bias = None
         if ctx.tail is not None:
-            cotangent = _before(ctx.tail, hidden, weight, bias, cotangent)
-        if ctx.needs_input_grad[2]:
+            cotangent = _before(ctx.tail, ctx.factors, ctx.saved_tensors, cotangent)
+        _, _, _, *wanted = ctx.needs_input_grad
+        if wanted[0]:
             of_hidden = torch.matmul(cotangent, weight)
-        if ctx.needs_input_grad[3]:
+        if wanted[1]:
             rows = cotangent.reshape(-1, cotangent.shape[-1])
             of_weight = torch.mm(rows.t(), hidden.reshape(-1, hidden.shape[-1]))
-        if ctx.needs_input_grad[4]:
+        if wanted[2]:
             of_bias = cotangent.reshape(-1, cotangent.shape[-1]).sum(0)
-        return None, None, of_hidden, of_weight, of_bias
+        of_terms = terms.gradients(ctx.factors, cotangent, wanted[3:], *others)
+        return None, None, None, of_hidden, of_weight, of_bias, *of_terms
 
 
 def _before(
-    tail: Any, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, cotangent: torch.Tensor
+    tail: Any, factors: Sequence[float], operands: Sequence[torch.Tensor | None], cotangent: torch.Tensor
 ) -> torch.Tensor:
     """The cotangent of the linear layer's result."""
     with torch.no_grad():
-        logits = F.linear(hidden, weight, bias)
+        logits = terms.linear(factors, *operands)
     with torch.enable_grad():
         return torch.autograd.grad(tail(logits.requires_grad_()), logits, cotangent)[0]
 
@@ -91,29 +95,27 @@ def detach(module: fx.GraphModule, heads: Sequence[Head], current: Callable[[fx.
     unused: list[fx.Node] = []
     for head in heads:
         linear, tail = head.linear, head.tail
-        hidden, weight, bias = linear_operands(linear)
+        operands = linear_operands(linear)
         given = linear if tail is None else current(tail.copies[-1])
         places = tuple(place for place, item in enumerate(items) if item is given)
-        if hidden in inputs:
-            source = ~inputs.index(hidden)
-        else:
-            if hidden not in items:
-                items.append(hidden)
-            source = items.index(hidden)
-        parameters = inputs.index(weight), inputs.index(bias) if bias is not None else None
-        edge = Edge(places, source, *parameters, tail.body if tail is not None else None)
+        items += [node for node in dict.fromkeys(operands.hiddens()) if node not in inputs and node not in items]
+        sources = tuple(
+            None if node is None else ~inputs.index(node) if node in inputs else items.index(node)
+            for node in operands.arguments()
+        )
+        edge = Edge(places, sources, operands.factors, tail.body if tail is not None else None)
         if head.lazy:
             edges.append(dataclasses.replace(edge, lazy=example(given).dtype))
             unused += [given, *([tail.returned] if tail is not None else [])]
             with graph.inserting_before(output):  # no None: what splits graphs (DDP's buckets) takes tensors alone
-                nothing = graph.call_method("new_empty", (hidden, (0,)))
-            nothing.meta = {**linear.meta, "example_value": example(hidden).detach().new_empty((0,))}
+                nothing = graph.call_method("new_empty", (operands.hidden, (0,)))
+            nothing.meta = {**linear.meta, "example_value": example(operands.hidden).detach().new_empty((0,))}
             for place in places:
                 items[place] = nothing
             continue
         edges.append(edge)
         with graph.inserting_before(linear):
-            for operand in (hidden, weight, *([bias] if bias is not None else [])):
+            for operand in operands.nodes():
                 detached = graph.call_method("detach", (operand,))
                 detached.meta = {**linear.meta, "example_value": example(operand).detach()}
                 linear.replace_input_with(operand, detached)
@@ -147,13 +149,15 @@ def attach(run: Callable[..., Any], edges: Sequence[Edge], count: int) -> Callab
     def with_edges(*arguments: Any) -> Any:
         results = list(run(*arguments))
         for edge in edges:
-            hidden = results[edge.hidden] if edge.hidden >= 0 else arguments[~edge.hidden]
-            weight, bias = arguments[edge.weight], arguments[edge.bias] if edge.bias is not None else None
+            operands = [
+                place if place is None else arguments[~place] if place < 0 else results[place]
+                for place in edge.operands
+            ]
             if edge.lazy is not None:
-                logits = lazy.product(edge.tail, hidden, weight, bias, edge.lazy)
+                logits = lazy.product(edge.tail, edge.factors, operands, edge.lazy)
             else:  # A recorded CUDA graph returns one tensor object again and again, which must not keep the edge.
                 logits = results[edge.outputs[0]].detach()
-            attached = _Linear.apply(edge.tail, logits, hidden, weight, bias)
+            attached = _Linear.apply(edge.tail, edge.factors, logits, *operands)
             for place in edge.outputs:
                 results[place] = attached
         return tuple(results[:count])

@@ -14,6 +14,8 @@ gradient of the logits rather than before it: 1.3 x eager's error.
 - `cermet_v1::linear_head_{n}(..., int chunk)`: the logits are not among the operands but made by the op. Nobody else
   has them, so the gradient takes their memory. It becomes `linear_launch_{n}_2`, a product and a launch (C++,
   frontends/torch/ops), or with a `chunk` above 0 `linear_rows_{n}` for pieces of at most so many rows.
+- `cermet_v1::linear_head_{n}_{k}(..., Tensor? bias, Tensor h0, Tensor w0, ..., Tensor a0, ..., float f0, ..., int key,
+  int position, int chunk)`: the same of logits that are a sum with `k` terms more (terms.py), in pieces only.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ import torch.nn.functional as F
 from ..errors import Error
 from ..ops import regions, scaling
 from ..ops.regions import NAMESPACE
-from . import chunks
+from . import chunks, widths
 from .derivation import MAX_INPUTS, derive
+from .terms import MOST_TERMS, signature
 
 # --- The ops ---------------------------------------------------------------------------------------------------------
 
@@ -55,16 +58,10 @@ def _gradients(
     return of_hidden, of_weight, of_bias
 
 
-def _scaled(
-    of_hidden: torch.Tensor | None,
-    of_weight: torch.Tensor | None,
-    of_bias: torch.Tensor | None,
-    cotangent: torch.Tensor,
-    *_: torch.Tensor | None,
-) -> tuple[torch.Tensor | None, ...]:
-    """Gradients for a cotangent of 1, for another. The rest is what they are gradients of (regions.backward)."""
-    all_three = (of_hidden, of_weight, of_bias)
-    return tuple(None if gradient is None else _times(gradient, cotangent) for gradient in all_three)
+def _scaled(cotangent: torch.Tensor, *values: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    """Gradients for a cotangent of 1, for another. The second half is what they are gradients of (regions.backward)."""
+    gradients = values[: len(values) // 2]
+    return tuple(None if gradient is None else _times(gradient, cotangent) for gradient in gradients)
 
 
 def _times(gradient: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
@@ -90,7 +87,7 @@ class _Head(torch.autograd.Function):
     ) -> torch.Tensor:
         if made:
             op = chunks.launch_op(len(operands), 2)
-            product = chunks.with_bias(_rows(key, position, hidden), weight, bias)
+            product = widths.with_bias(_rows(key, position, hidden), weight, bias)
             loss, gradient = op(*product, *operands, forward, position)
         else:
             loss, gradient = regions.launch(forward, operands)
@@ -112,28 +109,22 @@ class _InPieces(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        key: int,
-        position: int,
-        chunk: int,
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        bias: torch.Tensor | None,
-        *operands: torch.Tensor,
+        ctx: Any, key: int, position: int, chunk: int, factors: tuple[float, ...], *tensors: torch.Tensor | None
     ) -> torch.Tensor:
-        needed = ctx.needs_input_grad[3:6]
-        op = chunks.rows_op(len(operands))
-        loss, *gradients = op(hidden, weight, bias, *operands, key, position, chunk, *needed)
-        values = (*gradients, hidden, weight, bias)
+        """`tensors`: hidden, weight, bias, the terms' hidden states and weights, the region's operands."""
+        products = 3 + 2 * len(factors)
+        needed = ctx.needs_input_grad[4 : 4 + products]
+        op = chunks.rows_op(len(tensors) - products, len(factors))
+        loss, *gradients = op(*tensors, *factors, key, position, chunk, *needed)
+        values = (*gradients, *tensors[:products])
         ctx.save_for_backward(*(value if need else None for value, need in zip(values, 2 * needed)))
-        ctx.key, ctx.rest = key, len(operands)
+        ctx.key, ctx.rest = key, len(tensors) - products
         return loss
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> Any:
-        *gradients, hidden, weight, bias = ctx.saved_tensors
-        gradients = regions.backward(ctx.key, _scaled, *gradients, cotangent, hidden, weight, bias)
-        return None, None, None, *gradients, *[None] * ctx.rest
+        gradients = regions.backward(ctx.key, _scaled, cotangent, *ctx.saved_tensors)
+        return None, None, None, None, *gradients, *[None] * ctx.rest
 
 
 def _rows(key: int, position: int, hidden: torch.Tensor) -> torch.Tensor:
@@ -142,14 +133,16 @@ def _rows(key: int, position: int, hidden: torch.Tensor) -> torch.Tensor:
     return hidden if rank == hidden.dim() else hidden.reshape(-1, hidden.shape[-1])
 
 
-def _linear_head(*arguments: Any) -> torch.Tensor:
-    hidden, weight, bias, *operands, key, position, chunk = arguments
-    if chunk == 0:
+def _linear_head(terms: int, *arguments: Any) -> torch.Tensor:
+    *rest, key, position, chunk = arguments
+    if chunk == 0 and terms == 0:
         return _head(True, *arguments[:-1])
-    if _recorded(hidden, weight, bias):
-        return _InPieces.apply(key, position, chunk, hidden, weight, bias, *operands)
-    op = chunks.rows_op(len(operands))
-    return op(hidden, weight, bias, *operands, key, position, chunk, False, False, False)[0]
+    tensors, factors = rest[: len(rest) - terms], tuple(rest[len(rest) - terms :])
+    products = 3 + 2 * terms
+    if _recorded(*tensors[:products]):
+        return _InPieces.apply(key, position, chunk, factors, *tensors)
+    op = chunks.rows_op(len(tensors) - products, terms)
+    return op(*tensors, *factors, key, position, chunk, *[False] * products)[0]
 
 
 def _recorded(*tensors: torch.Tensor | None) -> bool:
@@ -168,6 +161,10 @@ def _head(made: bool, *arguments: Any) -> torch.Tensor:
     return regions.launch(key, operands)[0]
 
 
+def _linear_head_name(inputs: int, terms: int) -> str:
+    return f"linear_head_{inputs}_{terms}" if terms else f"linear_head_{inputs}"
+
+
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
@@ -175,8 +172,12 @@ def _define() -> torch.library.Library:
         tensors = ", ".join(["Tensor hidden, Tensor weight, Tensor? bias", *(f"Tensor a{i}" for i in range(inputs))])
         ops.define(f"head_{inputs}({tensors}, int key, int position) -> Tensor", tags=tags)
         ops.impl(f"head_{inputs}", functools.partial(_head, False), "CompositeImplicitAutograd")
-        ops.define(f"linear_head_{inputs}({tensors}, int key, int position, int chunk) -> Tensor", tags=tags)
-        ops.impl(f"linear_head_{inputs}", _linear_head, "CompositeImplicitAutograd")
+        for terms in range(MOST_TERMS + 1):
+            others, factors = signature(terms)
+            given = tensors.replace("Tensor? bias", f"Tensor? bias{others}")
+            name = _linear_head_name(inputs, terms)
+            ops.define(f"{name}({given}{factors}, int key, int position, int chunk) -> Tensor", tags=tags)
+            ops.impl(name, functools.partial(_linear_head, terms), "CompositeImplicitAutograd")
     return ops
 
 
@@ -184,9 +185,9 @@ _library = _define()
 
 
 @functools.cache
-def op(made: bool, inputs: int) -> torch._ops.OpOverload:
-    """The outer op for `inputs` operands. Raises cermet.Error where there is none."""
+def op(made: bool, inputs: int, terms: int = 0) -> torch._ops.OpOverload:
+    """The outer op for `inputs` operands, and so many terms. Raises cermet.Error where there is none."""
     if not 1 <= inputs <= MAX_INPUTS:
         raise Error(f"a loss of {inputs} operands, expected at most {MAX_INPUTS}")
-    name = "linear_head" if made else "head"
-    return getattr(getattr(torch.ops, NAMESPACE), f"{name}_{inputs}").default
+    name = _linear_head_name(inputs, terms) if made else f"head_{inputs}"
+    return getattr(getattr(torch.ops, NAMESPACE), name).default

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 import torch._guards
-import torch.nn.functional as F
 from torch.utils._pytree import tree_map_only
 
 from .. import locks
 from ..errors import Error
+from . import terms
 
 _aten = torch.ops.aten
 _SAME = (_aten.detach.default, _aten.alias.default, _aten.clone.default)  # and of the operand's metadata
@@ -73,18 +73,24 @@ class _Remembered:
 
 
 class _Product:
-    """`tail(linear(hidden, weight, bias))` as it was when this was created."""
+    """`tail(linear(hidden, weight, bias) + terms)` as it was when this was created."""
 
-    def __init__(self, tail: Callable[[torch.Tensor], torch.Tensor] | None, *operands: torch.Tensor | None) -> None:
-        self._tail = tail
-        named = zip(("hidden state", "weight", "bias"), operands)
+    def __init__(
+        self,
+        tail: Callable[[torch.Tensor], torch.Tensor] | None,
+        factors: Sequence[float],
+        *operands: torch.Tensor | None,
+    ) -> None:
+        self._tail, self._factors = tail, factors
+        named = zip(("hidden state", "weight", "bias", *("hidden state", "weight") * len(factors)), operands)
+        self._has_bias = operands[2] is not None
         self._of = _Remembered([(name, operand.detach()) for name, operand in named if operand is not None])
 
     def __call__(self) -> torch.Tensor:
         self._of.check()
-        operands = self._of.operands
-        with torch.no_grad(), torch.autocast(operands[0].device.type, enabled=False):
-            logits = F.linear(*operands)
+        hidden, weight, *others = self._of.operands
+        with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+            logits = terms.linear(self._factors, hidden, weight, *([] if self._has_bias else [None]), *others)
             return logits if self._tail is None else self._tail(logits)
 
 
@@ -224,14 +230,14 @@ def _written(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 def product(
     tail: Callable[[torch.Tensor], torch.Tensor] | None,
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
+    factors: Sequence[float],
+    operands: Sequence[torch.Tensor | None],
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """`tail(linear(hidden, weight, bias))` [..., rows of the weight] of `dtype`, made when it is read. While a CUDA
-    graph is captured it is made at once: a replay changes the hidden state and tells nobody."""
-    make = _Product(tail, hidden, weight, bias)
+    """`tail(linear(hidden, weight, bias) + terms)` [..., rows of the weight] of `dtype`, made when it is read. While a
+    CUDA graph is captured it is made at once: a replay changes the hidden state and tells nobody."""
+    hidden, weight, *_ = operands
+    make = _Product(tail, factors, *operands)
     if hidden.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
         return make()
     shape = (*hidden.shape[:-1], weight.shape[0])

@@ -1,10 +1,11 @@
 """Where a loss's logits come from and who else reads them: whether a loss region becomes a head (head.py).
 
 It does where the logits are a linear layer's, and the loss is the only one to differentiate them. Any other logits are
-given, and their gradient alone is made in the forward (given.py). Two more readers are common. What needs no gradient (an accuracy) keeps the layer where it is. And the graph may return the
-logits, as every Hugging Face model does: eager autograd makes nothing of an output that nobody differentiates, but
-AOTAutograd gives it a gradient of zeros in its full size and adds it. `Returned` says what can be done about that.
-What is returned may be made of the logits: tails.py.
+given, and their gradient alone is made in the forward (given.py). What is no loss but a number of each row is one too,
+where its logits come in pieces (values.py). Two more readers are common. What needs no gradient (an accuracy) keeps the
+layer where it is. And the graph may return the logits, as every Hugging Face model does: eager autograd makes nothing
+of an output that nobody differentiates, but AOTAutograd gives it a gradient of zeros in its full size and adds it.
+`Returned` says what can be done about that. What is returned may be made of the logits: tails.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
-import torch.nn.functional as F
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from ..graph.decision import Head, Region, Tail
@@ -24,8 +24,9 @@ from ..graph.layouts import written
 from ..graph.nodes import example, target_name, tensor_nodes
 from ..importing.importer import Imported
 from ..ops import regions, scaling
-from .chunks import chunk_rows
+from . import cotangents
 from .derivation import MAX_INPUTS, Derived, derive, in_place
+from .linears import Linear, linear_operands
 
 
 class Returned(enum.Enum):
@@ -43,24 +44,6 @@ _VIEWS |= {"aten.reshape.default", "aten.unsqueeze.default", "torch.reshape", "t
 _DTYPES = (torch.float32, torch.bfloat16)  # in which a gradient for a cotangent of 1 keeps its digits
 
 
-class Linear(NamedTuple):
-    """What a linear layer reads."""
-
-    hidden: fx.Node
-    weight: fx.Node
-    bias: fx.Node | None
-
-
-def linear_operands(node: fx.Node) -> Linear | None:
-    """Those of a linear layer; None where a node is none."""
-    if node.op != "call_function" or node.target not in (F.linear, torch.ops.aten.linear.default):
-        return None
-    given = dict(zip(("input", "weight", "bias"), node.args)) | dict(node.kwargs)
-    hidden, weight, bias = (given.get(name) for name in ("input", "weight", "bias"))
-    plain = isinstance(hidden, fx.Node) and isinstance(weight, fx.Node) and isinstance(bias, (fx.Node, type(None)))
-    return Linear(hidden, weight, bias) if plain else None
-
-
 def find(
     imported: Imported,
     region: Region,
@@ -68,13 +51,21 @@ def find(
     returned: Returned,
     tails: Mapping[fx.Node, Tail],
     budget: int,
+    again: bool,
 ) -> Head | None:
-    """The head that a region of a cross-entropy is, or None. `dying`: what it replaces and nothing else reads; `tails`:
-    what the graph returns of linear layers' results; `budget`: bytes of logits that may exist at once."""
-    position = _position(region)
+    """The head that a region of a cross-entropy is, or of numbers of rows, or None. `dying`: what it replaces and
+    nothing else reads; `tails`: what the graph returns of linear layers' results; `budget`: bytes of logits that may
+    exist at once; `again`: a backward may make them once more."""
+    if len(region.results) != 1:
+        return None
+    is_loss = region.pattern == "cross_entropy" and region.values[0].dim() == 0
+    is_values = region.values[0].dim() > 0 and (again or region.wanted is None)
+    position = _position(region, MAX_INPUTS - is_values) if is_loss or is_values else None
     if position is None:
         return None
-    return _linear(imported, region, position, dying, returned, tails, budget) or _given(region, position, dying)
+    found = _logits(imported, region, position, dying, returned, tails)
+    head = None if found is None else (_loss if is_loss else _values)(region, position, found, budget)
+    return head if head is not None or not is_loss else _given(region, position, dying)
 
 
 def _given(region: Region, position: int, dying: set[fx.Node]) -> Head | None:
@@ -94,22 +85,31 @@ def _given(region: Region, position: int, dying: set[fx.Node]) -> Head | None:
     return Head(None, position, False, False, None, ((derived.forward,), (scale,)))
 
 
-def _linear(
+class _Logits(NamedTuple):
+    """Those of a linear layer, and who reads them."""
+
+    linear: fx.Node
+    operands: Linear
+    tail: Tail | None
+    edge: bool  # they return without a gradient
+    alone: bool  # nothing in the graph needs them but the region
+
+
+def _logits(
     imported: Imported,
     region: Region,
     position: int,
     dying: set[fx.Node],
     returned: Returned,
     tails: Mapping[fx.Node, Tail],
-    budget: int,
-) -> Head | None:
-    chain = _chain(region.operands[position])
-    if chain is None or region.operands.count(region.operands[position]) != 1:
+) -> _Logits | None:
+    """Where the region may take over the layer that makes its logits."""
+    logits = region.operands[position]
+    chain = _chain(logits)
+    if chain is None or region.operands.count(logits) != 1:
         return None
     linear, operands = chain[-1], linear_operands(chain[-1])
-    hidden, weight, bias = operands
-    parameters = [weight] if bias is None else [weight, bias]
-    if not _plain(imported, region, linear, [*chain, hidden, *parameters]):
+    if not _plain(imported, region, linear, chain):
         return None
     tail = tails.get(linear)
     apart = {*chain, *(tail.copies if tail is not None else ())}
@@ -120,44 +120,64 @@ def _linear(
     if returns and (returned is Returned.DECLINED or not _returned_alone(chain, returns)):
         return None
     edge = (bool(returns) or tail is not None) and returned in (Returned.EDGE, Returned.LAZY)
+    parameters = operands.parameters()
     if edge and any(node.op != "placeholder" for node in parameters):
         return None
-    logits = region.operands[position]
     unmade = edge and returned is Returned.LAZY and region.wanted is not None
     unmade = unmade and not any(is_traceable(example(node)) for node in parameters)
     alone = unmade or not (readers or tail is not None)
     alone = alone and readers == returns and (example(logits).dim() == 2 or _sizes(logits) == _sizes(linear))
+    return _Logits(linear, operands, tail, edge, alone)
+
+
+def _loss(region: Region, position: int, found: _Logits, budget: int) -> Head | None:
+    linear, operands, tail, edge, alone = found
     if region.wanted is None and not alone:
         return None
     derived = derive(region.key, position)
-    chunk = _chunk(region, derived, position, example(hidden), example(weight), budget) if alone else 0
+    chunk = _chunk(region, derived, position, operands, budget) if alone else 0
+    if operands.factors and not chunk:
+        return None
     if chunk and region.wanted is None:
         return Head(linear, position, True, False, None, (derived.loss.keys(), ()), chunk)
     if region.wanted is None or derived.forward is None or regions.not_lowered(derived.forward, region.device):
         return None
-    scale = scaling.key_of(example(hidden).dtype, int(example(weight).shape[1]), region.values[0].dtype)
+    scales = tuple({scaling.key_of(*each, region.values[0].dtype): None for each in operands.forms()})
     if chunk:
-        kept = tuple(node for node in (hidden, *parameters) if example(node).requires_grad)
-        return Head(linear, position, True, edge, tail, (derived.gradient.keys(), (scale,)), chunk, kept)
+        kept = tuple(node for node in operands.nodes() if example(node).requires_grad)
+        return Head(linear, position, True, edge, tail, (derived.gradient.keys(), scales), chunk, kept)
     made = alone and in_place(derived.forward, position, region.device)
-    return Head(linear, position, made, edge, tail, ((derived.forward,), (scale,)))
+    return Head(linear, position, made, edge, tail, ((derived.forward,), scales))
 
 
-def _position(region: Region) -> int | None:
-    """Of the logits among the operands: the only one that is differentiated, or without gradients the only one that a
-    linear layer makes."""
-    if region.pattern != "cross_entropy" or len(region.results) != 1 or region.values[0].dim() != 0:
+def _values(region: Region, position: int, found: _Logits, budget: int) -> Head | None:
+    """That of numbers of rows, whose cotangents come with the backward (values.py)."""
+    recorded = region.wanted is not None
+    if not found.alone or not found.operands.chunk_rows(budget, recorded):
         return None
+    made = cotangents.values(region.key, position)
+    if made is None:
+        return None
+    chunk = _chunk(region, made.derived, position, found.operands, budget)
+    keys = made.keys(recorded)
+    if not chunk or any(regions.not_lowered(key, region.device) for key in (*keys[0], *keys[1])):
+        return None
+    kept = tuple(found.operands.hiddens()) if recorded else ()
+    edge, tail = (found.edge, found.tail) if recorded else (False, None)
+    return Head(found.linear, position, True, edge, tail, keys, chunk, kept, of_values=True)
+
+
+def _position(region: Region, most: int = MAX_INPUTS) -> int | None:
+    """Of the logits among at most so many operands: the only one that is differentiated, or without gradients the only
+    one that a linear layer makes."""
     wanted = region.wanted or [_chain(operand) is not None for operand in region.operands]
-    return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= MAX_INPUTS else None
+    return list(wanted).index(True) if sum(wanted) == 1 and len(wanted) <= most else None
 
 
-def _chunk(
-    region: Region, derived: Derived, position: int, hidden: torch.Tensor, weight: torch.Tensor, budget: int
-) -> int:
+def _chunk(region: Region, derived: Derived, position: int, operands: Linear, budget: int) -> int:
     """The rows of a piece, or 0 where all logits are made at once."""
     wanted = region.wanted is not None
-    chunk = chunk_rows(hidden, weight, budget, wanted and hidden.requires_grad, wanted and weight.requires_grad)
+    chunk = operands.chunk_rows(budget, wanted)
     parts = derived.gradient if wanted else derived.loss
     if chunk == 0 or parts is None or any(regions.not_lowered(key, region.device) for key in parts.keys()):
         return 0
@@ -197,18 +217,23 @@ def _sizes(node: fx.Node) -> list[str]:
     return [written(size) for size in example(node).shape]
 
 
-def _plain(imported: Imported, region: Region, linear: fx.Node, nodes: list[fx.Node]) -> bool:
-    """Values of one supported type on one device, never written, under the state of the region."""
-    for node in nodes:
+def _plain(imported: Imported, region: Region, linear: fx.Node, chain: list[fx.Node]) -> bool:
+    """Values of one supported type on one device, never written, under the state of the region; those of further terms
+    of a type that goes with it."""
+    operands = linear_operands(linear)
+    others = operands.others
+    for node in [*chain, *operands.nodes()]:
         value = example(node)
         if not isinstance(value, torch.Tensor) or node.name not in imported.definitions:
             return False
         definition = imported.definitions[node.name]
         if definition.version != 0 or definition.until is not None or value.device != region.device:
             return False
-        if value.dtype != example(nodes[0]).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
+        if node in others:
+            continue
+        if value.dtype != example(linear).dtype or (region.wanted is not None and value.dtype not in _DTYPES):
             return False
-    weight, bias = (example(node) if node is not None else None for node in linear_operands(linear)[1:])
+    weight, bias = (example(node) if node is not None else None for node in operands[1:3])
     numbers = weight.dim() == 2 and all(isinstance(size, int) for size in weight.shape)
     numbers = numbers and (bias is None or tuple(bias.shape) == tuple(weight.shape[:1]))
     return numbers and imported.states[linear] == region.state

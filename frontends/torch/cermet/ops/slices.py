@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from ..errors import Error
 
+_SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 _NAME = re.compile(r"%\w+")
 _HEAD = re.compile(r"(\s*func\.func @)([\w$.]+)\((.*)\) -> (.*?)( attributes \{.*\})? \{")
 
@@ -79,6 +80,15 @@ class Function:
         ]
         text = "\n".join(rows) + "\n"
         return (re.sub(rf"{re.escape(given)}\b", "%given", text) if given is not None else text), places
+
+
+def unbound(text: str) -> str:
+    """A symbol of a function's results that no argument has, or "": a launch would not know their size."""
+    head = next(line for line in text.splitlines() if "func.func" in line)
+    arguments, _, results = head.partition(" -> ")
+    known = {symbol for symbols in _SYMBOLS.findall(arguments) for symbol in _SYMBOL.findall(symbols)}
+    wanted = [symbol for symbols in _SYMBOLS.findall(results) for symbol in _SYMBOL.findall(symbols)]
+    return next((symbol for symbol in wanted if symbol not in known), "")
 
 
 def _parts(text: str) -> Iterator[str]:

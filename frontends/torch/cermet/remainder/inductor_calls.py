@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..loss import chunks
+from ..loss import chunks, values
 from ..ops import regions
 from ..ops.regions import NAMESPACE
 
@@ -39,7 +39,9 @@ def _launches() -> list[torch._ops.OpOverload]:
     inputs, outputs = range(1, regions.MAX_INPUTS + 1), range(1, regions.MAX_OUTPUTS + 1)
     ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
     inputs = range(1, chunks.MAX_INPUTS + 1)
-    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *map(chunks.rows_op, inputs)]
+    rows = itertools.starmap(chunks.rows_op, itertools.product(inputs, range(chunks.MOST_TERMS + 1)))
+    numbers = itertools.starmap(values.linear_op, itertools.product(inputs[:-1], range(chunks.MOST_TERMS + 1)))
+    return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *rows, *numbers]
 
 
 def _register() -> None:

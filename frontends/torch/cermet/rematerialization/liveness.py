@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from ..graph import memory, traffic
 from ..graph.nodes import example, source_line, target_name
-from ..loss import chunks
+from ..loss import chunks, values
 
 _BLOCK = 512  # what torch's allocator rounds to
 _NOT_SAVED = ("tangents", "bwd_rng_state")  # what a backward takes beside: cotangents, and generators of CUDA's
@@ -216,7 +216,9 @@ def _taken(node: fx.Node) -> int:
     """What a call takes beside its results, as far as it is worth counting."""
     name = target_name(node)
     if name.startswith("cermet_v1.linear_rows_"):
-        return chunks.taken(*(_hinted(argument) for argument in node.args))
+        return chunks.taken(name, *(_hinted(argument) for argument in node.args))
+    if name.startswith("cermet_v1.linear_row_values_"):
+        return values.taken(name, *(_hinted(argument) for argument in node.args))
     if "attention_backward" in name and "cpu" not in name:
         query = example(node.args[1])  # whose gradient is summed in f32
         return 4 * query.numel() if isinstance(query.numel(), int) else 0

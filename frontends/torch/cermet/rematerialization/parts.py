@@ -18,7 +18,7 @@ from ..errors import Error
 from ..graph import traffic
 from ..graph.nodes import example
 from ..ops import regions
-from ..ops.slices import Function
+from ..ops.slices import Function, unbound
 
 _NOTE = "cermet_part"
 AGAIN = "cermet_again"  # of what a backward makes again, and of views of it: its name in the joint graph
@@ -66,6 +66,8 @@ def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
     made = []
     for results, name in ((first, None), (second, given)):
         text, read = function.part(f"{function.name}_part", results, name)
+        if unbound(text):
+            return set()
         made.append((regions.register(text), read))
     device = values[0].device
     if any(regions.not_lowered(part, device) for part, _ in made):

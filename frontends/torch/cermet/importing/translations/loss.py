@@ -187,6 +187,16 @@ def _nll_loss_forward(call: Call, named: Named) -> list[Value | None]:
     return [_nll_of(call, call.parts[0], call.argument(3, "reduction"), call.argument(4, "ignore_index")), None]
 
 
+def _gather(call: Call) -> Value:
+    """gather(input, dim, index) of one column a row: the score of its label."""
+    call.only("input", "self", "dim", "index")
+    source, index = call.float_tensor(call.argument(0, "input")), call.tensor(call.argument(2, "index"))
+    rank = len(source.type.dims)
+    if call.argument(1, "dim") not in (-1, rank - 1) or index.type.dims != (*source.type.dims[:-1], 1) or rank < 2:
+        raise Refused(f"columns of {source.type} by {index.type}, expected one for each row")
+    return call.finish(call.pick(source, call.cast(index, "i64")))
+
+
 # --- Divergence and squares ------------------------------------------------------------------------------------------
 
 
@@ -333,6 +343,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "binary_cross_entropy_with_logits": _binary_with_logits_of_aten,
     "cross_entropy": _cross_entropy,
     "cross_entropy_loss": _cross_entropy_loss,
+    "gather": _gather,
     "nll": _nll,
     "nll_loss": _nll_loss,
 }

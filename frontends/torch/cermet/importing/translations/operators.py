@@ -36,7 +36,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
 }
 # What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
 REDUCTIONS = frozenset(reduction.TRANSLATIONS) | frozenset(loss.TRANSLATIONS)
-REDUCTIONS -= {"sum", "mean", "amax", "amin", "max_along", "min_along"}
+REDUCTIONS -= {"sum", "mean", "amax", "amin", "max_along", "min_along", "gather"}
 SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **shape.SEVERAL,
     **reduction.SEVERAL,
@@ -60,7 +60,7 @@ _EVERYWHERE |= {"greater": "gt", "greater_equal": "ge", "less": "lt", "less_equa
 _EVERYWHERE |= {"true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub", "negative": "neg"}
 _EVERYWHERE |= {"absolute": "abs", "clip": "clamp", "broadcast_to": "expand", "clone": "identity"}
 _EVERYWHERE |= {name: "reshape" for name in "reshape flatten unflatten squeeze unsqueeze ravel".split()}
-_EVERYWHERE |= {"repeat_interleave": "repeat_interleave"}
+_EVERYWHERE |= {"repeat_interleave": "repeat_interleave", "gather": "gather"}
 _EVERYWHERE |= {name: name for name in ("view_as_complex", "view_as_real")}
 _SEVERAL_EVERYWHERE = {name: "pieces" for name in "chunk split split_with_sizes tensor_split".split()}
 _SEVERAL_EVERYWHERE |= {"unbind": "unbind", "max": "max_along", "min": "min_along"}
