@@ -136,10 +136,10 @@ def _take_heads(record: Record, part: Part) -> str | None:
     tails.restore(part.module, [part.tails.pop(linear) for linear in unused])
     sums.restore(part.module, several)
     part.sums = [each for each in part.sums if each.node in used]
-    again = bool(unused or several)
-    kept = {operand for region in part.decision.regions for operand in region.operands} if not again else ()
+    restored = bool(unused or several)
+    kept = {operand for region in part.decision.regions for operand in region.operands} if not restored else ()
     complexes.drop_views(part.module, part.views, kept)
-    if again:  # the loss reads what the graph returns again, or each layer's result
+    if restored:  # the loss reads what the graph returns again, or each layer's result
         return "views"
     for error in part.decision.failures:
         record.failed(error, "a match")
