@@ -69,11 +69,18 @@ def test_aten_spellings_import_as_torch_spellings_do():
 
 def test_one_column_of_each_row_is_picked():
     x, columns = torch.randn(2, 3, 8), torch.randint(8, (2, 3, 1))
-    for call in (lambda x, columns: x.gather(-1, columns), lambda x, columns: torch.gather(x, 2, index=columns)):
+    scores = lambda x, columns, dim=-1: x.log_softmax(-1).gather(dim, columns)
+    for call in (
+        scores,
+        lambda x, columns: torch.gather(torch.log_softmax(x, -1), 2, index=columns),
+        lambda x, columns: (x.gather(-1, columns), x.logsumexp(-1)),
+        lambda x, columns: (x - x.logsumexp(-1, keepdim=True)).gather(-1, columns),
+    ):
         assert "cermet.pick" in verified(text_of(call, x, columns))
     for other in (torch.randint(8, (2, 3, 2)), torch.randint(8, (2, 2, 1))):
-        assert "cermet.pick" not in verified(text_of(lambda x, columns: x.gather(-1, columns), x, other))
-    assert "cermet.pick" not in verified(text_of(lambda x, rows: x.gather(1, rows), x, torch.randint(3, (2, 1, 8))))
+        assert "cermet.pick" not in verified(text_of(scores, x, other))
+    assert "cermet.pick" not in verified(text_of(lambda x, i: scores(x, i, 1), x, torch.randint(3, (2, 1, 8))))
+    assert "cermet.pick" not in verified(text_of(lambda x, columns: x.exp().gather(-1, columns), x, columns))
 
 
 def test_mixed_types_are_cast_before_the_operation():

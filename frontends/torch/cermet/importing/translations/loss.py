@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch.fx as fx
+
+from ...graph.nodes import target_name
 from ...text import TensorType, Value
 from .call import Call, Refused, element_count, wide
 from .elementwise import log_sigmoid_of
@@ -188,13 +191,24 @@ def _nll_loss_forward(call: Call, named: Named) -> list[Value | None]:
 
 
 def _gather(call: Call) -> Value:
-    """gather(input, dim, index) of one column a row: the score of its label."""
+    """gather(input, dim, index) of one column a row, the score of its label: where the logarithm of the row's sum is
+    made, too. Alone it is no reason to read whole rows, nor to wait for the label before what else is made of them."""
     call.only("input", "self", "dim", "index")
+    if not _are_scores(call.argument(0, "input")):
+        raise Refused("a column of rows that no logarithm of a sum is made of")
     source, index = call.float_tensor(call.argument(0, "input")), call.tensor(call.argument(2, "index"))
     rank = len(source.type.dims)
     if call.argument(1, "dim") not in (-1, rank - 1) or index.type.dims != (*source.type.dims[:-1], 1) or rank < 2:
         raise Refused(f"columns of {source.type} by {index.type}, expected one for each row")
     return call.finish(call.pick(source, call.cast(index, "i64")))
+
+
+def _are_scores(node: Any) -> bool:
+    """Whether logarithms of sums go into rows, or are made of them."""
+    if not isinstance(node, fx.Node):
+        return False
+    around = (node, *node.all_input_nodes, *node.users)
+    return any(word in target_name(each) for each in around for word in ("logsumexp", "log_softmax"))
 
 
 # --- Divergence and squares ------------------------------------------------------------------------------------------
