@@ -43,8 +43,8 @@ void ProgramText::constants() {
 
 // Where a row of the operand begins; of an index operand, its number; of one whose rows are added, the numbers' places.
 std::string ProgramText::rowStart(int i) const {
-  const auto& [numbers, from, to] = std::tie(program.operands[i].rowsFrom, program.operands[i].from,
-                                             program.operands[i].to);
+  const auto& [numbers, from, to] =
+      std::tie(program.operands[i].rowsFrom, program.operands[i].from, program.operands[i].to);
   if (numbers < 0)
     return fmt::format("row_offset(arguments.operand[{}], index)", i);
   if (from >= 0)
@@ -231,9 +231,10 @@ std::string ProgramText::gatheredLoad(int i) const {
     return fmt::format("load_gathered<{}, V>(arguments.operand[{}].base, offsets.{}, column, {}{})", deviceTypeOf(i), i,
                        field(i), step, missing(i));
   const std::string sums = operand.sums < 0 ? "no_sums()" : fmt::format("arguments.operand[{}]", operand.sums);
-  return fmt::format("load_sum<{}, {}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
-                     deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, i,
-                     operand.rowsFrom, sums, field(i));
+  return fmt::format(
+      "load_sum<{}, {}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
+      deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, i,
+      operand.rowsFrom, sums, field(i));
 }
 
 // Tiles by way of shared memory: only where every one of them lies there as in global memory.

@@ -86,12 +86,12 @@ private:
   Value current;                     // the row's number
   llvm::SmallDenseSet<int> expected; // numbers of columns that were asked for
   Values extents;
-  Values base;     // by operand: its array, or the current row in it; an index operand's current number
-  Values distance; // by operand: between columns that are strided
-  Values exists;   // by operand: of a gathered one, whether it has the current row
+  Values base;         // by operand: its array, or the current row in it; an index operand's current number
+  Values distance;     // by operand: between columns that are strided
+  Values exists;       // by operand: of a gathered one, whether it has the current row
   Values begins, ends; // by operand: of one whose rows are added, where the current row's numbers lie in their list
-  Values partials; // by accumulator: a row of partial sums
-  Values scalars;  // Uniform and Row values, by instruction
+  Values partials;     // by accumulator: a row of partial sums
+  Values scalars;      // Uniform and Row values, by instruction
 };
 
 // A function of the RowArguments and of what else it takes, which is returned.

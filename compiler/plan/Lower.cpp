@@ -341,10 +341,10 @@ private:
   }
 
   const llvm::SmallBitVector& strided;
-  llvm::DenseMap<Value, int> values;     // instruction
-  llvm::DenseMap<int, int> indices;      // row extents, a bit for each, to the load of the index along them
+  llvm::DenseMap<Value, int> values; // instruction
+  llvm::DenseMap<int, int> indices;  // row extents, a bit for each, to the load of the index along them
   llvm::DenseMap<std::pair<Value, int>, int> rowNumbers; // of gathers: an index's operand, by kind
-  llvm::DenseMap<Value, int> sums;       // of sum_rows and its casts: the instruction that is summed
+  llvm::DenseMap<Value, int> sums;                       // of sum_rows and its casts: the instruction that is summed
 };
 
 } // namespace

@@ -42,8 +42,8 @@ struct Operand {
   // end; a List of f32 may have the sums of whole parts; a wide sum is loaded as f32, others are rounded to `dtype`.
   int from = -1, to = -1, sums = -1;
   bool isWide = false;
-  ColumnMap map{};        // an input's, Tile or Column: which of its columns is read at each of the program's
-  int of = -1;            // mapped: the operand that has the same tensor's columns in their own order, if any
+  ColumnMap map{}; // an input's, Tile or Column: which of its columns is read at each of the program's
+  int of = -1;     // mapped: the operand that has the same tensor's columns in their own order, if any
 };
 
 enum class Opcode {
@@ -147,6 +147,10 @@ int inputCount(Opcode);
 
 const char* name(Space);
 const char* name(Opcode);
+bool usesOperand(Opcode); // a load, a store or a sum over rows
+
+// "" where a program is one, else what is wrong.
+std::string check(const RowProgram&);
 
 // Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is
 // wrong.

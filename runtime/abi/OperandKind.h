@@ -13,7 +13,8 @@ namespace cermet {
 // whose numbers a part of a List has; a number that none has gives NaN, or 0 where the type is no real.
 // List: [any], numbers of rows that Gathered operands read, or [any, columns], sums of such rows.
 enum class OperandKind { Tile, Row, Column, Scalar, Index, Gathered, List };
-constexpr const char* kOperandKinds[] = {"tile", "row", "column", "scalar", "index", "gathered", "list"}; // in plans, specs
+constexpr const char* kOperandKinds[] = {"tile",  "row",      "column", "scalar",
+                                         "index", "gathered", "list"}; // in plans, specs
 
 constexpr const char* name(OperandKind kind) {
   return kOperandKinds[static_cast<int>(kind)];

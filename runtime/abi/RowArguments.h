@@ -19,7 +19,8 @@ constexpr int kFoldColumns = 16, kFoldSlices = 32;
 struct RowOperand {
   char* base;
   // In elements, for the row extents; 0 repeats. Unused for Column and Scalar. Of a gathered operand the last is from
-  // one of its own rows to the next, the one before it is their number, and the others are 0; of a list, of its numbers.
+  // one of its own rows to the next, the one before it is their number, and the others are 0; of a list, of its
+  // numbers.
   int64_t stride[kMaxRowExtents];
   int64_t step; // in elements, from one column to the next; read where the operand is strided
 };

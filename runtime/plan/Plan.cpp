@@ -180,15 +180,15 @@ Status parseOperand(const json& item, const Plan& plan, const std::string& kerne
                     : operand.kind == OperandKind::Gathered ? value.rank == 2 && last == Dimension{program.columns, -1}
                     : operand.kind == OperandKind::List
                         ? value.rank == 1 || (value.rank == 2 && last == Dimension{program.columns, -1})
-                    : operand.kind == OperandKind::Row      ? last == Dimension{1, -1}
-                    : operand.kind == OperandKind::Column   ? elements == columns && last.size == elements
-                                                            : elements == 1;
+                    : operand.kind == OperandKind::Row    ? last == Dimension{1, -1}
+                    : operand.kind == OperandKind::Column ? elements == columns && last.size == elements
+                                                          : elements == 1;
   if (!fits)
     return wrong("kernel '{}' over {} columns: the dimensions of '{}' are not those of a {} operand", kernel,
                  program.columns, value.name, kind);
   operand.strided = item.value("strided", false);
-  if (operand.strided && (operand.kind == OperandKind::Row || operand.kind == OperandKind::Scalar ||
-                          operand.kind == OperandKind::List))
+  if (operand.strided &&
+      (operand.kind == OperandKind::Row || operand.kind == OperandKind::Scalar || operand.kind == OperandKind::List))
     return wrong("kernel '{}': operand '{}' is strided and a {}, expected a tile, a column or gathered rows", kernel,
                  value.name, kind);
   if ((operand.kind == OperandKind::Gathered || operand.kind == OperandKind::List) && operand.output)

@@ -44,7 +44,7 @@ def test_layers_that_are_computed_again(device):
     other = torch.randn(64, 64, device=device, requires_grad=True)
     (other @ other).sum().backward()  # what cuBLAS takes once is there
     before = torch.cuda.memory_allocated() if device == "cuda" else 0
-    text = words(4, 256).to(device)
+    text = words(16, 256).to(device)
     model = wide("Llama").to(device)
     model.gradient_checkpointing_enable()
     model.enable_input_require_grads()

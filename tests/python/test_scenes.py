@@ -115,19 +115,17 @@ SCENES = {
     "ViT": Scene(
         vit,
         pictures,
-        {"forward": 6, "backward": 16},
-        {"forward": {"gelu": 2, "cat": 2}, "backward": {"select_backward": 1}},
+        {"forward": 8, "backward": 16},
+        {"forward": {"cat": 2}, "backward": {"select_backward": 1}},
     ),
     # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
     # stands behind what reads tables. A residual's gradient is added behind a norm that is made again.
     "BERT, masked words, dropout": Scene(
         bert,
         masked,
-        {"forward": 9, "backward": 24},
+        {"forward": 11, "backward": 24},
         {
-            "forward": {
-                "clone": 8, "gelu": 2, "native_dropout": 1, "constant_pad_nd": 2, "where": 1, "bitwise_and": 2,
-            },  # fmt: skip
+            "forward": {"clone": 8, "native_dropout": 1, "constant_pad_nd": 2, "where": 1, "bitwise_and": 2},
             "backward": {"clone": 8, "add": 2, "where": 1, "bitwise_and": 1},
         },
         3 * LAYERS,

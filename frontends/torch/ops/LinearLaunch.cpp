@@ -62,8 +62,7 @@ void launchOver(std::span<Owned> tensors, int64_t key, int64_t position, StableI
     stack[i] = outputs[i].take();
 }
 
-template <bool kMakesLogits>
-void launchLogits(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
+template <bool kMakesLogits> void launchLogits(StableIValue* stack, uint64_t inputCount, uint64_t outputCount) {
   using torch::stable::detail::to;
   const size_t given = size_t(inputCount) - 2; // tensors
   std::array<Owned, kMaxLossInputs + 2> tensors;

@@ -64,18 +64,23 @@ inline Json gatherPlan(const std::string& index = "i64") {
 // are the sums of its parts
 inline Json bagPlan() {
   Json plan = gatherPlan();
-  plan["values"] = {
-      {{"name", "x"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"v", 8}}},
-      {{"name", "i"}, {"kind", "input"}, {"dtype", "i64"}, {"dims", {"m"}}},
-      {{"name", "b"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
-      {{"name", "e"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
-      {{"name", "s"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"p", 8}}},
-      {{"name", "y"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"a", 8}}}};
+  plan["values"] = {{{"name", "x"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"v", 8}}},
+                    {{"name", "i"}, {"kind", "input"}, {"dtype", "i64"}, {"dims", {"m"}}},
+                    {{"name", "b"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
+                    {{"name", "e"}, {"kind", "input"}, {"dtype", "i32"}, {"dims", {"a", 1}}},
+                    {{"name", "s"}, {"kind", "input"}, {"dtype", "f32"}, {"dims", {"p", 8}}},
+                    {{"name", "y"}, {"kind", "output"}, {"dtype", "f32"}, {"dims", {"a", 8}}}};
   plan["steps"][0]["operands"] = {{{"value", 1}, {"kind", "list"}, {"dtype", "i64"}, {"output", false}},
                                   {{"value", 2}, {"kind", "row"}, {"dtype", "i32"}, {"output", false}},
                                   {{"value", 3}, {"kind", "row"}, {"dtype", "i32"}, {"output", false}},
-                                  {{"value", 0}, {"kind", "gathered"}, {"dtype", "f32"}, {"output", false},
-                                   {"rows", 0}, {"from", 1}, {"to", 2}, {"sums", 4}},
+                                  {{"value", 0},
+                                   {"kind", "gathered"},
+                                   {"dtype", "f32"},
+                                   {"output", false},
+                                   {"rows", 0},
+                                   {"from", 1},
+                                   {"to", 2},
+                                   {"sums", 4}},
                                   {{"value", 4}, {"kind", "list"}, {"dtype", "f32"}, {"output", false}},
                                   {{"value", 5}, {"kind", "tile"}, {"dtype", "f32"}, {"output", true}}};
   return plan;

@@ -39,7 +39,7 @@ from . import kept as kept_rows
 from . import widths
 from .accumulation import WeightGradient, inner_rows
 from .derivation import MAX_INPUTS, MAX_OUTPUTS, Part, Parts, derive
-from .terms import MOST_TERMS, Piece, Term, signature
+from .terms import MOST_TERMS, Piece, Term, signature, taken_by_term
 
 _TILE = 128  # rows that a product takes at once: pieces are whole numbers of them
 
@@ -94,12 +94,11 @@ def taken_by(call: Call) -> int:
     rows, columns = math.prod(map(hint, call.hidden.shape[:-1])), int(call.weight.shape[0])
     pieces = _pieces(rows, call.chunk)
     size = call.weight.element_size()
-    held = max((piece.stop - piece.start for piece in pieces), default=0) * columns * size
+    most = max((piece.stop - piece.start for piece in pieces), default=0)
+    held = most * columns * size
     if call.bias is not None:
         held += columns * (int(call.weight.shape[1]) * size + widths.BYTES)
-    for hidden, weight in call.products:
-        apart = hidden.dtype != call.hidden.dtype
-        held += 5 * columns * int(weight.shape[1]) * size if apart else 0
+    held += sum(taken_by_term(columns, most, call.hidden.dtype, *product) for product in call.products)
     weights = [call.weight, *(weight for _, weight in call.products)]
     for weight, of_weight in zip(weights, [call.wanted[1], *call.wanted[4::2]]):
         if of_weight and len(pieces) > 1 and weight.dtype != torch.float32:

@@ -1,9 +1,10 @@
 """Logits that are a sum of products: `hidden @ weight.T + bias`, the base, and further terms `factor * (hidden @
 weight.T)`, such as a low-rank adapter of the head adds (Hu et al., LoRA, 2021).
 
-A term is added to logits that are there, in their memory, by a product that rounds the sum once. Where its operands are
-f32 and the logits are not, each is taken apart into two numbers of the logits' type, which together hold sixteen of its
-digits, and the product is one over three times the columns: no logits in f32 exist, and none of their gradient.
+A term is added to logits that are there, in their memory: by the product itself, or where its operands are f32 and the
+logits are not, some rows of the product at a time, since a GPU's product rounds what it adds to sixteen bits first. Of
+such operands the gradients' products take two numbers each, which together hold sixteen of their digits: no logits in
+f32 exist but those rows, and none of their gradient.
 
 - `cermet_v1::linear_sum_{k}(Tensor hidden, Tensor weight, Tensor? bias, Tensor h0, Tensor w0, ..., float f0, ...)`: the
   sum with `k` terms, as the operations do it of which it was made (sums.py).
@@ -25,6 +26,7 @@ from .accumulation import WeightGradient, add_product, product
 MOST_TERMS = 3  # of a sum, beside its base
 Piece = slice | torch.Tensor  # of rows: a range or their numbers
 _NARROW = (torch.bfloat16,)  # logits whose terms may be f32
+_WIDE = 2**26  # bytes of such a term's product at once
 
 
 def is_term(logits: torch.dtype, hidden: torch.dtype, weight: torch.dtype) -> bool:
@@ -35,6 +37,13 @@ def is_term(logits: torch.dtype, hidden: torch.dtype, weight: torch.dtype) -> bo
     return weight == hidden or (weight == torch.float32 and hidden in _NARROW)
 
 
+def taken_by_term(columns: int, rows: int, dtype: torch.dtype, hidden: torch.Tensor, weight: torch.Tensor) -> int:
+    """Bytes that a term takes while it is added to so many rows of logits, and its gradient made."""
+    if hidden.dtype == dtype:
+        return 0
+    return 2 * columns * int(weight.shape[1]) * dtype.itemsize + min(4 * columns * rows, max(_WIDE, 4 * columns))
+
+
 class Term:
     """A term of all rows, and its gradients, piece by piece."""
 
@@ -43,17 +52,20 @@ class Term:
         self.hidden, self.weight, self.factor = hidden, weight, factor
         self.rows = hidden.reshape(-1, hidden.shape[-1])
         self.dtype = logits
-        self._weights = _apart(weight.to(hidden.dtype), logits)
-        first, *more = self._weights
-        self._product = torch.cat([first, first, *more], 1).t() if more else first.t()
+        self._wide = weight.to(hidden.dtype)
+        self._weights = _apart(self._wide, logits)
         self._to_hidden: torch.Tensor | None = None
         self._to_weight: WeightGradient | None = None
 
     def add_to(self, logits: torch.Tensor, piece: Piece) -> None:
         """Adds the rows `piece` of the term to their logits."""
-        parts = _apart(self.rows[piece], self.dtype)
-        rows = torch.cat([*parts, parts[0]], 1) if len(parts) > 1 else parts[0]
-        torch.addmm(logits, rows, self._product, alpha=self.factor, out=logits)
+        rows = self.rows[piece]
+        if rows.dtype == self.dtype:
+            torch.addmm(logits, rows, self._wide.t(), alpha=self.factor, out=logits)
+            return
+        step = max(1, _WIDE // (4 * len(self._wide)))
+        for into, some in zip(logits.split(step), rows.split(step)):
+            torch.add(into, torch.mm(some, self._wide.t()), alpha=self.factor, out=into)
 
     def start(self, of_hidden: bool, of_weight: bool, pieces: int, every_row: bool) -> None:
         """Before `differentiate`: what is wanted, in how many pieces, and whether these are all rows."""

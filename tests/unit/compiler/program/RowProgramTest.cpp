@@ -100,7 +100,8 @@ TEST(RowProgram, RefusesWhatIsNotOne) {
       {"program sample 96", "program 9 96", "line 1: expected `program <name> <columns>`"},
       {"program sample 96", "program sample 0", "program sample: columns is 0, expected at least 1"},
       {"in x tile bf16", "in x tile f64",
-       "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered|list <type> [strided] [rows <name> [from <name> "
+       "line 2: expected `in|out <name> tile|row|column|scalar|index|gathered|list <type> [strided] [rows <name> [from "
+       "<name> "
        "to <name> [sums <name>] [wide]]]` or `in <name> tile|column <type> columns ...`"},
       {"out y tile", "in x row f32\nout y tile", "program sample: operand x is declared twice"},
       {"%3 = load s", "%4 = load s", "line 12: expected `%3 = <opcode> ...`"},
@@ -169,7 +170,8 @@ TEST(RowProgram, RefusesSumsOfRowsWithoutAList) {
        "program bags: rows of table are no sums, which alone end, are wide or have sums of parts"},
       {"rows order from begins to ends", "rows order from begins",
        "program bags: the rows of table are bounded by nothing, which is no row input of integers"},
-      {"rows order", "rows begins", "program bags: the rows of table are those of begins, which is no list of integers"},
+      {"rows order", "rows begins",
+       "program bags: the rows of table are those of begins, which is no list of integers"},
       {"from begins to ends", "from order to ends",
        "program bags: the rows of table are bounded by order, which is no row input of integers"},
       {" from begins to ends sums parts wide", "",

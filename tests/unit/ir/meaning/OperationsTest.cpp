@@ -1,9 +1,9 @@
 // Each small operation of the interpreter against the standard library, on random numbers with infinities, NaNs and
 // zeros of both signs among them, in float64 without rounding.
 #include "ir/dialect/Shape.h"
+#include "runtime/abi/Limits.h"
 #include "runtime/abi/Random.h"
 #include "tests/unit/ir/GraphTest.h"
-#include "runtime/abi/Limits.h"
 #include <cmath>
 #include <functional>
 
@@ -335,12 +335,11 @@ TEST_F(OperationsTest, EmbeddingBagWithSumsOfParts) {
     index.data.push_back(i % 4);
   const double begins[] = {0, 1, 0, double(part), double(part - 1)};
   const double ends[] = {double(part), double(2 * part), double(part - 1), double(count), double(2 * part + 1)};
-  Array given =
-      evaluate("%x: tensor<4x2xf64>, %i: tensor<" + std::to_string(count) +
-                   "xi32>, %b: tensor<5xi64>, %e: tensor<5xi64>, %s: tensor<2x2xf32>",
-               "embedding_bag %x, %i, %b, %e sums %s : tensor<4x2xf64>, tensor<" + std::to_string(count) +
-                   "xi32>, tensor<5xi64> sums tensor<2x2xf32> to tensor<5x2xf64>",
-               "tensor<5x2xf64>", {table, index, {{5}, {begins, begins + 5}}, {{5}, {ends, ends + 5}}, sums});
+  Array given = evaluate("%x: tensor<4x2xf64>, %i: tensor<" + std::to_string(count) +
+                             "xi32>, %b: tensor<5xi64>, %e: tensor<5xi64>, %s: tensor<2x2xf32>",
+                         "embedding_bag %x, %i, %b, %e sums %s : tensor<4x2xf64>, tensor<" + std::to_string(count) +
+                             "xi32>, tensor<5xi64> sums tensor<2x2xf32> to tensor<5x2xf64>",
+                         "tensor<5x2xf64>", {table, index, {{5}, {begins, begins + 5}}, {{5}, {ends, ends + 5}}, sums});
   for (int bag = 0; bag < 5; ++bag)
     for (int column = 0; column < 2; ++column) {
       double expected = 0;
