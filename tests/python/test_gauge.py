@@ -39,21 +39,18 @@ def test_with_logits_in_pieces():
     assert found.planned == pytest.approx(found.measured, rel=0.03)
 
 
-def test_layers_that_are_computed_again(device):
-    """On a GPU a backward is given a generator for each of them."""
-    other = torch.randn(64, 64, device=device, requires_grad=True)
-    (other @ other).sum().backward()  # what cuBLAS takes once is there
-    before = torch.cuda.memory_allocated() if device == "cuda" else 0
-    text = words(16, 256).to(device)
-    model = wide("Llama").to(device)
+def test_layers_that_are_computed_again():
+    text = words(4, 256)
+    model = wide("Llama")
     model.gradient_checkpointing_enable()
     model.enable_input_require_grads()
     found = cermet.memory(model, input_ids=text, labels=text, measure=True)
-    assert found.planned == pytest.approx(found.measured - before, rel=0.03)
+    assert found.planned == pytest.approx(found.measured, rel=0.03)
 
 
 def test_a_generator_is_nothing_that_was_saved():
-    """A forward that saves its weight, and a backward that is given it, a generator and a cotangent."""
+    """A forward that saves its weight, and a backward that is given it, a cotangent and, as on a GPU for each part that
+    is computed again, a generator."""
     forward, backward = fx.Graph(), fx.Graph()
     weight = forward.placeholder("primals_1")
     loss = forward.call_function(torch.neg, (weight,))
