@@ -1,6 +1,7 @@
 #include "compiler/cuda/Emit.h"
 #include "compiler/DeviceSources.h"
 #include "compiler/cuda/Program.h"
+#include "runtime/abi/Limits.h"
 #include "runtime/abi/RowArguments.h"
 #include <algorithm>
 #include <fmt/format.h>
@@ -232,8 +233,8 @@ std::string ProgramText::gatheredLoad(int i) const {
                        field(i), step, missing(i));
   const std::string sums = operand.sums < 0 ? "no_sums()" : fmt::format("arguments.operand[{}]", operand.sums);
   return fmt::format(
-      "load_sum<{}, {}, {}, V, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
-      deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, i,
+      "load_sum<{}, {}, {}, V, {}, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
+      deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, kBagPart, i,
       operand.rowsFrom, sums, field(i));
 }
 

@@ -154,20 +154,19 @@ DEVICE void add_rows(float (&sum)[Count], const RowOperand& table, i64 begin, i6
   }
 }
 
-// The sum of a bag's rows, wide and rounded once to T; of whole parts that `sums` has, theirs.
-template <class T, class Source, class Number, int Count, bool IsStrided>
+// The sum of a bag's rows, wide and rounded once to T; of whole parts of so many numbers that `sums` has, theirs.
+template <class T, class Source, class Number, int Count, bool IsStrided, int Part>
 DEVICE Vector<T, Count> load_sum(const RowOperand& operand, const RowOperand& list, const RowOperand& sums,
                                  const Bag& bag, int column) {
-  constexpr i64 kPart = 64; // kBagPart in runtime/abi/Limits.h
   float sum[Count] = {};
   const auto number = [&](i64 i) { return to_integer(load_vector<Number, 1>(list.base, i * list.stride[3]).at[0]); };
   i64 begin = bag.begin, end = bag.end;
-  if (end - begin >= kPart) {
-    const i64 first = (begin + kPart - 1) / kPart, last = end / kPart < sums.stride[2] ? end / kPart : sums.stride[2];
+  if (end - begin >= Part) {
+    const i64 first = (begin + Part - 1) / Part, last = end / Part < sums.stride[2] ? end / Part : sums.stride[2];
     if (first < last) {
-      add_rows<Source, Count, IsStrided>(sum, operand, begin, first * kPart, column, number);
+      add_rows<Source, Count, IsStrided>(sum, operand, begin, first * Part, column, number);
       add_rows<float, Count, false>(sum, sums, first, last, column, [](i64 i) { return i; });
-      begin = last * kPart;
+      begin = last * Part;
     }
   }
   if (begin < end)

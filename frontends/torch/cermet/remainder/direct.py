@@ -111,29 +111,18 @@ def _compile(
         inline(module)
         if as_traced or environment.check():
             return
+        tried("group norms", lambda: launches.update(group_norms.spell(module)))
+
+    def tried(what: str, *changes: Callable[[], object]) -> None:
+        """Changes of a graph that may end halfway: what they had written by then stands for what was there."""
         try:
-            launches.update(group_norms.spell(module))
-        except Exception as error:  # what it had written by then stands for what was there
-            failed(error, "group norms")
+            for change in changes:
+                change()
+        except Exception as error:
+            failed(error, what)
 
     def chosen(graph: fx.Graph) -> None:
-        try:
-            decide(graph)
-            choose(graph)
-        except Exception as error:  # what it had written by then stands for what was there
-            failed(error, "rows that are chosen")
-
-    def made_twice(graph: fx.GraphModule) -> None:
-        try:
-            twice.make_twice(graph, ordering.given(graph.graph))
-        except Exception as error:  # each copy that it had made by then is whole
-            failed(error, "values that are made twice")
-
-    def summed(graph: fx.Graph) -> None:
-        try:
-            embeddings.add_rows(graph)
-        except Exception as error:  # what it had written by then stands for what was there
-            failed(error, "gradients of embeddings")
+        tried("rows that are chosen", lambda: decide(graph), lambda: choose(graph))
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
@@ -171,7 +160,7 @@ def _compile(
                 merge(graph)
             simplify(graph.graph)
             if not environment.check():
-                summed(graph.graph)
+                tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
             join(graph.graph)
             write(graph.graph)
             accumulate(graph.graph)
@@ -179,7 +168,8 @@ def _compile(
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
             ordering.order(graph)
             if kind == BACKWARD and price is not None:
-                made_twice(graph)
+                held = ordering.given(graph.graph)
+                tried("values that are made twice", lambda: twice.make_twice(graph, held))
             widen(graph.graph)
             made.append(line(kind, graph, fused.keys, place=True))
             if bounded:

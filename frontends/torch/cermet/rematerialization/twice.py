@@ -9,6 +9,7 @@ next to no time.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Collection, Hashable, Sequence
 
@@ -46,12 +47,11 @@ def make_twice(module: fx.GraphModule, given: Collection[fx.Node]) -> int:
     nodes = list(graph.nodes)
     spans = liveness.spans(graph, storages, storages.of(given))
     held = liveness.profile(nodes, storages, spans)
-    copies = _copies(module, nodes, storages, spans, storages.of(given))
-    room = _PART * sum(computed_again(node) or 0 for node in nodes) if copies else 0
+    times = {node: computed_again(node) or 0 for node in nodes}
+    copies = _copies(module, times, storages, spans, storages.of(given))
+    room = _PART * sum(times.values())
     chosen: list[_Copy] = []
-    lowered = [bytes - sum(each.bytes for each in copies if each.first < place < each.second)
-               for place, bytes in enumerate(held)]  # fmt: skip
-    gain = max(held) - max(lowered)
+    gain = max(held) - max(_lowered(held, copies))
     for _ in range(_HALVINGS if gain >= _LEAST else 0):
         chosen = _enough(copies, held, max(held) - gain)
         if sum(each.time for each in chosen) <= room:
@@ -64,12 +64,13 @@ def make_twice(module: fx.GraphModule, given: Collection[fx.Node]) -> int:
 
 def _copies(
     module: fx.GraphModule,
-    nodes: Sequence[fx.Node],
+    times: dict[fx.Node, int],
     storages: Storages,
     spans: dict[Hashable, tuple[int, int]],
     given: frozenset[Hashable],
 ) -> list[_Copy]:
     """Those that could be. Each value is read by some calls and, after the widest pause, by others."""
+    nodes = list(times)
     order = {node: place for place, node in enumerate(nodes)}
     calls = [node for node in nodes if node.op == "call_function"]
     written = frozenset().union(*(storages.of(effect_of(node, module).written) for node in calls))
@@ -77,7 +78,7 @@ def _copies(
     found: list[_Copy] = []
     dropped: frozenset[Hashable] = frozenset()  # of which nothing is made again
     for node in nodes:
-        time = computed_again(node) if _is_call(node) and not is_product(node) else None
+        time = times[node] if _is_call(node) and not is_product(node) else 0
         read = storages.of(node.all_input_nodes)
         if not time or not read.isdisjoint(written | dropped):
             continue
@@ -110,6 +111,15 @@ def _readers(value: fx.Node) -> list[fx.Node]:
     return found
 
 
+def _lowered(held: Sequence[int], copies: Sequence[_Copy]) -> list[int]:
+    """What is held at every call where all of these are made."""
+    change = [0] * (len(held) + 1)
+    for each in copies:
+        change[each.first + 1] -= each.bytes
+        change[each.second] += each.bytes
+    return list(map(sum, zip(held, itertools.accumulate(change))))
+
+
 def _enough(copies: Sequence[_Copy], held: Sequence[int], goal: int) -> list[_Copy]:
     """Copies that bring what is held at every call to the goal, those that do so for longest first."""
     now, chosen = list(held), []
@@ -120,8 +130,7 @@ def _enough(copies: Sequence[_Copy], held: Sequence[int], goal: int) -> list[_Co
                 break
             best = max(useful, key=lambda each: each.bytes * (each.second - place) / each.time)
             chosen.append(best)
-            for index in range(best.first + 1, best.second):
-                now[index] -= best.bytes
+            now = _lowered(now, [best])
     return chosen
 
 
