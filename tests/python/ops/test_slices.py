@@ -30,16 +30,17 @@ def test_parts_compute_what_the_whole_does():
     names = [name for name, _ in function.arguments]
     given = {name: torch.randn(32) if name == "%weight" else torch.randn(6, 32) for name in names}
     whole = regions.launch(key, list(given.values()))
-    total = next(index for index, value in enumerate(whole) if torch.equal(value, sum(list(given.values())[:2])))
-    others = [index for index in range(len(whole)) if index != total]
-    assert function.needed(others, [function.results[total][0]])[1] == {"%weight"}
+    results = dict(zip((name for name, _ in function.results), whole))
+    total = next(name for name, value in results.items() if torch.equal(value, sum(list(given.values())[:2])))
+    others = [name for name in results if name != total]
+    assert function.needed(others, [total])[1] == {"%weight"}
     first, read = function.part("terms", [total])
     (sum_,) = regions.launch(regions.register(first), [given[names[place]] for place in read])
-    second, read = function.part("norm", others, function.results[total][0])
+    second, read = function.part("norm", others, [total])
     rest = regions.launch(regions.register(second), [*(given[names[place]] for place in read), sum_])
-    assert torch.equal(sum_, whole[total])
-    for index, value in zip(others, rest, strict=True):
-        assert torch.equal(value, whole[index])
+    assert torch.equal(sum_, results[total])
+    for name, value in zip(others, rest, strict=True):
+        assert torch.equal(value, results[name])
 
 
 @pytest.mark.parametrize("text", ["", "module {}", "module {\n  func.func @f() {\n    return\n  }\n}\n"])

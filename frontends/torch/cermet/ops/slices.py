@@ -1,4 +1,4 @@
-"""Graph texts taken apart: what some of a function's results are, given another of its results.
+"""Graph texts taken apart: what some of a function's values are, given others of them.
 
 Texts are libcermet's own (`differentiate`): one function, one operation a line (docs/ir.md).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ..errors import Error
 
@@ -45,10 +45,14 @@ class Function:
         before = rows[0]
         return cls(before, found[2], tuple((n, t) for n, t in arguments), tuple(lines), tuple(zip(results, types)))
 
-    def needed(self, results: Iterable[int], given: Iterable[str] = ()) -> tuple[set[str], set[str]]:
-        """The names that results follow from, where `given` are known: those that lines define, and arguments."""
+    def types(self) -> dict[str, str]:
+        """Of every value, by its name."""
+        return dict(self.arguments) | {name: line[line.rindex("tensor<") :] for name, line in self.lines}
+
+    def needed(self, values: Iterable[str], given: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """The names that values follow from, where `given` are known: those that lines define, and arguments."""
         sources = {name: _NAME.findall(line.split(" = ", 1)[1]) for name, line in self.lines}
-        known, pending = set(given), [self.results[index][0] for index in results]
+        known, pending = set(given), list(values)
         found: set[str] = set()
         while pending:
             name = pending.pop()
@@ -57,29 +61,40 @@ class Function:
                 pending += sources.get(name, [])
         return found & sources.keys(), found - sources.keys()
 
-    def part(self, name: str, results: list[int], given: str | None = None) -> tuple[str, list[int]]:
-        """The text that computes some results from the arguments it needs, and which those are; the value `given`, if
-        there is one, is one more argument, the last."""
-        lines, arguments = self.needed(results, (given,) if given else ())
+    def numbered(self, arguments: Iterable[Hashable], numbers: dict[Hashable, int]) -> dict[str, int]:
+        """Of every value a number, which other functions' values have, too, that are computed alike of the same
+        `arguments`; `numbers` is what those functions share."""
+        found: dict[str, int] = {}
+        for (name, _), argument in zip(self.arguments, arguments, strict=True):
+            found[name] = numbers.setdefault(("argument", argument), len(numbers))
+        for name, line in self.lines:
+            computed = line.split(" = ", 1)[1]
+            alike = (_NAME.sub("%", computed), tuple(found[each] for each in _NAME.findall(computed)))
+            found[name] = numbers.setdefault(alike, len(numbers))
+        return found
+
+    def part(self, name: str, values: Sequence[str], given: Sequence[str] = ()) -> tuple[str, list[int]]:
+        """The text that computes some values from the arguments it needs, and which those are; values that are `given`
+        are further arguments, the last."""
+        lines, arguments = self.needed(values, given)
         places = [place for place, (argument, _) in enumerate(self.arguments) if argument in arguments]
-        taken = [self.arguments[place] for place in places]
-        types = dict(self.results)
-        if given is not None:
-            taken.append((given, types[given]))
-        values = [self.results[index] for index in results]
-        listed = ", ".join(type for _, type in values)
+        types = self.types()
+        taken = [*(self.arguments[place] for place in places), *((each, types[each]) for each in given)]
+        listed = ", ".join(types[each] for each in values)
         rows = [
             self.before,
             f"  func.func @{name}({', '.join(f'{argument}: {type}' for argument, type in taken)}) -> "
             + (f"({listed})" if len(values) > 1 else listed)
             + " {",
             *(f"    {line}" for defined, line in self.lines if defined in lines),
-            f"    return {', '.join(value for value, _ in values)} : {listed}",
+            f"    return {', '.join(values)} : {listed}",
             "  }",
             "}",
         ]
         text = "\n".join(rows) + "\n"
-        return (re.sub(rf"{re.escape(given)}\b", "%given", text) if given is not None else text), places
+        for index, each in enumerate(given):
+            text = re.sub(rf"{re.escape(each)}\b", f"%given{index or ''}", text)
+        return text, places
 
 
 def unbound(text: str) -> str:

@@ -63,7 +63,7 @@ class Partition:
             made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
         for module in made:
-            parts.join(module.graph)
+            self.keys |= parts.join(module.graph)
         waiting.wait(made[1].graph)
         forward, backward = map(_LazyGraphModule.from_graphmodule, made)  # which seldom run as they are
         for module in (forward, backward):

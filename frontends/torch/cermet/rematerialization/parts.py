@@ -2,182 +2,205 @@
 
 A kernel that writes a sum and the norm of that sum makes both from the sum's terms; the norm alone follows from the
 sum. Who may only take the kernel whole would keep the terms and make every sum again. So a launch becomes two, one of
-which reads what the other gives, and where both are still in one graph behind the cut they become one again.
+which reads what the other gives (seams.py says where), and where both are still in one graph behind the cut they become
+one again; a value in the midst of it that is kept, or read by others, too, is then a further result.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.fx as fx
 
-from ..errors import Error
-from ..graph import traffic
 from ..graph.nodes import example
 from ..ops import regions
 from ..ops.slices import Function, unbound
+from . import seams
 
 _NOTE = "cermet_part"
 AGAIN = "cermet_again"  # of what a backward makes again, and of views of it: its name in the joint graph
 
 
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """A launch that was taken apart."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class _First:
+    """What gives values to other parts."""
 
-    target: object
-    key: int
-    operands: int
-    first: tuple[int, ...]  # which of its operands the first part reads
-    second: tuple[int, ...]  # the second, before the value that the first part gives
-    given: int  # which of the first part's results that is
-    results: tuple[tuple[int, ...], tuple[int, ...]]  # of the whole, that each part has
-    value: object  # what tracing left on it
+    key: int  # of the launch that it is a part of
+    values: tuple[str, ...]  # by their names there
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Second:
+    """What reads values that a first part gives, and the launch that both are together."""
+
+    first: _First
+    given: dict[str, str]  # what it reads of the first part's values, and the names of these in the launch
+    before: dict[int, int]  # operands of the launch that these are made of, and where the first part has them
+    behind: tuple[int, ...]  # operands of the launch that it reads itself, before what it is given
+    results: tuple[str, ...]
+    key: int  # of the launch
+    function: Function
+
+    def name_of(self, value: str) -> str | None:
+        """In the launch, of a value that the first part gives; None where the launch has none of it."""
+        return self.given.get(value, value if self.first.key == self.key else None)
 
 
 def split(graph: fx.Graph) -> set[int]:
     """In place. Returns the keys of the parts, which no other graph launches."""
     keys: set[int] = set()
-    for node in list(graph.nodes):
-        if str(node.target).startswith(f"{regions.NAMESPACE}.launch_") and isinstance(example(node), tuple):
-            keys |= _split(graph, node)
+    for seam in seams.seams(graph):
+        keys |= _split(graph, seam)
     return keys
 
 
-def _split(graph: fx.Graph, node: fx.Node) -> set[int]:
-    *operands, key = node.args
-    items = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-    if len(items) != len(node.users):
+def _split(graph: fx.Graph, seam: seams.Seam) -> set[int]:
+    whole, device = seam.launch, example(seam.launch.operands[0]).device
+    opening = _part(whole.function, seam.values, (), device)
+    closings = []
+    for each, given in seam.readers:
+        results = tuple(name for name in each.names if each is not whole or name not in seam.values)
+        closings.append((results, _part(each.function, results, tuple(given.values()), device)))
+    if opening is None or any(part is None for _, part in closings):
         return set()
-    try:
-        function = Function.read(regions.text(key))
-    except Error:  # of named operations, as a launch is that nobody differentiates
-        return set()
-    values = example(node)
-    place = _seam(function, [_bytes(example(each)) for each in operands], list(map(_bytes, values)))
-    if place is None:
-        return set()
-    given = function.results[place][0]
-    second = [index for index in range(len(values)) if given in function.needed([index])[0] and index != place]
-    first = [index for index in range(len(values)) if index not in second]
-    made = []
-    for results, name in ((first, None), (second, given)):
-        text, read = function.part(f"{function.name}_part", results, name)
-        if unbound(text):
-            return set()
-        made.append((regions.register(text), read))
-    device = values[0].device
-    if any(regions.not_lowered(part, device) for part, _ in made):
-        return set()
-    whole = _Whole(
-        node.target, key, len(operands), tuple(made[0][1]), tuple(made[1][1]), first.index(place),
-        (tuple(first), tuple(second)), values,
-    )  # fmt: skip
-    with graph.inserting_before(node):
-        became = _launch(graph, node, [operands[place] for place in whole.first], made[0][0], values, first, (whole, 0))
-        rest = [*(operands[each] for each in whole.second), became[place]]
-        became |= _launch(graph, node, rest, made[1][0], values, second, (whole, 1))
-    for index, item in items.items():
-        item.replace_all_uses_with(became[index])
-        graph.erase_node(item)
-    graph.erase_node(node)
-    return {part for part, _ in made}
+    key, read = opening
+    operands = [whole.operands[place] for place in read]
+    first = _First(whole.node.args[-1], seam.values)
+    with graph.inserting_before(whole.node):
+        values = [whole.values.get(name) for name in seam.values]
+        made = dict(zip(seam.values, _launch(graph, whole.node, operands, key, values, first)))
+    keys = {key}
+    for (each, given), (results, (key, behind)) in zip(seam.readers, closings):
+        early = [*given.values(), *(name for name in each.names if name not in results)]
+        before = {place: operands.index(each.operands[place]) for place in each.read_for(early)}
+        note = _Second(first, given, before, behind, results, each.node.args[-1], each.function)
+        arguments = [*(each.operands[place] for place in behind), *(made[name] for name in given)]
+        with graph.inserting_before(each.node):
+            values = [each.values[name] for name in results]
+            late = dict(zip(results, _launch(graph, each.node, arguments, key, values, note)))
+        _replace(graph, each.node, [late[name] if name in late else made[name] for name in each.names])
+        keys.add(key)
+    return keys
 
 
-def _bytes(value: torch.Tensor) -> int:
-    return traffic.size_of(value, traffic.judged)
-
-
-def _seam(function: Function, read: list[int], written: list[int]) -> int | None:
-    """The result from which others follow without the largest of what they are all made of, or None."""
-    best, saved = None, 0
-    for place, (given, _) in enumerate(function.results):
-        others = [index for index in range(len(written)) if index != place]
-        others = [index for index in others if given in function.needed([index])[0]]
-        if not others:
-            continue
-        _, without = function.needed(others)
-        _, arguments = function.needed(others, [given])
-        spared = sum(
-            size for size, (name, _) in zip(read, function.arguments) if name in without and name not in arguments
-        )
-        if spared >= written[place] and spared > saved:
-            best, saved = place, spared
-    return best
+def _part(
+    function: Function, values: Sequence[str], given: Sequence[str], device: torch.device
+) -> tuple[int, tuple[int, ...]] | None:
+    """The key of the part that gives values, and which operands it reads; None where that is not kernels alone."""
+    text, read = function.part(f"{function.name}_part", values, given)
+    if unbound(text):
+        return None
+    key = regions.register(text)
+    return None if regions.not_lowered(key, device) else (key, tuple(read))
 
 
 def _launch(
-    graph: fx.Graph, node: fx.Node, operands: list[fx.Node], key: int, values: tuple, results: list[int], note: tuple
-) -> dict[int, fx.Node]:
-    """A part's node, and the nodes of its results by their places in the whole."""
-    call = graph.call_function(regions.launch_op(len(operands), len(results)), (*operands, key))
-    call.meta = {name: noted for name, noted in node.meta.items() if name != "val"}
-    call.meta[_NOTE] = note
-    return dict(zip(results, _items(graph, call, [values[index] for index in results])))
+    graph: fx.Graph,
+    of: fx.Node,
+    operands: Sequence[fx.Node],
+    key: int,
+    values: Sequence[torch.Tensor | None],
+    note: _First | _Second | None = None,
+) -> list[fx.Node]:
+    """The results of a launch, or a part of one, that is made for node `of`. `values`: what tracing left on them, which
+    says what is a view of them; None of what was no result before."""
+    call = graph.call_function(regions.launch_op(len(operands), len(values)), (*operands, key))
+    call.meta = {name: noted for name, noted in of.meta.items() if name != _NOTE}
+    if any(value is None for value in values):
+        arguments = [example(each) for each in operands]
+        with arguments[0].fake_mode:
+            made = call.target(*arguments, key)
+        made = (made,) if isinstance(made, torch.Tensor) else made
+        values = [new if known is None else known for known, new in zip(values, made, strict=True)]
+    items = [call]
+    if len(values) > 1:
+        items = [graph.call_function(operator.getitem, (call, index)) for index in range(len(values))]
+        for item in items:
+            item.meta = dict(call.meta)
+    for item, value in zip(items, values):
+        item.meta["val"] = value
+    if len(values) > 1:
+        call.meta["val"] = tuple(values)
+    if note is not None:
+        call.meta[_NOTE] = note
+    return items
 
 
-def _items(graph: fx.Graph, call: fx.Node, values: list) -> Iterator[fx.Node]:
-    """The results of a launch that was just made."""
-    if len(values) == 1:
-        call.meta["val"] = values[0]
-        yield call
-        return
-    call.meta["val"] = tuple(values)
-    for index, value in enumerate(values):
-        item = graph.call_function(operator.getitem, (call, index))
-        item.meta = {**{name: noted for name, noted in call.meta.items() if name != _NOTE}, "val": value}
-        yield item
+def _replace(graph: fx.Graph, call: fx.Node, items: Sequence[fx.Node | None]) -> None:
+    """What is read of a call's results is `items`."""
+    for index, result in _results(call).items():
+        if result.users:
+            result.replace_all_uses_with(items[index])
+        if result is not call:
+            graph.erase_node(result)
+    graph.erase_node(call)
+
+
+def _results(call: fx.Node) -> dict[int, fx.Node]:
+    """Those that are read."""
+    if isinstance(example(call), torch.Tensor):
+        return {0: call}
+    return {user.args[1]: user for user in call.users}
 
 
 def whole_key(call: fx.Node) -> int:
     """The key of what a launch, or the launch that it is a part of, computes."""
-    whole, _ = call.meta.get(_NOTE, (None, 0))
-    return call.args[-1] if whole is None else whole.key
+    note = call.meta.get(_NOTE)
+    return call.args[-1] if note is None else note.key
 
 
 # --- Together again --------------------------------------------------------------------------------------------------
 
 
-def join(graph: fx.Graph) -> None:
-    """In place."""
+def join(graph: fx.Graph) -> set[int]:
+    """In place. Returns the keys of launches that have further results."""
     order = {node: index for index, node in enumerate(graph.nodes)}
+    keys: set[int] = set()
     for second in list(graph.nodes):
-        whole, part = second.meta.get(_NOTE, (None, 0))
-        if whole is None or part != 1 or second.op != "call_function":
-            continue
-        given = second.args[-2]
-        first = given.args[0] if given.target is operator.getitem else given
-        if first.op == "call_function" and first.meta.get(_NOTE, (None, 1)) == (whole, 0):
-            _join(graph, whole, first, second, order)
+        note = second.meta.get(_NOTE)
+        if second.op == "call_function" and isinstance(note, _Second):
+            given = second.args[-2]
+            first = given.args[0] if given.target is operator.getitem else given
+            if first.op == "call_function" and first.meta.get(_NOTE) is note.first:
+                keys |= _join(graph, note, first, second, order)
+    return keys
 
 
-def _join(graph: fx.Graph, whole: _Whole, first: fx.Node, second: fx.Node, order: dict[fx.Node, int]) -> None:
-    operands = dict(zip(whole.first, first.args)) | dict(zip(whole.second, second.args))
-    if len(operands) != whole.operands or any(order[node] > order[first] for node in operands.values()):
-        return
+def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order: dict[fx.Node, int]) -> set[int]:
+    operands = {place: first.args[index] for place, index in note.before.items()}
+    operands |= dict(zip(note.behind, second.args))
+    if any(order[node] > order[first] for node in operands.values()):
+        return set()
+    names = [name for name, _ in note.function.results]
+    found = _results(first)
+    there = [note.name_of(name) for name in note.first.values]
+    if any(there[index] is None for index in found):
+        return set()
+    further = [there[index] for index, node in found.items() if there[index] not in names and set(node.users) != {second}]
+    key, read = note.key, tuple(range(len(note.function.arguments)))
+    if further:
+        part = _part(note.function, (*names, *further), (), example(first.args[0]).device)
+        if part is None or len(names) + len(further) > regions.MAX_OUTPUTS:
+            return set()
+        key, read = part
+    if not operands.keys() >= set(read):
+        return set()
+    known = {there[index]: example(node) for index, node in found.items()}
+    known |= {note.results[index]: example(node) for index, node in _results(second).items()}
     with graph.inserting_before(first):
-        call = graph.call_function(whole.target, (*(operands[place] for place in range(whole.operands)), whole.key))
-        call.meta = {name: noted for name, noted in first.meta.items() if name != _NOTE}
-        items = list(_items(graph, call, list(whole.value)))
-    for node in (call, *items):
-        order[node] = order[first]
-    for part, results in ((second, whole.results[1]), (first, whole.results[0])):
-        for index in results if AGAIN in part.meta else ():
-            items[index].meta[AGAIN] = part.meta[AGAIN]
-        _replace(graph, part, [items[index] for index in results])
-    for item in reversed(items):
+        values = [known.get(name) for name in (*names, *further)]
+        items = _launch(graph, second, [operands[place] for place in read], key, values)
+    made = dict(zip((*names, *further), items))
+    order |= dict.fromkeys(items, order[first])
+    for part, values in ((second, note.results), (first, there)):
+        for name in values if AGAIN in part.meta else ():
+            if name in made:
+                made[name].meta[AGAIN] = part.meta[AGAIN]
+        _replace(graph, part, [made.get(name) for name in values])
+    for item in items:
         if not item.users:
             graph.erase_node(item)
-
-
-def _replace(graph: fx.Graph, part: fx.Node, items: list[fx.Node]) -> None:
-    if len(items) == 1:
-        part.replace_all_uses_with(items[0])
-    else:
-        for user in list(part.users):
-            user.replace_all_uses_with(items[user.args[1]])
-            graph.erase_node(user)
-    graph.erase_node(part)
+    return {key} if further else set()
