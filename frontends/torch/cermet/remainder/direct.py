@@ -23,7 +23,7 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import liveness, noting, ordering, places, twice
+from ..rematerialization import halves, liveness, noting, ordering, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, embeddings, group_norms, linears
@@ -132,9 +132,14 @@ def _compile(
         merge(joint)
         return partition(joint, *arguments, **keywords)
 
+    def free(kind: str) -> bool:
+        """Whether what a graph is given may be written. What a recorded backward is given stands where the forward's
+        replay writes it."""
+        return kind == BACKWARD and captures is None
+
     def placed(kind: str, graph: fx.GraphModule) -> places.Placed:
-        try:  # what a recorded backward is given stands where the forward's replay writes it
-            return places.place(graph, given=kind == BACKWARD and captures is None)
+        try:
+            return places.place(graph.graph, given=free(kind))
         except Exception as error:
             failed(error, "results in the place of operands")
             return places.Placed()
@@ -165,13 +170,16 @@ def _compile(
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
+            halved: set[int] = set()
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
             ordering.order(graph)
             if kind == BACKWARD and price is not None:
                 held = ordering.given(graph.graph)
                 tried("values that are made twice", lambda: twice.make_twice(graph, held))
+            if price is not None:
+                tried("launches that are halved", lambda: halved.update(halves.halve(graph, free(kind))))
             widen(graph.graph)
-            made.append(line(kind, graph, fused.keys, place=True))
+            made.append(line(kind, graph, (*fused.keys, *halved), place=True))
             if bounded:
                 made[-1].peak = liveness.step(*(forward if kind == BACKWARD else ()), graph).peak.bytes
             told(kind, graph, fused.replaced, planned(graph, fused.replaced) if kind == BACKWARD else None)

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import operator
 import re
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -170,10 +170,25 @@ def _highest(
     return most, nodes[place], frozenset(each for each, (begin, until) in found.items() if begin <= place <= until)
 
 
-def most(graph: fx.Graph, given: Collection[fx.Node] = ()) -> int:
-    """The most bytes that one graph holds by itself. `given`: inputs that are the caller's all the time."""
+def most(
+    graph: fx.Graph, given: Collection[fx.Node] = (), placed: Mapping[fx.Node, Mapping[int, int]] = {}
+) -> tuple[int, fx.Node | None]:
+    """The most bytes that one graph holds by itself, and the call while which it does. `given`: inputs that are the
+    caller's all the time; `placed`: of calls, in the graph's order, the results that will lie where operands do."""
     storages = Storages(graph)
-    return _highest(graph, storages, storages.of(given))[0]
+    found = spans(graph, storages, storages.of(given))
+    moved: dict[Hashable, Hashable] = {}
+    for node, places in placed.items():
+        for result, place in places.items():
+            (own,) = memory.memories(example(node)[result] if isinstance(example(node), tuple) else example(node))
+            (there,) = storages.of([node.args[place]])
+            there = moved[own] = moved.get(there, there)
+            begin, until = found[there]
+            found[there] = (begin, max(until, found.pop(own)[1]))
+    nodes = list(graph.nodes)
+    held = profile(nodes, storages, found)
+    highest = max(held, default=0)
+    return highest, nodes[held.index(highest)] if highest else None
 
 
 def _peak(

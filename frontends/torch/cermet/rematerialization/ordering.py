@@ -27,10 +27,10 @@ _MUCH = 8  # times as much
 def order(module: fx.GraphModule) -> int:
     """Moves calls of a graph that runs as it is, in place; returns how many."""
     graph, calls = module.graph, _Calls(module)
-    before, most = list(graph.nodes), liveness.most(graph, calls.given)
+    before, (most, _) = list(graph.nodes), liveness.most(graph, calls.given)
     moved = {call for call in reversed(calls.all) if calls.sink(call)}
     moved |= {call for call in calls.all if calls.hoist(call)}
-    if moved and liveness.most(graph, calls.given) > most:
+    if moved and liveness.most(graph, calls.given)[0] > most:
         for one, other in itertools.pairwise(before):
             one.append(other)
         moved.clear()
@@ -68,7 +68,7 @@ class _Calls:
         for node in self.all:
             effect = effect_of(node, module)
             self._touched[node] = self._storages.of((node, *node.all_input_nodes))
-            for source in _calls_of(node):
+            for source in calls_of(node):
                 self._waits(node, source)
             for each in self._touched[node]:
                 self._touching.setdefault(each, set()).add(node)
@@ -101,8 +101,7 @@ class _Calls:
         freed = [each for each in self._read(node) if not self._lasts(each, node, behind=first.prev)]
         if not self._is_worth(made, freed):
             return False
-        for each in (node, *_views_behind(node)):
-            first.prepend(each)
+        move_before(node, first)
         return True
 
     def hoist(self, node: fx.Node) -> bool:
@@ -114,10 +113,7 @@ class _Calls:
                 continue
             freed = [each for each in ends if not self._lasts(each, node, behind=place)]
             if self._is_worth(freed, self._made[node]):
-                place = _with_items(place)
-                for each in (*_views_before(node, place), node):
-                    place.append(each)
-                    place = each
+                move_behind(node, place)
                 return True
         return False
 
@@ -147,7 +143,21 @@ def given(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in inputs if str(node.target).startswith(("primals", "arg"))]
 
 
-def _calls_of(node: fx.Node) -> set[fx.Node]:
+def move_before(node: fx.Node, place: fx.Node) -> None:
+    """A call, with what is read through its results."""
+    for each in (node, *_views_behind(node)):
+        place.prepend(each)
+
+
+def move_behind(node: fx.Node, place: fx.Node) -> None:
+    """A call, with what it reads through."""
+    place = _with_items(place)
+    for each in (*_views_before(node, place), node):
+        place.append(each)
+        place = each
+
+
+def calls_of(node: fx.Node) -> set[fx.Node]:
     """What a node's operands are of, through views and what is read of results."""
     found: set[fx.Node] = set()
     pending = list(node.all_input_nodes)

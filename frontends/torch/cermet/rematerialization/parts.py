@@ -53,11 +53,22 @@ def split(graph: fx.Graph) -> set[int]:
     """In place. Returns the keys of the parts, which no other graph launches."""
     keys: set[int] = set()
     for seam in seams.seams(graph):
-        keys |= _split(graph, seam)
+        taken = take_apart(graph, seam)
+        keys |= taken.keys if taken is not None else set()
     return keys
 
 
-def _split(graph: fx.Graph, seam: seams.Seam) -> set[int]:
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """The parts of launches, and their keys."""
+
+    first: fx.Node
+    seconds: tuple[fx.Node, ...]
+    keys: set[int]
+
+
+def take_apart(graph: fx.Graph, seam: seams.Seam) -> Taken | None:
+    """In place; None where kernels alone cannot be the parts."""
     whole, device = seam.launch, example(seam.launch.operands[0]).device
     opening = _part(whole.function, seam.values, (), device)
     closings = []
@@ -65,14 +76,14 @@ def _split(graph: fx.Graph, seam: seams.Seam) -> set[int]:
         results = tuple(name for name in each.names if each is not whole or name not in seam.values)
         closings.append((results, _part(each.function, results, tuple(given.values()), device)))
     if opening is None or any(part is None for _, part in closings):
-        return set()
+        return None
     key, read = opening
     operands = [whole.operands[place] for place in read]
     first = _First(whole.node.args[-1], seam.values)
     with graph.inserting_before(whole.node):
         values = [whole.values.get(name) for name in seam.values]
         made = dict(zip(seam.values, _launch(graph, whole.node, operands, key, values, first)))
-    keys = {key}
+    keys, seconds = {key}, []
     for (each, given), (results, (key, behind)) in zip(seam.readers, closings):
         early = [*given.values(), *(name for name in each.names if name not in results)]
         before = {place: operands.index(each.operands[place]) for place in each.read_for(early)}
@@ -83,7 +94,12 @@ def _split(graph: fx.Graph, seam: seams.Seam) -> set[int]:
             late = dict(zip(results, _launch(graph, each.node, arguments, key, values, note)))
         _replace(graph, each.node, [late[name] if name in late else made[name] for name in each.names])
         keys.add(key)
-    return keys
+        seconds.append(call_of(late[results[0]]))
+    return Taken(call_of(made[seam.values[0]]), tuple(seconds), keys)
+
+
+def call_of(result: fx.Node) -> fx.Node:
+    return result.args[0] if result.target is operator.getitem else result
 
 
 def _part(
@@ -131,19 +147,12 @@ def _launch(
 
 def _replace(graph: fx.Graph, call: fx.Node, items: Sequence[fx.Node | None]) -> None:
     """What is read of a call's results is `items`."""
-    for index, result in _results(call).items():
+    for index, result in seams.results(call).items():
         if result.users:
             result.replace_all_uses_with(items[index])
         if result is not call:
             graph.erase_node(result)
     graph.erase_node(call)
-
-
-def _results(call: fx.Node) -> dict[int, fx.Node]:
-    """Those that are read."""
-    if isinstance(example(call), torch.Tensor):
-        return {0: call}
-    return {user.args[1]: user for user in call.users}
 
 
 def whole_key(call: fx.Node) -> int:
@@ -158,42 +167,48 @@ def whole_key(call: fx.Node) -> int:
 def join(graph: fx.Graph) -> set[int]:
     """In place. Returns the keys of launches that have further results."""
     order = {node: index for index, node in enumerate(graph.nodes)}
-    keys: set[int] = set()
-    for second in list(graph.nodes):
-        note = second.meta.get(_NOTE)
-        if second.op == "call_function" and isinstance(note, _Second):
-            given = second.args[-2]
-            first = given.args[0] if given.target is operator.getitem else given
-            if first.op == "call_function" and first.meta.get(_NOTE) is note.first:
-                keys |= _join(graph, note, first, second, order)
-    return keys
+    made = [_joined(graph, node, order) for node in list(graph.nodes) if isinstance(node.meta.get(_NOTE), _Second)]
+    return {node.args[-1] for node in made if node is not None}
 
 
-def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order: dict[fx.Node, int]) -> set[int]:
+def put_together(graph: fx.Graph, taken: Taken) -> fx.Node:
+    """The launch again, where its first part is."""
+    (second,) = taken.seconds
+    return _joined(graph, second, {node: index for index, node in enumerate(graph.nodes)})
+
+
+def _joined(graph: fx.Graph, second: fx.Node, order: dict[fx.Node, int]) -> fx.Node | None:
+    note, first = second.meta[_NOTE], call_of(second.args[-2]) if second.op == "call_function" else second
+    if first.op != "call_function" or first.meta.get(_NOTE) is not note.first:
+        return None
+    return _join(graph, note, first, second, order)
+
+
+def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order: dict[fx.Node, int]) -> fx.Node | None:
     operands = {place: first.args[index] for place, index in note.before.items()}
     operands |= dict(zip(note.behind, second.args))
     if any(order[node] > order[first] for node in operands.values()):
-        return set()
+        return None
     names = [name for name, _ in note.function.results]
-    found = _results(first)
+    found = seams.results(first)
     there = [note.name_of(name) for name in note.first.values]
     if any(there[index] is None for index in found):
-        return set()
+        return None
     further = [there[index] for index, node in found.items() if there[index] not in names and set(node.users) != {second}]
     key, read = note.key, tuple(range(len(note.function.arguments)))
     if further:
         part = _part(note.function, (*names, *further), (), example(first.args[0]).device)
         if part is None or len(names) + len(further) > regions.MAX_OUTPUTS:
-            return set()
+            return None
         key, read = part
     if not operands.keys() >= set(read):
-        return set()
+        return None
     known = {there[index]: example(node) for index, node in found.items()}
-    known |= {note.results[index]: example(node) for index, node in _results(second).items()}
+    known |= {note.results[index]: example(node) for index, node in seams.results(second).items()}
     with graph.inserting_before(first):
         values = [known.get(name) for name in (*names, *further)]
         items = _launch(graph, second, [operands[place] for place in read], key, values)
-    made = dict(zip((*names, *further), items))
+    call, made = call_of(items[0]), dict(zip((*names, *further), items))
     order |= dict.fromkeys(items, order[first])
     for part, values in ((second, note.results), (first, there)):
         for name in values if AGAIN in part.meta else ():
@@ -201,6 +216,6 @@ def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order
                 made[name].meta[AGAIN] = part.meta[AGAIN]
         _replace(graph, part, [made.get(name) for name in values])
     for item in items:
-        if not item.users:
+        if not item.users and item.target is operator.getitem:
             graph.erase_node(item)
-    return {key} if further else set()
+    return call

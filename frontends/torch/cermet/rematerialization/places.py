@@ -40,15 +40,20 @@ class Placed(NamedTuple):
     otherwise: Mapping[fx.Node, Otherwise] = {}
 
 
-def place(module: fx.GraphModule, given: bool) -> Placed:
+def place(graph: fx.Graph, given: bool) -> Placed:
     """Gives results of a graph that runs as it is the memory of operands, in place. `given`: of inputs, too, but for
     those that are the caller's."""
-    return _Places(module, given).place()
+    return _Places(graph, given).place()
+
+
+def taken(graph: fx.Graph, given: bool) -> dict[fx.Node, dict[int, int]]:
+    """For results of launches, in the graph's order, the operand whose memory each would be given."""
+    found = _Places(graph, given)
+    return {node: places for node in found.launches if (places := found.taken(node))}
 
 
 class _Places:
-    def __init__(self, module: fx.GraphModule, given: bool) -> None:
-        graph = module.graph
+    def __init__(self, graph: fx.Graph, given: bool) -> None:
         self._graph, self._storages = graph, Storages(graph)
         self._whole = {each: self._storages.tensor(each) for each in self._storages.owner}
         self._now = dict(self._whole)  # where each lies, as far as results have been placed
@@ -66,16 +71,16 @@ class _Places:
             self._last.update(dict.fromkeys(touched, node))
             if not _is_synchronous(node):
                 self._kept |= touched
-        launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
-        self._may = {node: _may_take(node) for node in launches}
+        self.launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
+        self._may = {node: _may_take(node) for node in self.launches}
 
     def place(self) -> Placed:
         """What may fail has been asked before: a graph is changed as a whole or not."""
         keys: dict[int, None] = {}
         otherwise: dict[fx.Node, Otherwise] = {}
         moved = memory.Moved()
-        for node in self._may:
-            taken = self._taken(node)
+        for node in self.launches:
+            taken = self.taken(node)
             if not taken:
                 continue
             plain, count = node.args[-1], len(_values(node))
@@ -91,7 +96,7 @@ class _Places:
             self._move(node, taken, moved)
         return Placed(tuple(keys), otherwise)
 
-    def _taken(self, node: fx.Node) -> dict[int, int]:
+    def taken(self, node: fx.Node) -> dict[int, int]:
         """For results the operand whose memory each takes."""
         operands, values = node.args[:-1], _values(node)
         taken: dict[int, int] = {}

@@ -22,7 +22,7 @@ from ..ops import regions
 from ..ops.slices import Function
 from ..text import ELEMENT_TYPES
 from .costs import kept
-from .waiting import following
+from .waiting import following, reading
 
 _LEAST = 2**20  # bytes: less is not worth a kernel's further store
 _PART = 0.5  # of the bytes that a shared value is made of, that itself may have
@@ -71,7 +71,7 @@ class Seam(NamedTuple):
 
 def seams(graph: fx.Graph) -> Iterator[Seam]:
     """Each is to be taken, or not, before the next. A launch is in one of them at the most."""
-    known = _launches(graph)
+    known = launches(graph)
     taken: set[fx.Node] = set()
     behind = following(graph)
     numbers: dict[Hashable, int] = {}
@@ -90,26 +90,35 @@ def seams(graph: fx.Graph) -> Iterator[Seam]:
             yield seam
 
 
-def _launches(graph: fx.Graph) -> dict[fx.Node, Launch]:
-    """But for those of named operations, as a launch is that nobody differentiates."""
+def launches(graph: fx.Graph) -> dict[fx.Node, Launch]:
     functions: dict[int, Function | None] = {}
-    found: dict[fx.Node, Launch] = {}
-    for node in graph.nodes:
-        if str(node.target).startswith(f"{regions.NAMESPACE}.launch_") and _is_read_apart(node):
-            key = node.args[-1]
-            if key not in functions:
-                try:
-                    functions[key] = Function.read(regions.text(key))
-                except Error:
-                    functions[key] = None
-            if (function := functions[key]) is not None:
-                found[node] = Launch(node, function)
-    return found
+    return {node: found for node in graph.nodes if (found := launch_of(node, functions)) is not None}
+
+
+def launch_of(node: fx.Node, known: dict[int, Function | None]) -> Launch | None:
+    """None of what is none, nor of one of named operations, as a launch is that nobody differentiates."""
+    if not str(node.target).startswith(f"{regions.NAMESPACE}.launch_") or not _is_read_apart(node):
+        return None
+    key = node.args[-1]
+    if key not in known:
+        try:
+            known[key] = Function.read(regions.text(key))
+        except Error:
+            known[key] = None
+    function = known[key]
+    return None if function is None else Launch(node, function)
 
 
 def _is_read_apart(node: fx.Node) -> bool:
     """Whether each reader reads one of the results."""
     return isinstance(example(node), torch.Tensor) or all(user.target is operator.getitem for user in node.users)
+
+
+def results(call: fx.Node) -> dict[int, fx.Node]:
+    """Those of a launch's that are read, by their places."""
+    if isinstance(example(call), torch.Tensor):
+        return {0: call}
+    return {user.args[1]: user for user in call.users}
 
 
 # --- At a result -----------------------------------------------------------------------------------------------------
@@ -138,25 +147,52 @@ def _shared(launch: Launch, behind: Sequence[Launch], numbers: dict[Hashable, in
     known = [each.function.numbered(each.operands, numbers) for each in behind]
     theirs = [{number: name for name, number in names.items()} for names in known]
     spared = {name: _spared(launch, name) for name, _ in launch.function.lines if name not in launch.names}
-    reading: list[dict[str, str]] = [{} for _ in behind]
+    reads: list[dict[str, str]] = [{} for _ in behind]
     for name in sorted(spared, key=spared.__getitem__, reverse=True):
-        for each, names, given in zip(behind, theirs, reading):
+        for each, names, given in zip(behind, theirs, reads):
             there = names.get(mine[name]) if spared[name] >= _LEAST else None
-            if there is not None and _drops(each, there, given.values()):
+            if there and there not in each.names and _drops(each, each.names, there, given.values()):
                 given[name] = there
-    values = tuple(name for name in spared if any(name in given for given in reading))
+    values = tuple(name for name in spared if any(name in given for given in reads))
     if not values:
         return None
-    readers = [(each, given) for each, given in zip(behind, reading) if given]
+    readers = [(each, given) for each, given in zip(behind, reads) if given]
     return Seam(launch, values, ((launch, {name: name for name in values}), *readers))
 
 
-def _drops(launch: Launch, value: str, given: Collection[str]) -> bool:
-    """Whether a launch that is given a value, too, reads none of what the value is made of."""
-    lines = launch.function.needed(launch.names, given)[0]
-    if value in launch.names or value not in lines:
+def _drops(launch: Launch, results: Sequence[str], value: str, given: Collection[str]) -> bool:
+    """Whether what computes some results, and is given a value, too, reads none of what the value is made of."""
+    function = launch.function
+    if value not in function.needed([name for name in results if name != value], given)[0]:
         return False
-    return launch.function.needed([value])[1].isdisjoint(launch.function.needed(launch.names, [*given, value])[1])
+    return function.needed([value])[1].isdisjoint(function.needed(results, [*given, value])[1])
+
+
+# --- For less at once ------------------------------------------------------------------------------------------------
+
+
+def halves(launch: Launch) -> Iterator[tuple[Seam, bool]]:
+    """At values that are small beside what they are made of, so that the first part may run before all operands are
+    there, or the second wait (then True) until its results are read."""
+    spared = {name: _spared(launch, name) for name, _ in launch.function.lines}
+    small = sorted((name for name in spared if spared[name] >= _LEAST), key=lambda name: (-spared[name], name))
+    for name in small:
+        made_of = [launch.operands[place] for place in launch.read_for([name])]
+        if max(made_of) < max(launch.operands) and _drops(launch, launch.names, name, []):
+            yield Seam(launch, (name,), ((launch, {name: name}),)), False
+    items = {launch.names[index]: node for index, node in results(launch.node).items()}
+    order = sorted(items, key=lambda name: min(reading(items[name])))
+    for place in range(1, len(order)):
+        late = order[place:]
+        early = [name for name in launch.names if name not in late]
+        both = launch.function.needed(early)[0]
+        given: list[str] = []
+        for name in small:
+            if name in both and name not in late and _drops(launch, late, name, given):
+                given.append(name)
+        if given:
+            values = tuple(dict.fromkeys((*early, *given)))
+            yield Seam(launch, values, ((launch, {name: name for name in given}),)), True
 
 
 def _spared(launch: Launch, value: str) -> int:

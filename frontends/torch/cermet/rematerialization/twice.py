@@ -21,6 +21,7 @@ from ..graph.nodes import example
 from . import liveness
 from .costs import computed_again, is_product, is_view
 from .liveness import Storages
+from .waiting import reading
 
 _LEAST = 2**20  # bytes: less is not worth a launch
 _PART = 3e-3  # of what all calls take, that may be taken again
@@ -88,12 +89,12 @@ def _copies(
             own = storages.of([value])
             if len(own) != 1 or not own.isdisjoint(kept | written):
                 continue
-            places = sorted({order[each] for each in _readers(value)})
+            places = sorted({order[each] for each in reading(value)})
             pauses = [(min(until, b) - a, a, min(until, b)) for a, b in zip(places, places[1:])]
             pause, first, second = max(pauses, default=(0, 0, 0))
             size = storages.bytes(next(iter(own)))
             if pause > 1 and size >= _LEAST:
-                late = tuple(each for each in _readers(value) if order[each] > first)
+                late = tuple(each for each in reading(value) if order[each] > first)
                 found.append(_Copy(node, value, late, first, second, size, time))
                 dropped |= own
     return found
@@ -101,14 +102,6 @@ def _copies(
 
 def _is_call(node: fx.Node) -> bool:
     return node.op == "call_function" and node.target is not operator.getitem and not is_view(node)
-
-
-def _readers(value: fx.Node) -> list[fx.Node]:
-    """The calls that read a value, or views of it."""
-    found: list[fx.Node] = []
-    for user in value.users:
-        found += _readers(user) if user.op == "call_function" and is_view(user) else [user]
-    return found
 
 
 def _lowered(held: Sequence[int], copies: Sequence[_Copy]) -> list[int]:

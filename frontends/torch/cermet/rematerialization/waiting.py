@@ -139,5 +139,13 @@ def readers(sources: Iterable[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def reading(value: fx.Node) -> list[fx.Node]:
+    """The calls that read a value, or views of it, but no view."""
+    found: list[fx.Node] = []
+    for user in value.users:
+        found += reading(user) if user.op == "call_function" and is_view(user) else [user]
+    return found
+
+
 def _bytes(nodes: Iterable[fx.Node]) -> int:
     return sum(map(written, set(nodes)))
