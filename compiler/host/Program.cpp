@@ -1,11 +1,7 @@
-#include "compiler/host/Program.h"
-#include "compiler/host/Columns.h"
-#include "compiler/host/Operations.h"
+#include "compiler/host/ProgramBody.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "runtime/abi/RowArguments.h"
-#include <cstddef>
 
 using namespace mlir;
 
@@ -23,76 +19,7 @@ size_t operandOffset(size_t operand) {
   return offsetof(RowArguments, operand) + operand * sizeof(RowOperand);
 }
 
-class HostProgram {
-public:
-  HostProgram(const RowProgram& program, ModuleOp module, bool hasF16C)
-      : program(program), module(module), builder(module.getLoc(), module.getContext()), math(builder, hasF16C),
-        columns(builder, math, program.columns), operations(builder, math, module) {
-    builder.setInsertionPointToEnd(module.getBody());
-    i64 = builder.getI64Type();
-    pointer = columns.pointer();
-    for (size_t i = 0; i < program.operands.size(); ++i)
-      if (program.operands[i].isOutput && program.operands[i].kind == OperandKind::Column)
-        accumulators.push_back(i);
-  }
-
-  void emitMain(StringRef name, LLVM::Linkage linkage);
-  void emitFold(StringRef name);
-
-private:
-  // A column step with the program's values in it, by instruction, filled on demand.
-  struct Step : ColumnStep {
-    Values values;
-  };
-
-  Values beginFunction(StringRef name, ArrayRef<Type> rest, LLVM::Linkage linkage = LLVM::Linkage::External);
-  Value loadArgument(Type type, size_t offset);
-  Values partialsAt(Value row);
-
-  void loadOperands();
-  Value moved(size_t operand, Value from, Value offset);
-  Place place(int operand) const {
-    const Operand& which = program.operands[operand];
-    return {base[operand], which.dtype, distance[operand], exists[operand],
-            which.map.isMapped() ? &which.map : nullptr};
-  }
-  void gather(const Values& source);
-  Value strideOf(size_t operand, int k);
-  Place rowAt(size_t operand, Value source, Value number);
-  Value sumRows(int operand, Value zero, llvm::function_ref<Value(const Place&)> load);
-  void expect(Value isThere, Value number, Value bound, bool isColumn);
-
-  void loadExtents();
-  Value emitRun(Value row, Value end);
-  void emitRowScalars(int stage);
-  void emitColumns(int stage);
-  Value valueOf(int instruction, Step* step);
-  Value compute(const Instruction& instruction, Step* step);
-  Value pick(const Instruction& instruction);
-  Value valueAt(int instruction, Value column, Values& known);
-  bool isExact(int instruction, DType dtype) const;
-
-  const RowProgram& program;
-  ModuleOp module;
-  ImplicitLocOpBuilder builder;
-  HostMath math;
-  HostColumns columns;
-  HostOperations operations;
-  Type i64, pointer;
-  SmallVector<size_t> accumulators; // operands, in order
-
-  Value arguments;                   // the function's RowArguments
-  Value fault;                       // main's HostFault
-  Value current;                     // the row's number
-  llvm::SmallDenseSet<int> expected; // numbers of columns that were asked for
-  Values extents;
-  Values base;         // by operand: its array, or the current row in it; an index operand's current number
-  Values distance;     // by operand: between columns that are strided
-  Values exists;       // by operand: of a gathered one, whether it has the current row
-  Values begins, ends; // by operand: of one whose rows are added, where the current row's numbers lie in their list
-  Values partials;     // by accumulator: a row of partial sums
-  Values scalars;      // Uniform and Row values, by instruction
-};
+} // namespace
 
 // A function of the RowArguments and of what else it takes, which is returned.
 Values HostProgram::beginFunction(StringRef name, ArrayRef<Type> rest, LLVM::Linkage linkage) {
@@ -292,71 +219,8 @@ Value HostProgram::moved(size_t operand, Value from, Value offset) {
   return which.kind == OperandKind::Index ? columns.add(from, offset) : columns.element(from, offset, which.dtype);
 }
 
-// Notes a number that is none, if it is the first.
-void HostProgram::expect(Value isThere, Value number, Value bound, bool isColumn) {
-  auto at = [&](size_t offset) -> Value {
-    return LLVM::GEPOp::create(builder, pointer, builder.getI8Type(), fault,
-                               ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(offset)});
-  };
-  OpBuilder::InsertionGuard guard(builder);
-  Value isMissing = arith::XOrIOp::create(builder, isThere, math.integer(builder.getI1Type(), 1));
-  auto missing = scf::IfOp::create(builder, TypeRange(), isMissing, /*withElseRegion=*/false);
-  builder.setInsertionPointToStart(missing.thenBlock());
-  Value known = LLVM::LoadOp::create(builder, i64, at(offsetof(HostFault, row)), 8);
-  Value isFirst = arith::CmpIOp::create(builder, arith::CmpIPredicate::slt, known, columns.index(0));
-  auto first = scf::IfOp::create(builder, TypeRange(), isFirst, /*withElseRegion=*/false);
-  builder.setInsertionPointToStart(first.thenBlock());
-  LLVM::StoreOp::create(builder, current, at(offsetof(HostFault, row)), 8);
-  LLVM::StoreOp::create(builder, number, at(offsetof(HostFault, number)), 8);
-  LLVM::StoreOp::create(builder, bound, at(offsetof(HostFault, bound)), 8);
-  LLVM::StoreOp::create(builder, columns.index(isColumn), at(offsetof(HostFault, isColumn)), 8);
-}
-
 Value HostProgram::strideOf(size_t operand, int k) {
   return loadArgument(i64, operandOffset(operand) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
-}
-
-// The row of a gathered operand, which begins at `source`, that has this number.
-Place HostProgram::rowAt(size_t operand, Value source, Value number) {
-  const Operand& which = program.operands[operand];
-  Value rows = strideOf(operand, kGatheredRows);
-  Value isThere = arith::CmpIOp::create(builder, arith::CmpIPredicate::ult, number, rows);
-  expect(isThere, number, rows, /*isColumn=*/false);
-  Value offset = columns.multiply(number, strideOf(operand, kGatheredStride));
-  offset = arith::SelectOp::create(builder, isThere, offset, columns.index(0));
-  return {columns.element(source, offset, which.dtype), which.dtype, distance[operand], isThere};
-}
-
-// The current row of each gathered operand, from the numbers that others have there, or which of a list are its own.
-// `source`: where their rows begin.
-void HostProgram::gather(const Values& source) {
-  for (size_t i = 0; i < program.operands.size(); ++i) {
-    const Operand& operand = program.operands[i];
-    if (operand.kind != OperandKind::Gathered)
-      continue;
-    if (operand.from < 0) {
-      const Place row = rowAt(i, source[i], columns.load(place(operand.rowsFrom), nullptr));
-      base[i] = row.base;
-      exists[i] = row.exists;
-      continue;
-    }
-    Value begin = columns.load(place(operand.from), nullptr), end = columns.load(place(operand.to), nullptr);
-    begins[i] = arith::MaxSIOp::create(builder, begin, columns.index(0));
-    ends[i] = arith::MinSIOp::create(builder, end, strideOf(operand.rowsFrom, kGatheredRows));
-  }
-}
-
-// The current row of an operand whose rows are added, in the order of the list; `load` reads one of them. Sums of parts
-// are no faster for a thread that adds one row at a time.
-Value HostProgram::sumRows(int index, Value zero, llvm::function_ref<Value(const Place&)> load) {
-  const Operand& operand = program.operands[index];
-  const DType number = program.operands[operand.rowsFrom].dtype;
-  const Values sum = columns.loop(begins[index], ends[index], 1, {zero}, [&](Value i, const Values& current) {
-    Value offset = columns.multiply(i, strideOf(operand.rowsFrom, kGatheredStride));
-    Value at = columns.load({columns.element(base[operand.rowsFrom], offset, number), number, {}}, nullptr);
-    return Values{arith::AddFOp::create(builder, current[0], load(rowAt(index, base[index], at)))};
-  });
-  return math.round(sum[0], loadedType(operand));
 }
 
 // The rows from `row` on that lie in one run of the innermost extent, but none from `end` on; answers their number.
@@ -380,7 +244,7 @@ Value HostProgram::emitRun(Value row, Value end) {
       continue;
     Value offset = columns.index(0);
     for (int k = 0; k < kMaxRowExtents; ++k) {
-      stride[i] = loadArgument(i64, operandOffset(i) + offsetof(RowOperand, stride) + k * sizeof(int64_t));
+      stride[i] = strideOf(i, k);
       offset = columns.add(offset, columns.multiply(place[k], stride[i]));
     }
     first[i] = moved(i, base[i], offset);
@@ -465,8 +329,6 @@ void HostProgram::emitFold(StringRef name) {
   });
   LLVM::ReturnOp::create(builder, ValueRange());
 }
-
-} // namespace
 
 void emitHostProgram(const RowProgram& program, const HostEntries& entries, ModuleOp module, LLVM::Linkage linkage,
                      bool hasF16C) {

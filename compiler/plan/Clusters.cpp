@@ -1,63 +1,28 @@
 #include "compiler/plan/Clusters.h"
+#include "compiler/plan/Gains.h"
 #include "compiler/plan/Grouping.h"
-#include "compiler/plan/Lower.h"
+#include "compiler/plan/NormalForm.h"
 #include "compiler/plan/StoredValues.h"
 #include "ir/dialect/Body.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
-#include "ir/transforms/Parts.h"
-#include "ir/transforms/Reshapes.h"
 #include "mlir/IR/IRMapping.h"
 #include "patterns/fusions/Rope.h"
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Names.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
-#include <fmt/format.h>
-#include <set>
 
 using namespace mlir;
 
 namespace cermet {
 namespace {
 
-constexpr double kMaxMoved = 0.8;         // of the bytes that the operations one by one move
-constexpr double kLeastSaved = 16 * 1024; // bytes: less is not worth a kernel to compile
-constexpr double kLeastAlone = 1 << 20;   // bytes that one operation moves where its own kernel is to be better
-constexpr double kSymbolicSize = 1024;    // of a symbol that cermet.sizes does not name
-constexpr int kMaxRounds = 3;             // of taking launches apart, before those that nothing took are all kept
-
-double bytesOf(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type)
-    return 0;
-  auto graph = value.getParentBlock()->getParentOp()->getParentOfType<ModuleOp>();
-  auto sizes = graph->getAttrOfType<DictionaryAttr>(ir::kSizes);
-  double bytes = double(type.getElementTypeBitWidth()) / 8;
-  for (const ir::Dimension& dimension : ir::dimensions(type)) {
-    auto said = dimension.isSymbol() && sizes ? sizes.getAs<IntegerAttr>(dimension.symbol) : IntegerAttr();
-    bytes *= said ? double(said.getInt()) : dimension.isSymbol() ? kSymbolicSize : double(dimension.size);
-  }
-  return bytes;
-}
-
-bool isFused(Operation* op) {
-  return isa<ir::DecomposableOpInterface>(op);
-}
-
-// Whether nobody asks for the graph's gradient: it is one of those that autograd made.
-bool hasNoGradient(Operation* op) {
-  return op->getParentOfType<ModuleOp>()->hasAttr(ir::kNoGradient);
-}
+constexpr int kMaxRounds = 3; // of taking launches apart, before those that nothing took are all kept
 
 // What computes something, which is what a group has of a node.
 bool isStep(Operation* op) {
   return !isRepeated(op) && !isView(op) && !isa<ir::ConstantOp>(op);
-}
-
-// A kernel that stands in the graph already, and whose operations are known.
-bool isLaunch(Operation* op) {
-  return op->hasAttr(ir::kBody);
 }
 
 // Operations that are to be a kernel by themselves, and its name.
@@ -66,52 +31,63 @@ struct Together {
   llvm::DenseSet<StringAttr> tried; // all names that there were
 };
 
-// A copy of the function in small operations, those of launches too but for the `kept` ones, with regions that are
-// taken as operations of their own, and what each operation is of the original. It is the form that a plan is made of
-// (normalize in Plan.cpp) less what leaves operations of which no node of the frontend is the original: equal ones are
-// not merged, transposes are not moved through others, and concats do not become reads of columns. So a region ends at
-// those; the plan of what is one text crosses them.
-class SmallCopy {
+// A copy of the function in the normal form, with launches but for the `kept` ones opened and regions that are taken as
+// operations of their own, and what each operation is of the original: its location says it.
+class NormalCopy {
 public:
-  SmallCopy(func::FuncOp function, const std::vector<Selection>& taken, const llvm::DenseSet<Operation*>& kept,
-            const Together& together)
+  NormalCopy(func::FuncOp function, const std::vector<Selection>& taken, const llvm::DenseSet<Operation*>& kept,
+             const Together& together)
       : module(ir::createGraph(*function.getContext())) {
     OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
     IRMapping mapping;
     copy = cast<func::FuncOp>(builder.clone(*function, mapping));
-    for (Operation& op : function.getBody().front())
-      originals[mapping.lookup(&op)] = &op;
+    auto originals = function.getBody().front().without_terminator();
+    for (Operation& op : originals)
+      mapping.lookup(&op)->setLoc(OpaqueLoc::get(&op, op.getLoc()));
     for (const Selection& cluster : taken)
       close(cluster, mapping);
-    for (Operation& op : function.getBody().front())
+    for (Operation& op : originals)
       if (isLaunch(&op) && !kept.contains(&op))
-        open(&op, mapping);
-    for (ir::DecomposableOpInterface op : llvm::to_vector(copy.getOps<ir::DecomposableOpInterface>()))
-      if (hasKernelTypes(op))
-        replace(op, originals.lookup(op), [&](OpBuilder& builder) { return op.decompose(builder); });
-    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(copy.getBody().front())))
-      if (isOpTriviallyDead(&op))
-        op.erase();
-    sink();
-    for (Operation& op : copy.getBody().front())
-      if (Operation* original = originalOf(&op)) {
+        open(&op, mapping.lookup(&op));
+    // Equal operations of two nodes stay two: a node stays in the frontend's graph, whatever it equals. Merged, one of
+    // them would be read from memory where each kernel computes it; in one kernel, the plan of its text merges them.
+    llvm::DenseMap<Operation*, int64_t> numbers;
+    for (Operation& op : originals)
+      numbers.try_emplace(&op, numbers.size());
+    normalize(copy, [&](Operation* op) {
+      Operation* original = originalOf(op);
+      if (!original)
+        return;
+      op->setAttr(kOriginal, builder.getI64IntegerAttr(numbers.lookup(original)));
+      if (kept.contains(original))
+        op->setAttr(kApart, builder.getStringAttr(nameOf(original)));
+      else if (auto name = together.names.find(original); name != together.names.end())
+        op->setAttr(kApart, name->second);
+    });
+    for (Operation& op : copy.getBody().front().without_terminator())
+      if (Operation* original = originalOf(&op))
         copies[original].push_back(&op);
-        if (kept.contains(original))
-          op.setAttr(kApart, StringAttr::get(op.getContext(), nameOf(original)));
-        else if (auto name = together.names.find(original); name != together.names.end())
-          op.setAttr(kApart, name->second);
-      }
   }
 
   func::FuncOp function() { return copy; }
-  Operation* originalOf(Operation* op) const { return originals.lookup(op); }
+  static Operation* originalOf(Operation* op) {
+    auto location = op->getLoc()->findInstanceOf<OpaqueLoc>();
+    return location ? OpaqueLoc::getUnderlyingLocation<Operation*>(location) : nullptr;
+  }
   llvm::ArrayRef<Operation*> copiesOf(Operation* original) const {
     auto known = copies.find(original);
     return known == copies.end() ? llvm::ArrayRef<Operation*>() : known->second;
   }
+  // Whether the normal form has nothing of what the operation computed.
+  bool isGone(Operation* original) const {
+    return copiesOf(original).empty() && !closed.contains(original) && !isView(original) && isPure(original);
+  }
 
 private:
+  static constexpr llvm::StringLiteral kOriginal = "cermet.original"; // of an operation, its original's number
+
   void close(const Selection& cluster, const IRMapping& mapping) {
+    closed.insert(cluster.ops.begin(), cluster.ops.end());
     llvm::SmallVector<Value> operands, results;
     for (Value operand : cluster.operands)
       operands.push_back(mapping.lookup(operand));
@@ -122,53 +98,22 @@ private:
       builder.setInsertionPointAfter(last);
     else
       builder.setInsertionPointToStart(&copy.getBody().front());
-    auto closed = ir::OpaqueOp::create(builder, copy.getLoc(), ValueRange(results).getTypes(), cluster.pattern,
+    auto region = ir::OpaqueOp::create(builder, copy.getLoc(), ValueRange(results).getTypes(), cluster.pattern,
                                        operands, "pure", 0);
-    for (auto [result, made] : llvm::zip_equal(results, closed.getResults()))
+    for (auto [result, made] : llvm::zip_equal(results, region.getResults()))
       result.replaceAllUsesWith(made);
   }
 
-  void open(Operation* original, const IRMapping& mapping) {
-    Operation* launch = mapping.lookup(original);
-    replace(launch, original,
-            [&](OpBuilder& builder) { return ir::inlineBody(original, launch->getOperands(), builder); });
+  void open(Operation* original, Operation* launch) {
+    OpBuilder builder(launch);
+    launch->replaceAllUsesWith(ir::inlineBody(original, launch->getOperands(), builder, launch->getLoc()));
+    launch->erase();
   }
-
-  // With what stands for it, of which `original` is the original.
-  void replace(Operation* op, Operation* original, llvm::function_ref<llvm::SmallVector<Value>(OpBuilder&)> make) {
-    Operation* before = op->getPrevNode();
-    OpBuilder builder(op);
-    op->replaceAllUsesWith(make(builder));
-    Operation* made = before ? before->getNextNode() : &op->getBlock()->front();
-    for (; made != op; made = made->getNextNode())
-      originals[made] = original;
-    originals.erase(op);
-    op->erase();
-  }
-
-  // A row's sum as a frontend has it, without the dimension that it was of, ends no kernel. Operations move as clones.
-  void sink() {
-    std::vector<Operation*> known;
-    Builder builder(copy.getContext());
-    for (Operation& op : copy.getBody().front().without_terminator())
-      if (Operation* original = originals.lookup(&op)) {
-        op.setAttr(kOriginal, builder.getI64IntegerAttr(known.size()));
-        known.push_back(original);
-      }
-    ir::computePartsApart(copy);
-    ir::sinkReshapes(copy);
-    originals.clear();
-    for (Operation& op : copy.getBody().front().without_terminator())
-      if (auto number = dyn_cast_or_null<IntegerAttr>(op.removeAttr(kOriginal)))
-        originals[&op] = known[number.getInt()];
-  }
-
-  static constexpr llvm::StringLiteral kOriginal = "original";
 
   OwningOpRef<ModuleOp> module;
   func::FuncOp copy;
-  llvm::DenseMap<Operation*, Operation*> originals;
   llvm::DenseMap<Operation*, llvm::SmallVector<Operation*>> copies;
+  llvm::DenseSet<Operation*> closed; // originals in regions
 };
 
 // What a cluster is called, and what it counts as: by the fused operations in it.
@@ -185,11 +130,6 @@ void name(Selection& cluster, const std::vector<Selection>& taken) {
     cluster.counts["cluster"] = 1;
 }
 
-bool isReal(Value value) {
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  return type && isa<FloatType>(type.getElementType());
-}
-
 // What is behind the operation in its own node: a frontend can name that alone.
 bool endsNode(Operation* op, Operation* user) {
   return hasName(op) && hasName(user) && nameOf(op) == nameOf(user) &&
@@ -197,165 +137,73 @@ bool endsNode(Operation* op, Operation* user) {
           isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
 }
 
-// Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind
-// them.
-void close(Selection& cluster, const NodeValues& nodes) {
-  for (size_t i = 0; i < cluster.ops.size(); ++i)
-    for (Value result : cluster.ops[i]->getResults())
-      for (Operation* user : llvm::to_vector(result.getUsers())) {
-        if (!nodes.isNodes(result) && endsNode(cluster.ops[i], user))
-          cluster.ops.insert(user);
-        llvm::SmallVector<Operation*> between;
-        for (Operation* next = user; isa<ir::ReshapeOp>(next); next = *next->user_begin()) {
-          between.push_back(next);
-          if (llvm::any_of(next->getUsers(), [&](Operation* reader) { return cluster.ops.contains(reader); }))
-            cluster.ops.insert(between.begin(), between.end());
-          if (next->use_empty())
-            break;
-        }
-      }
-}
+// Adds what the cluster's nodes do behind its operations, and what its kernel has not or has elsewhere: operations of
+// which the normal form has nothing, views of what it reads other columns of, and views between its operations.
+class Closing {
+public:
+  Closing(Selection& cluster, const NodeValues& nodes, const NormalCopy& copy)
+      : ops(cluster.ops), nodes(nodes), copy(copy) {}
 
-// What its operations move, each a kernel of its own. A node of a frontend's graph is one operation.
-struct Apart {
-  size_t nodes;
-  double bytes;
+  void run() {
+    for (size_t i = 0; i < ops.size(); ++i) {
+      endNode(ops[i]);
+      for (Value operand : ops[i]->getOperands())
+        if (Operation* source = operand.getDefiningOp(); source && copy.isGone(source))
+          ops.insert(source);
+    }
+    for (size_t i = 0; i < ops.size(); ++i)
+      if (isa<ir::ConcatOp>(ops[i]))
+        addViews(ops[i]);
+    for (size_t i = 0; i < ops.size(); ++i)
+      for (Value operand : ops[i]->getOperands())
+        (void)reachesOps(operand, kMaxBetween);
+  }
+
+private:
+  static constexpr int kMaxBetween = 32;
+
+  void endNode(Operation* op) {
+    for (Value result : op->getResults())
+      if (!nodes.isNodes(result))
+        for (Operation* user : result.getUsers())
+          if (endsNode(op, user))
+            ops.insert(user);
+  }
+
+  // Of what a concat joins.
+  void addViews(Operation* concat) {
+    llvm::SmallSetVector<Operation*, 16> behind;
+    behind.insert(concat);
+    for (size_t i = 0; i < behind.size(); ++i)
+      for (Value operand : behind[i]->getOperands())
+        if (Operation* source = operand.getDefiningOp(); source && (isView(source) || ops.contains(source))) {
+          behind.insert(source);
+          ops.insert(source);
+        }
+  }
+
+  bool reachesOps(Value value, int steps) {
+    Operation* op = value.getDefiningOp();
+    if (!op || ops.contains(op))
+      return op;
+    if (!isView(op) || steps == 0 || !reachesOps(op->getOperand(0), steps - 1))
+      return false;
+    return ops.insert(op);
+  }
+
+  llvm::SetVector<Operation*>& ops;
+  const NodeValues& nodes;
+  const NormalCopy& copy;
 };
 
-double bytesOf(ValueRange values) {
-  double bytes = 0;
-  for (Value value : values)
-    bytes += bytesOf(value);
-  return bytes;
-}
-
-// What an operation reads of the operand: of a table no more than the rows that it takes.
-double bytesRead(Operation* op, Value operand) {
-  auto gather = dyn_cast<ir::GatherOp>(op);
-  return gather && operand == gather.getSource() ? std::min(bytesOf(operand), bytesOf(gather.getResult()))
-                                                 : bytesOf(operand);
-}
-
-double moved(const Selection& selection) {
-  double bytes = bytesOf(selection.results);
-  for (Value operand : selection.operands) {
-    double read = 0;
-    for (Operation* user : operand.getUsers())
-      if (selection.ops.contains(user))
-        read = std::max(read, bytesRead(user, operand));
-    bytes += read;
-  }
-  return bytes;
-}
-
-Apart apart(const Selection& cluster) {
-  // What each reads, in bytes, and the values that it makes.
-  std::map<std::string, std::pair<std::map<void*, double>, std::set<void*>>> nodes;
-  double before = 0;
-  size_t launches = 0;
-  for (Operation* op : cluster.ops) {
-    if (isLaunch(op)) {
-      before += bytesOf(op->getOperands()) + bytesOf(op->getResults());
-      ++launches;
-      continue;
-    }
-    if (isView(op) || isa<ir::ConstantOp, ir::BroadcastOp, ir::RandomOp>(op))
-      continue;
-    auto& [reads, makes] = nodes[nameOf(op)];
-    for (Value operand : op->getOperands()) {
-      Value source = operand;
-      while (source.getDefiningOp() && isa<ir::BroadcastOp, ir::ReshapeOp>(source.getDefiningOp()))
-        source = source.getDefiningOp()->getOperand(0);
-      if (isa_and_nonnull<ir::ConstantOp, ir::RandomOp>(source.getDefiningOp()))
-        continue;
-      double& bytes = reads[source.getAsOpaquePointer()];
-      bytes = std::max(bytes, source == operand ? bytesRead(op, operand) : bytesOf(source));
-    }
-    for (Value result : op->getResults())
-      makes.insert(result.getAsOpaquePointer());
-  }
-  for (const auto& [node, values] : nodes) {
-    double largest = 0; // of what the node makes: the rest stays within it
-    for (void* made : values.second)
-      largest = std::max(largest, bytesOf(Value::getFromOpaquePointer(made)));
-    before += largest;
-    for (auto [read, bytes] : values.first)
-      if (!values.second.contains(read))
-        before += bytes;
-  }
-  return {nodes.size() + launches, before};
-}
-
-// Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
-// of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
-bool isMoreThanBytes(Operation* op) {
-  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
-         isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
-             ir::GeluOp, ir::GeluTanhOp>(op);
-}
-
-// Whether one kernel moves enough less, or is worth it for one operation that moves as much.
-bool gains(const Selection& cluster, const NodeValues& nodes) {
-  const Apart before = apart(cluster);
-  const double after = moved(cluster);
-  // Masks and positions are small, or made once: integers have no bandwidth to win.
-  if (llvm::none_of(cluster.results, isReal) || before.nodes == 0)
-    return false;
-  const bool hasLaunch = llvm::any_of(cluster.ops, isLaunch);
-  // What others store beside their result, a gradient makes again of random numbers.
-  if (before.nodes == 1 && llvm::any_of(cluster.ops, [](Operation* op) { return isa<ir::RandomOp>(op); }))
-    return !hasLaunch && after >= kLeastSaved;
-  if (before.nodes == 1)
-    return !hasLaunch && after >= kLeastAlone && llvm::any_of(cluster.ops, isMoreThanBytes) &&
-           hasNoGradient(cluster.ops.front());
-  if (!hasLaunch)
-    return before.bytes - after >= kLeastSaved && after <= kMaxMoved * before.bytes;
-  // Less than its launches as they stand and the rest beside them, as one kernel if that is one.
-  Selection launches, rest;
-  for (Operation* op : cluster.ops)
-    (isLaunch(op) ? launches : rest).ops.insert(op);
-  double beside = apart(rest).bytes;
-  if (!rest.ops.empty() && complete(rest, nodes).empty() && gains(rest, nodes))
-    beside = std::min(beside, moved(rest));
-  return apart(launches).bytes + beside - after >= kLeastSaved;
-}
-
-void addMiss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
-  Operation* last = cluster.ops.front();
-  for (Operation* op : cluster.ops)
-    last = last->isBeforeInBlock(op) ? op : last;
-  misses.push_back({"cluster", nameOf(last), reason, last->getLoc()});
-}
-
-// Why what has a reduction and something beside it is left alone, where it could have gained.
-void miss(const Selection& cluster, const std::string& reason, std::vector<NearMiss>& misses) {
-  const Apart before = apart(cluster);
-  const bool isCore =
-      llvm::any_of(cluster.ops, [](Operation* op) { return ir::isReduction(op) && isReal(op->getOperand(0)); });
-  if (isCore && before.nodes > 1 && before.bytes >= kLeastSaved)
-    addMiss(cluster, reason, misses);
-}
-
-// What saves bytes, but too small a part of them. The name of a fused operation in it is found all the same.
-void missGain(const Selection& cluster, std::vector<NearMiss>& misses) {
-  const Apart before = apart(cluster);
-  const double after = moved(cluster);
-  if (llvm::none_of(cluster.ops, [](Operation* op) { return isLaunch(op) || isFused(op); }) &&
-      llvm::any_of(cluster.results, isReal) && before.nodes > 1 && before.bytes - after >= kLeastSaved)
-    addMiss(cluster,
-            fmt::format("one kernel moves {:.0f} bytes where its operations move {:.0f}, expected at most {:.0f} %",
-                        after, before.bytes, 100 * kMaxMoved),
-            misses);
-}
-
 // Completes a cluster; whether it is to be replaced.
-bool take(Selection& cluster, const Search& search, llvm::DenseSet<Operation*>& computed,
+bool take(Selection& cluster, const Search& search, const NormalCopy& copy, llvm::DenseSet<Operation*>& computed,
           std::vector<NearMiss>& misses) {
   for (size_t i = 0; i < cluster.ops.size(); ++i)
     for (Value operand : cluster.ops[i]->getOperands())
       if (Operation* op = operand.getDefiningOp(); op && isRepeated(op))
         cluster.ops.insert(op);
-  close(cluster, search.nodes);
+  Closing(cluster, search.nodes, copy).run();
   name(cluster, search.taken);
   if (std::string reason = complete(cluster, search.nodes); !reason.empty()) {
     miss(cluster, reason, misses);
@@ -409,7 +257,7 @@ bool putTogether(const Selection& cluster, const llvm::StringMap<size_t>& steps,
 // and so is a node whose result others read before its group could be there.
 std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& together, const Search& search,
                                   std::vector<NearMiss>& misses) {
-  SmallCopy copy(search.function, search.taken, kept, together);
+  NormalCopy copy(search.function, search.taken, kept, together);
   const bool isBehindAutograd = hasNoGradient(search.function);
   llvm::StringMap<size_t> steps; // of each node
   for (Operation& op : func::FuncOp(search.function).getBody().front().without_terminator())
@@ -423,7 +271,7 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     bool isWhole = !group.lowered.appendsColumn;
     llvm::SmallPtrSet<Operation*, 16> members(group.ops.begin(), group.ops.end());
     for (Operation* op : group.ops) {
-      Operation* original = copy.originalOf(op);
+      Operation* original = NormalCopy::originalOf(op);
       isWhole &= original && (isBehindAutograd || !isa<ir::SumRowsOp, ir::GatherOp, ir::EmbeddingBagOp>(op));
       if (original)
         cluster.ops.insert(original);
@@ -443,7 +291,7 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     }
     const bool hasMore = cluster.ops.size() > 1;
     const Selection found = cluster; // take() adds to it
-    if (isWhole && take(cluster, search, computed, misses))
+    if (isWhole && take(cluster, search, copy, computed, misses))
       clusters.push_back(std::move(cluster));
     else if (hasMore && isBehindAutograd && inPart.empty() && putTogether(found, steps, together))
       continue;

@@ -2,20 +2,18 @@
 #include "compiler/plan/Grouping.h"
 #include "compiler/program/Dump.h"
 #include "compiler/plan/Lower.h"
+#include "compiler/plan/NormalForm.h"
 #include "compiler/plan/Placement.h"
 #include "compiler/plan/Steps.h"
 #include "compiler/plan/Values.h"
 #include "compiler/program/Schedule.h"
 #include "compiler/plan/StoredValues.h"
 #include "compiler/program/Target.h"
-#include "ir/transforms/Columns.h"
 #include "ir/transforms/Decompose.h"
 #include "ir/dialect/Ops.h"
-#include "ir/transforms/Parts.h"
 #include "ir/transforms/Reshapes.h"
 #include "ir/text/Text.h"
 #include "ir/dialect/Shape.h"
-#include "ir/transforms/Transposes.h"
 #include "patterns/Registry.h"
 #include "patterns/matching/Raise.h"
 #include "runtime/abi/Limits.h"
@@ -338,24 +336,6 @@ private:
   llvm::DenseMap<Operation*, SmallVector<int>> parts; // of a concat, by operand
   llvm::DenseMap<Value, int> denseCopies;             // of values that a reshape cannot be a view of
 };
-
-// The normal form that grouping takes: small operations in place of fused ones, which stay the name of what they
-// become, transposes at the ends, columns read in place. One of a type that no kernel has stays whole: somebody else
-// runs it.
-void normalize(mlir::func::FuncOp function) {
-  function.walk([](ir::DecomposableOpInterface op) { op->setLoc(partOf(op->getName().stripDialect(), op->getLoc())); });
-  ir::decomposeFused(function, hasKernelTypes);
-  ir::simplify(function);
-  ir::hoistTransposes(function);
-  ir::readColumnsInPlace(function, [](Value stored, llvm::ArrayRef<int64_t> columns) {
-    const int64_t width = llvm::cast<mlir::RankedTensorType>(stored.getType()).getShape().back();
-    return hasUnitStride(stored) && columnMapOf(columns.vec(), width).has_value();
-  });
-  ir::simplify(function);
-  ir::computePartsApart(function);
-  ir::sinkReshapes(function);
-  ir::simplify(function);
-}
 
 } // namespace
 

@@ -50,7 +50,7 @@ func::FuncOp bodyOf(Operation* op) {
   return name ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(op, name) : func::FuncOp();
 }
 
-SmallVector<Value> inlineBody(Operation* op, ValueRange operands, OpBuilder& builder) {
+SmallVector<Value> inlineBody(Operation* op, ValueRange operands, OpBuilder& builder, Location location) {
   func::FuncOp body = bodyOf(op);
   const Sizes sizes = sizesFor(body, operands);
   IRMapping mapping;
@@ -58,7 +58,7 @@ SmallVector<Value> inlineBody(Operation* op, ValueRange operands, OpBuilder& bui
   Block& block = body.getBody().front();
   for (Operation& original : block.without_terminator()) {
     Operation* copy = builder.clone(original, mapping);
-    copy->setLoc(op->getLoc());
+    copy->setLoc(location);
     for (OpResult result : copy->getResults())
       result.setType(sizes(result.getType()));
     auto fused = dyn_cast<DecomposableOpInterface>(copy);

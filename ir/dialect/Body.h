@@ -14,8 +14,9 @@ inline constexpr llvm::StringLiteral kDense = "cermet.dense";
 mlir::func::FuncOp bodyOf(mlir::Operation* op);
 
 // The values of the operation's results, computed of `operands` at the builder's place: the body's operations, each
-// with the operation's location, fused ones as what they stand for.
-llvm::SmallVector<mlir::Value> inlineBody(mlir::Operation* op, mlir::ValueRange operands, mlir::OpBuilder& builder);
+// with that location, fused ones as what they stand for.
+llvm::SmallVector<mlir::Value> inlineBody(mlir::Operation* op, mlir::ValueRange operands, mlir::OpBuilder& builder,
+                                          mlir::Location location);
 
 // Whether a body that is named can stand for the operation. Emits an error where it cannot.
 mlir::LogicalResult verifyBody(mlir::Operation* op);

@@ -14,6 +14,12 @@ bool isPassed(Operation* op) {
   return op && (isElementwise(op) || isReduction(op) || isa<ConstantOp, BroadcastOp, SliceOp, ConcatOp>(op));
 }
 
+// Whether what reads it may compute with it: else it is a view of what is stored, in an order of rows that others have.
+bool isAmid(TransposeOp transpose) {
+  return llvm::any_of(transpose->getUsers(),
+                      [](Operation* user) { return !isa<OpaqueOp, MatmulOp, func::ReturnOp>(user); });
+}
+
 class Hoisting {
 public:
   Hoisting(OpBuilder& builder, TransposeOp transpose)
@@ -98,7 +104,8 @@ void hoistTransposes(func::FuncOp function) {
   for (TransposeOp transpose : llvm::to_vector(block.getOps<TransposeOp>())) {
     Operation* op = transpose.getOperand().getDefiningOp();
     ArrayRef<int64_t> permutation = transpose.getPermutation();
-    if (!isPassed(op) || !op->hasOneUse() || permutation.back() + 1 != int64_t(permutation.size()))
+    if (!isPassed(op) || !op->hasOneUse() || !isAmid(transpose) ||
+        permutation.back() + 1 != int64_t(permutation.size()))
       continue;
     OpBuilder builder(transpose);
     Hoisting hoisting(builder, transpose);

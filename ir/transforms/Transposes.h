@@ -6,8 +6,9 @@
 namespace cermet::ir {
 
 // transpose(op(a, b)) becomes op(transpose(a), transpose(b)), for transposes that keep the last dimension in its place
-// and operations that work element by element or along rows. Changes no bit. For small operations; folding afterwards
-// removes what cancels. What of op's inputs the function returns is transposed back.
+// and operations that work element by element or along rows. One that calls, products and the return alone read stays:
+// it is a view of what is stored, in the order of rows that others of its inputs have. What of op's inputs the function
+// returns is transposed back. Changes no bit. For small operations; folding afterwards removes what cancels.
 void hoistTransposes(mlir::func::FuncOp function);
 
 } // namespace cermet::ir

@@ -9,7 +9,7 @@
 #include "ir/dialect/Ops.h"
 #include "patterns/matching/Dataflow.h"
 #include "patterns/matching/Finder.h"
-#include "patterns/fusions/Rope.h"
+#include "patterns/fusions/Rotation.h"
 #include <fmt/format.h>
 
 using namespace mlir;

@@ -9,9 +9,6 @@
 
 namespace cermet {
 
-// Whether the operation is the last of a rope.
-bool endsRope(mlir::Operation* op);
-
 // Whether the value is query or key of an attention: by way of views alone it goes into a rope or a call of scaled dot
 // product attention.
 bool isQueryOrKey(mlir::Value value, const std::vector<Selection>& ropes);

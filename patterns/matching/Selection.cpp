@@ -303,7 +303,7 @@ std::string textOf(const Selection& selection) {
   for (Operation* op : selection.ops)
     if (op->hasAttr(ir::kBody)) {
       auto operands = llvm::map_to_vector(op->getOperands(), [&](Value operand) { return mapping.lookup(operand); });
-      mapping.map(op->getResults(), ir::inlineBody(op, operands, builder));
+      mapping.map(op->getResults(), ir::inlineBody(op, operands, builder, op->getLoc()));
     } else {
       builder.clone(*op, mapping);
     }

@@ -71,7 +71,7 @@ def test_bodies_are_prepared_with_their_graph_and_threads_as_asked(monkeypatch):
     monkeypatch.setenv("CERMET_COMPILE_THREADS", "3")
     prepared = preparation.Preparation
     monkeypatch.setattr(preparation, "Preparation", lambda keys: prepared(asked.append(list(keys)) or ()))
-    monkeypatch.setattr(regions, "_registry", regions._Registry())
+    monkeypatch.setattr(regions, "_registry", regions.Registry())
     module = graphs.trace(block, *[value.requires_grad_() for value in block_inputs()])
     pipeline.run(module)
     assert len(asked[0]) == 4 and asked[1:] == [asked[0]]  # two regions, forward and backward; then each graph's own

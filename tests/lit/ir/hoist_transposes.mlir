@@ -19,7 +19,8 @@ func.func @norm(%x: !x, %w: tensor<8xf32>) -> !y {
   %weight = cermet.broadcast %w : tensor<8xf32> to !x
   %result = cermet.mul %scaled, %weight : !x
   %turned = cermet.transpose %result [0, 2, 1, 3] : !x to !y
-  return %turned : !y
+  %read = cermet.exp %turned : !y
+  return %read : !y
 }
 
 // What is returned of it too is transposed back, not computed again.
@@ -34,7 +35,18 @@ func.func @saved(%x: !x) -> (!y, !r) {
   %scale = cermet.broadcast %sum : !r to !x
   %scaled = cermet.mul %x, %scale : !x
   %turned = cermet.transpose %scaled [0, 2, 1, 3] : !x to !y
-  return %turned, %sum : !y, !r
+  %read = cermet.exp %turned : !y
+  return %read, %sum : !y, !r
+}
+
+// Nothing computes with it: it stays, a view.
+// CHECK-LABEL: func.func @end(
+// CHECK: %[[E:.*]] = cermet.exp %arg0 : tensor<2x3x5x8xf32>
+// CHECK: cermet.transpose %[[E]] [0, 2, 1, 3]
+func.func @end(%x: !x) -> !y {
+  %e = cermet.exp %x : !x
+  %turned = cermet.transpose %e [0, 2, 1, 3] : !x to !y
+  return %turned : !y
 }
 
 // Random numbers are those of their rows: it stays.
@@ -47,7 +59,8 @@ func.func @random(%x: tensor<2x3x4xf32>, %s: tensor<i64>) -> tensor<3x2x4xf32> {
   %f = cermet.cast %n : tensor<2x3x4xi64> to tensor<2x3x4xf32>
   %y = cermet.mul %x, %f : tensor<2x3x4xf32>
   %turned = cermet.transpose %y [1, 0, 2] : tensor<2x3x4xf32> to tensor<3x2x4xf32>
-  return %turned : tensor<3x2x4xf32>
+  %read = cermet.exp %turned : tensor<3x2x4xf32>
+  return %read : tensor<3x2x4xf32>
 }
 
 // The columns move: it stays.
@@ -57,5 +70,6 @@ func.func @random(%x: tensor<2x3x4xf32>, %s: tensor<i64>) -> tensor<3x2x4xf32> {
 func.func @columns(%x: tensor<4x8xf32>) -> tensor<8x4xf32> {
   %e = cermet.exp %x : tensor<4x8xf32>
   %turned = cermet.transpose %e [1, 0] : tensor<4x8xf32> to tensor<8x4xf32>
-  return %turned : tensor<8x4xf32>
+  %read = cermet.neg %turned : tensor<8x4xf32>
+  return %read : tensor<8x4xf32>
 }

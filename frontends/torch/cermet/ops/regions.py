@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from .. import locks, native
+from .. import native
 from ..counting import count
 from ..errors import Error
 from ..graph import layouts
@@ -32,44 +32,13 @@ from ..graph.layouts import Order
 from ..targets import devices
 from ..targets.devices import device_index, target_of
 from . import library, op_library
-from .signatures import Gradient, Port, Signature, dtypes
+from .registry import Places, Registry
+from .signatures import Gradient, Signature
 
 NAMESPACE = "cermet_v1"
 MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
-Places = tuple[int | None, ...]  # for each result, the operand whose memory it takes
 _UNSIZED = "{}: an output has a dimension that no input has"
-
-
-class _Registry:
-    """Texts by key, and what was derived from them. A key's meaning never changes, so nothing is ever dropped."""
-
-    def __init__(self) -> None:
-        self.lock = locks.recursive_lock()
-        self.texts: dict[int, str] = {}
-        self.orders: dict[int, tuple[Order, ...]] = {}  # of the keys whose results are not all row-major
-        self.places: dict[int, Places] = {}  # of the keys of which a result takes an operand's memory
-        self.plans: dict[tuple[str, str], tuple[ctypes.c_void_p, dict[str, Any]]] = {}  # by text and target
-        self.signatures: dict[int, Signature] = {}
-        self.gradients: dict[tuple[int, tuple[bool, ...], tuple[Order, ...]], Gradient] = {}
-        self.loaded: dict[tuple[str, int], ctypes.c_void_p] = {}  # by text and device
-        self.executables: dict[tuple[int, int], ctypes.c_void_p] = {}
-        self.stored: set[tuple[int, str]] = set()  # keys and targets whose kernels are there for a pack
-
-    def text(self, key: int) -> str:
-        with self.lock:
-            if key not in self.texts:
-                raise Error(
-                    f"no region with key {key} is registered in this process: the graph that uses it was compiled by "
-                    "another version of cermet or outside of its backend; clear torch's compile caches"
-                )
-            return self.texts[key]
-
-    def orders_of(self, key: int, outputs: int) -> tuple[Order, ...]:
-        with self.lock:
-            return self.orders.get(key, (None,) * outputs)
-
-
-_registry = _Registry()
+_registry = Registry()
 
 
 def forget() -> None:
@@ -126,17 +95,6 @@ def may_take(key: int, device: torch.device) -> list[list[int]]:
     return [value.get("in_place", []) for value in made["values"] if value["kind"] == "output"]
 
 
-def _plan(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
-    text = _registry.text(key)
-    with _registry.lock:
-        found = _registry.plans.get((text, target))
-    if found is None:
-        found = library.context().compile(text, target)
-        with _registry.lock:
-            found = _registry.plans.setdefault((text, target), found)
-    return found
-
-
 def _some_plan(key: int, device: torch.device) -> dict[str, Any]:
     """The plan for a device, or for whatever this machine has: signatures are the same for every target."""
     text = _registry.text(key)
@@ -144,7 +102,7 @@ def _some_plan(key: int, device: torch.device) -> dict[str, Any]:
         for (known, _), plan in _registry.plans.items():
             if known is text:
                 return plan[1]
-    return _plan(key, target_of(device) if device.type in ("cpu", "cuda") else "auto")[1]
+    return _registry.plan(key, target_of(device) if device.type in ("cpu", "cuda") else "auto")[1]
 
 
 def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature:
@@ -152,12 +110,7 @@ def signature(key: int, device: torch.device = torch.device("cpu")) -> Signature
     with _registry.lock:
         if key in _registry.signatures:
             return _registry.signatures[key]
-    plan = _some_plan(key, device)
-    ports: dict[str, list[Port]] = {"input": [], "output": []}
-    for value in plan["values"]:
-        if value["kind"] in ports:
-            ports[value["kind"]].append(Port(value["name"], dtypes()[value["dtype"]], tuple(value["dims"])))
-    made = Signature(plan["name"], tuple(ports["input"]), tuple(ports["output"]))
+    made = Signature.of(_some_plan(key, device))
     with _registry.lock:
         return _registry.signatures.setdefault(key, made)
 
@@ -174,9 +127,17 @@ def not_lowered(key: int, device: torch.device) -> str:
     return _not_lowered(_some_plan(key, device))
 
 
+def _kernels(key: int, target: str) -> tuple[ctypes.c_void_p, dict[str, Any]]:
+    """The plan of a region that is kernels alone. Raises cermet.Error."""
+    plan, json = _registry.plan(key, target)
+    if missing := _not_lowered(json):
+        raise Error(f"{json['name']}: {missing}")
+    return plan, json
+
+
 def plan(key: int, target: str) -> dict[str, Any]:
     """The plan of a region for a target (docs/plan-format.md, "a plan"); no kernel is compiled."""
-    return _plan(key, target)[1]
+    return _registry.plan(key, target)[1]
 
 
 def prepare(key: int, device: torch.device) -> None:
@@ -190,9 +151,7 @@ def prepare(key: int, device: torch.device) -> None:
         if (key, index) in _registry.executables:
             return
         executable = _registry.loaded.get((text, index))
-    plan, json = _plan(key, target_of(device))
-    if missing := _not_lowered(json):
-        raise Error(f"{json['name']}: {missing}")
+    plan, json = _kernels(key, target_of(device))
     if executable is None:
         executable = library.context().prepare(plan, max(index, 0))
     orders = _registry.orders_of(key, len(signature(key).outputs))
@@ -206,9 +165,7 @@ def prepare(key: int, device: torch.device) -> None:
 
 def _store(key: int, device: torch.device) -> None:
     target = target_of(device)
-    plan, json = _plan(key, target)
-    if missing := _not_lowered(json):
-        raise Error(f"{json['name']}: {missing}")
+    plan, json = _kernels(key, target)
     what = signature(key)
     known = {dim for port in what.inputs for dim in port.dims}
     if any(isinstance(dim, str) and dim not in known for port in what.outputs for dim in port.dims):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -31,6 +32,14 @@ class Signature:
     name: str
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+
+    @staticmethod
+    def of(plan: dict[str, Any]) -> Signature:
+        ports: dict[str, list[Port]] = {"input": [], "output": []}
+        for value in plan["values"]:
+            if value["kind"] in ports:
+                ports[value["kind"]].append(Port(value["name"], dtypes()[value["dtype"]], tuple(value["dims"])))
+        return Signature(plan["name"], tuple(ports["input"]), tuple(ports["output"]))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 
 import torch.fx as fx
 
-from ..graph.nodes import example
 from .costs import computed_again, is_product, is_view, written
 
 

@@ -1,5 +1,4 @@
-// Where matching groups what compiling groups, and where a region ends though a plan of the whole would go on: at what
-// compiling moves through operations or makes of them, of which no node of a frontend's graph is the original.
+// Matching groups what compiling groups: also where compiling moves operations, or reads what they make elsewhere.
 #include "compiler/Queries.h"
 #include "compiler/plan/Plan.h"
 #include "compiler/program/Dump.h"
@@ -33,16 +32,11 @@ std::string chain(const std::string& between, const std::vector<std::string>& to
 
 TEST(Clusters, MatchingGroupsWhatCompilingDoes) {
   for (const std::string& text : {chain("cermet.abs %n : {0}", {"2", "64", "8", "64"}),
-                                  chain("cermet.reshape %n : {0} to {1}", {"128", "8", "64"})}) {
+                                  chain("cermet.reshape %n : {0} to {1}", {"128", "8", "64"}),
+                                  chain("cermet.transpose %n [0, 2, 1, 3] : {0} to {1}", {"2", "8", "64", "64"})}) {
     EXPECT_EQ(kernelsOf(text), 1) << text;
     EXPECT_EQ(regionsOf(text), std::vector<std::string>{"cluster"}) << text;
   }
-}
-
-TEST(Clusters, ButEndsWhereCompilingMovesTransposes) {
-  const std::string text = chain("cermet.transpose %n [0, 2, 1, 3] : {0} to {1}", {"2", "8", "64", "64"});
-  EXPECT_EQ(kernelsOf(text), 1) << text;
-  EXPECT_EQ(regionsOf(text), std::vector<std::string>()) << text;
 }
 
 // Of two products that are both read, the second would read the first from the chip: five tensors where it was six.
@@ -83,6 +77,77 @@ const std::string kProduct =
                 kRows);
 const std::string kLaunch =
     "    %l = cermet.opaque \"launch\"(%x, %y) {{cermet.body = @body}} : ({0}, {0}) -> {0} loc(\"launch\")\n";
+
+// What rearranges the halves of x, up to the name `turned`.
+void expectReadInPlace(const std::string& rearranging, const json& replaced) {
+  const std::string body =
+      fmt::format(fmt::runtime("    %h = cermet.slice %x [0, 0, 128] : {{0}} to {0} loc(\"high\")\n"
+                               "    %n = cermet.neg %h : {0} loc(\"neg\")\n"
+                               "    %l = cermet.slice %x [0, 0, 0] : {{0}} to {0} loc(\"low\")\n" +
+                               rearranging +
+                               "    %a = cermet.add %x, %t : {{0}} loc(\"sum\")\n    return %a : {{0}}\n"),
+                  tensor({"2", "64", "128"}, "f32"));
+  const json found = answerOf(launched(body, kTile, ""))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"x"}));
+  EXPECT_EQ(found[0]["replaced"], replaced);
+  EXPECT_EQ(kernelsOf(found[0]["text"]), 1) << found[0]["text"];
+}
+
+TEST(Clusters, ColumnsAreReadWhereTheyAre) {
+  expectReadInPlace("    %t = cermet.concat %n, %l {{{{dim = 2 : i64}}}} : {0}, {0} to {{0}} loc(\"turned\")\n",
+                    {"high", "neg", "low", "turned", "sum"});
+}
+
+TEST(Clusters, AndSoAreThoseOfAStack) {
+  expectReadInPlace(
+      "    %u = cermet.reshape %n : {0} to tensor<2x64x128x1xf32> loc(\"stack\")\n"
+      "    %v = cermet.reshape %l : {0} to tensor<2x64x128x1xf32> loc(\"stack\")\n"
+      "    %c = cermet.concat %u, %v {{{{dim = 3 : i64}}}} : tensor<2x64x128x1xf32>, tensor<2x64x128x1xf32> to "
+      "tensor<2x64x128x2xf32> loc(\"stack\")\n"
+      "    %t = cermet.reshape %c : tensor<2x64x128x2xf32> to {{0}} loc(\"turned\")\n",
+      {"high", "neg", "low", "stack", "turned", "sum"});
+}
+
+// Merged, the product would be stored for the second kernel.
+TEST(Clusters, EqualNodesAreComputedWhereTheyAreRead) {
+  const std::string body = "    %a = cermet.mul %x, %y : {0} loc(\"a\")\n    %e = cermet.exp %a : {0} loc(\"exp\")\n"
+                           "    %c = cermet.opaque \"call\"(%e) : ({0}) -> {0} loc(\"call\")\n"
+                           "    %b = cermet.mul %x, %y : {0} loc(\"b\")\n    %s = cermet.add %b, %c : {0} "
+                           "loc(\"sum\")\n    return %s : {0}\n";
+  const json found = answerOf(launched(body, kTile, ""))["regions"];
+  ASSERT_EQ(found.size(), 2u) << found;
+  EXPECT_EQ(found[0]["replaced"], json({"a", "exp"}));
+  EXPECT_EQ(found[1]["replaced"], json({"b", "sum"}));
+}
+
+TEST(Clusters, ATransposeThatNothingComputesWithIsAView) {
+  const std::string rows = tensor({"2", "64", "1"}, "f32"), turned = tensor({"64", "2", "256"}, "f32");
+  const std::string body = fmt::format(
+      "    %e = cermet.exp %x : {{0}} loc(\"exp\")\n    %t = cermet.transpose %e [1, 0, 2] : {{0}} to {0} loc(\"t\")\n"
+      "    %c = cermet.opaque \"call\"(%t) : ({0}) -> {0} loc(\"call\")\n"
+      "    %s = cermet.reduce_sum %x : {{0}} to {1} loc(\"sum\")\n    return %c, %s : {0}, {1}\n",
+      turned, rows);
+  const json found = answerOf(launched(body, turned + ", " + rows, ""))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["replaced"], json({"exp", "sum"}));
+}
+
+TEST(Clusters, WhatReadsARegionLeavesItWhole) {
+  const std::string q = tensor({"2", "4", "64", "64"}, "f32"), half = tensor({"2", "4", "64", "32"}, "f32");
+  const std::string rope =
+      "    %p = cermet.mul %q, %c : {0} loc(\"plain\")\n    %h = cermet.slice %q [0, 0, 0, 32] : {0} to {1} "
+      "loc(\"high\")\n    %g = cermet.neg %h : {1} loc(\"signed\")\n    %l = cermet.slice %q [0, 0, 0, 0] : {0} to "
+      "{1} loc(\"low\")\n    %t = cermet.concat %g, %l {{dim = 3 : i64}} : {1}, {1} to {0} loc(\"rotated\")\n"
+      "    %m = cermet.mul %t, %s : {0} loc(\"turned\")\n    %r = cermet.add %p, %m : {0} loc(\"result\")\n"
+      "    %n = cermet.neg %r : {0} loc(\"neg\")\n    %e = cermet.exp %n : {0} loc(\"exp\")\n    return %e : {0}\n";
+  const json found =
+      answerOf(graph("f", fmt::format("%q: {0} loc(\"q\"), %c: {0} loc(\"c\"), %s: {0} loc(\"s\")", q), q,
+                     fmt::format(fmt::runtime(rope), q, half)))["regions"];
+  ASSERT_EQ(found.size(), 2u) << found;
+  EXPECT_EQ(found[0]["pattern"], "rope");
+  EXPECT_EQ(found[1]["replaced"], json({"neg", "exp"}));
+}
 
 TEST(Clusters, ALaunchIsTakenApartAsIfItsOperationsStoodThere) {
   const std::string sum = "    %s = cermet.add %l, %d : {0} loc(\"sum\")\n    return %s : {0}\n";

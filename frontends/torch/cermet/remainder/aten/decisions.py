@@ -7,8 +7,6 @@ what it was.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.fx as fx
 
