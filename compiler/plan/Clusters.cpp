@@ -194,7 +194,7 @@ bool isReal(Value value) {
 bool endsNode(Operation* op, Operation* user) {
   return hasName(op) && hasName(user) && nameOf(op) == nameOf(user) &&
          (ir::isElementwise(user) || isView(user) ||
-          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
+          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::CumsumOp, ir::SumRowsOp>(user));
 }
 
 // Adds the reshapes between the cluster's operations, which its kernel does not have, and what its nodes do behind
@@ -289,7 +289,7 @@ Apart apart(const Selection& cluster) {
 // Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
 // of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
 bool isMoreThanBytes(Operation* op) {
-  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
+  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::CumsumOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
          isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
              ir::GeluOp, ir::GeluTanhOp>(op);
 }
