@@ -117,10 +117,10 @@ def test_what_is_no_number_reaches_the_columns_behind_it(number, at, device):
     assert torch.equal(call(x).isfinite(), finite)
 
 
-@pytest.mark.parametrize("given", ["another dimension", "a symbolic number of columns", "columns beyond a kernel's"])
+@pytest.mark.parametrize("given", ["another dimension", "a symbolic number of columns", "columns beyond a kernel's", "one row"])
 def test_what_is_left_to_aten_is_told_why(given, ran):
     dim = 0 if given == "another dimension" else -1
-    shape = (8, 1 << 19) if given == "columns beyond a kernel's" else (ROWS, COLUMNS)
+    shape = {"columns beyond a kernel's": (8, 1 << 19), "one row": (1, 1 << 15)}.get(given, (ROWS, COLUMNS))
 
     def function(x):
         return x.exp().cumsum(dim).tanh() * x
@@ -131,6 +131,7 @@ def test_what_is_left_to_aten_is_told_why(given, ran):
     reasons = {
         "another dimension": "dimension 0 of rank 2, expected the last",
         "a symbolic number of columns": "a cumulative sum of a symbolic number of columns",
+        "one row": "a cumulative sum of 32768 columns of one row, expected at most 16384",
         "columns beyond a kernel's": "a cumulative sum of 524288 columns, expected at most 262144",
     }
     call = torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True})

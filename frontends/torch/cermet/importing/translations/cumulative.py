@@ -14,14 +14,17 @@ from .call import Call, Refused, wide
 from .reduction import last_dim
 
 _MAX_COLUMNS = native.limit("cumsum_columns")
+_MAX_OF_ONE_ROW = 1 << 14  # which one block walks over alone, where ATen's kernel shares it out to many
 
 
 def _sums(call: Call, value: Value, reverse: bool) -> Value:
     columns = value.type.dims[-1]
     if not isinstance(columns, int):
         raise Refused("a cumulative sum of a symbolic number of columns")
-    if columns > _MAX_COLUMNS:
-        raise Refused(f"a cumulative sum of {columns} columns, expected at most {_MAX_COLUMNS}")
+    one = all(dim == 1 for dim in value.type.dims[:-1])
+    most = _MAX_OF_ONE_ROW if one else _MAX_COLUMNS
+    if columns > most:
+        raise Refused(f"a cumulative sum of {columns} columns{' of one row' if one else ''}, expected at most {most}")
     if call.element == "i1":
         raise Refused("a cumulative sum in i1")
     value = call.cast(value, call.element)
