@@ -1,10 +1,11 @@
 """Device time of functions by themselves, as users compile them: torch.compile(f, backend="cermet"), Inductor, eager.
 
-LayerNorm, RMSNorm and activations, forward and backward, and the loss of given logits with its gradient in one, in
-bfloat16. Measured as bench/kernels.py does, with the same copy as the ceiling. Bytes: of a forward every input read
-once and every output written once; of a backward the inputs that the formula needs and the cotangent read once, the
-gradients written once; what a contender saves beyond that is its own cost. Outputs and gradients are compared with
-float64 first.
+LayerNorm, RMSNorm, GroupNorm, activations, an embedding and cumulative sums (alone, and of a softmax as top-p sampling
+has them), forward and backward, and the loss of given logits with its gradient in one, in bfloat16. Measured as
+bench/kernels.py does, with the same copy as the ceiling. Bytes: of a forward every input read once and every output
+written once (of a table the rows that it gives); of a backward the inputs that the formula needs and the cotangent read
+once, the gradients written once; what a contender saves beyond that is its own cost. Outputs and gradients are compared
+with float64 first.
 
     python bench/functions.py [--only NAME ...] [--contender NAME ...] [--repeats 20] [--tiny] [--out FILE]
 """
@@ -32,6 +33,7 @@ EPS = 1e-5
 IGNORED = -100
 TOLERANCE = 1e-2  # relative L2, in bfloat16
 TINY = (16, 64)
+TOKENS, CHANNELS = 8192, 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Function:
     sizes: tuple[tuple[int, int], ...]
     reads: tuple[int, ...] = (0,)
     joint: bool = False
+    table: int | None = None  # an input of which a forward reads as much as it gives
     truth: Callable | None = None
 
 
@@ -70,6 +73,24 @@ def rms_norm(x, weight):  # as transformers writes it
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + EPS)).to(x.dtype)
 
 
+def images_of(rows: int, columns: int) -> list[torch.Tensor]:
+    channels = min(rows, CHANNELS)
+    x = rows_of(rows, columns).detach().view(-1, channels, columns).requires_grad_()
+    return [x, vector_of(channels, 1), vector_of(channels, 0)]
+
+
+def table_of(rows: int, columns: int) -> list[torch.Tensor]:
+    return [rows_of(rows, columns), torch.randint(rows, (min(TOKENS, 2 * rows),), device=DEVICE)]
+
+
+def group_norm(x, weight, bias):
+    return F.group_norm(x, x.shape[1] // 8, weight, bias, EPS)
+
+
+def exclusive(chances):
+    return chances.cumsum(-1) - chances
+
+
 def activation(call: Callable) -> Function:
     return Function(call, lambda rows, columns: [rows_of(rows, columns)], ((8192, 4096),))
 
@@ -78,6 +99,15 @@ FUNCTIONS = {
     "layer_norm": Function(layer_norm, lambda rows, columns: [rows_of(rows, columns), vector_of(columns, 1),
                                                               vector_of(columns, 0)],
                            ((8192, 1024), (8192, 1280), (8192, 4096)), reads=(0, 1)),
+    "group_norm": Function(group_norm, images_of, ((8192, 4096),), reads=(0, 1)),
+    "embedding": Function(lambda table, tokens: F.embedding(tokens, table), table_of, ((32000, 2048),), reads=(1,),
+                          table=0),
+    "cumsum": Function(lambda x: x.cumsum(-1, dtype=torch.float32).to(x.dtype),
+                       lambda rows, columns: [rows_of(rows, columns)], ((8192, 4096), (8192, 1280), (512, 128256)),
+                       reads=(), truth=lambda x: x.cumsum(-1)),
+    "top_p": Function(lambda x: exclusive(x.softmax(-1, dtype=torch.float32)).to(x.dtype),
+                      lambda rows, columns: [rows_of(rows, columns)], ((8192, 4096), (512, 128256)),
+                      truth=lambda x: exclusive(x.softmax(-1))),
     "gelu": activation(F.gelu),
     "gelu_tanh": activation(lambda x: F.gelu(x, approximate="tanh")),
     "quick_gelu": activation(lambda x: x * torch.sigmoid(1.702 * x)),
@@ -123,7 +153,9 @@ class Case:
         if self.function.joint:
             return {"loss and gradient": read + gradients}
         outputs = bytes_of(self.cotangents)
-        return {"forward": bytes_of(self.inputs) + outputs, "backward": read + outputs + gradients}
+        whole = [tensor for index, tensor in enumerate(self.inputs) if index != self.function.table]
+        given = outputs if self.function.table is None else 2 * outputs
+        return {"forward": bytes_of(whole) + given, "backward": read + outputs + gradients}
 
     def segments(self, call: Callable) -> list[Callable]:
         if self.function.joint:

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 LEARNT = "## What was learnt"  # the page from here on is written by hand
 OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": "SwiGLU", "layer_norm": "LayerNorm",
-              "cross_entropy": "cross-entropy"}
+              "cross_entropy": "cross-entropy", "group_norm": "GroupNorm", "cumsum": "cumulative sum",
+              "top_p": "softmax and its exclusive cumulative sum"}
 CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`",
               "cermet, auto": "Cermet, `auto`", "cermet, marked": "Cermet, `aot`, lengths marked",
               "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",

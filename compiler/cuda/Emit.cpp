@@ -14,6 +14,13 @@ void ProgramText::constants() {
   int most = 1;
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage)
     most = std::max(most, static_cast<int>(reductionsOf(stage).size()));
+  bool hasWholeSums = false; // an integer's is a pair, and lies as one
+  for (int stage = 0; stage < values.stageCount(); ++stage) {
+    const size_t reals = cumsumsOf(stage, false).size(), integers = cumsumsOf(stage, true).size();
+    most = std::max(most, static_cast<int>(std::max(reals, 2 * integers)));
+    hasWholeSums |= integers > 0;
+  }
+  most += hasWholeSums && most % 2;
   line(fmt::format("  static constexpr int kColumns = {};", program.columns));
   line(fmt::format("  static constexpr int kThreads = {}, kThreadsPerRow = {}, kStages = {};", schedule.threads,
                    schedule.threadsPerRow, isRolling ? 0 : schedule.stages));
@@ -29,7 +36,8 @@ void ProgramText::constants() {
   line(fmt::format("  static constexpr bool kCompensated = {}, kStoresTiles = {};", compensated(),
                    !operands(OperandKind::Tile, true).empty()));
   line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));
-  line(fmt::format("  static constexpr bool kPairs = {}, kAhead = {};", pairs(), asksAhead()));
+  line(fmt::format("  static constexpr bool kPairs = {}, kAhead = {}, kCumsums = {};", pairs(), asksAhead(),
+                   program.hasCumsums()));
   for (int stage = 0; stage + 1 < values.stageCount(); ++stage) {
     if (stage == 0)
       line("  template <int S, class = void> struct Reductions;");
@@ -74,6 +82,8 @@ void ProgramText::storage() {
     line(fmt::format("    {} {};", valueType(program.operands[i].dtype), field(i)));
   if (readsColumnIndex())
     line("    int first, lane;\n    DEVICE int column() const { return first + lane; }");
+  for (int i : cumsums())
+    line(fmt::format("    {} sum{};", valueType(program.instructions[i].type), i));
   line("  };");
   if (pairs()) {
     line("  struct ElementPair {");
@@ -125,6 +135,8 @@ std::string ProgramText::text(const std::string& structName) {
   if (pairs())
     elementPairs();
   arithmetic();
+  if (program.hasCumsums())
+    sums();
   stores();
   if (spec.schedule.skeleton == Skeleton::Flat)
     unchanged();
@@ -136,6 +148,10 @@ namespace {
 
 bool isLong(const ScheduledProgram& each) {
   return each.schedule.stages == kRollingStages;
+}
+
+bool hasCumsums(const ScheduledProgram& each) {
+  return each.program.hasCumsums();
 }
 
 bool isRandom(const ScheduledProgram& each) {
@@ -251,6 +267,8 @@ std::string emitKernel(const KernelSpec& spec) {
       source += skeleton == Skeleton::Flat ? device::flat : device::row;
       skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));
     }
+  if (std::ranges::any_of(spec.programs, hasCumsums))
+    source += device::cumsum;
   if (std::ranges::any_of(spec.programs, isLong))
     source += device::long_row;
   if (spec.accumulates())

@@ -48,6 +48,15 @@ private:
         result.push_back(i);
     return result;
   }
+  // The cumulative sums that a stage reads, those of reals or of integers.
+  std::vector<int> cumsumsOf(int stage, bool integers) const;
+  std::vector<int> cumsums() const {
+    std::vector<int> result;
+    for (size_t i = 0; i < program.instructions.size(); ++i)
+      if (program.instructions[i].opcode == Opcode::Cumsum)
+        result.push_back(i);
+    return result;
+  }
   // Whether a stage finds a running maximum and its sum.
   bool runsIn(int stage) const {
     return std::ranges::any_of(reductionsOf(stage), [&](int it) { return values.isRunningMaximum(it); });
@@ -104,6 +113,7 @@ private:
   bool keeps() const;
   void chooseKept();
   Needed neededBy(int stage) const; // the last stage's is what is stored
+  Needed summedBy(int stage) const; // what its cumulative sums are of
 
   void line(const std::string& content) { out += content + "\n"; }
   std::string rowStart(int operand) const;
@@ -126,6 +136,7 @@ private:
   std::string raise(int stage) const;
   void arithmetic();
   void reductions();
+  void sums();
   void stores();
   // What tells whether the program multiplies a tensor by 1 in its own memory.
   void unchanged();

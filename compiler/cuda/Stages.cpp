@@ -17,9 +17,9 @@ void ProgramText::chooseKept() {
   const int perValue = spec.schedule.vectorsPerThread * spec.schedule.vector;
   std::vector<int> first(program.instructions.size(), -1);
   for (int stage = 0; stage < values.stageCount(); ++stage) {
-    const Needed needed = neededBy(stage);
+    const Needed needed = neededBy(stage), summed = summedBy(stage);
     for (size_t i = 0; i < needed.size(); ++i) {
-      if (!needed[i] || !values.isExpensive(i))
+      if ((!needed[i] && !summed[i]) || !values.isExpensive(i))
         continue;
       if (first[i] < 0) {
         first[i] = stage;
@@ -79,7 +79,7 @@ void ProgramText::elements() {
 
 // A program gains where its last stage computes as PyTorch does, with a rounding to sixteen bits after each operation.
 bool ProgramText::pairs() const {
-  if (spec.schedule.vector % 2 != 0)
+  if (spec.schedule.vector % 2 != 0 || program.hasCumsums())
     return false;
   const Needed needed = neededBy(values.stageCount() - 1);
   for (size_t i = 0; i < needed.size(); ++i)

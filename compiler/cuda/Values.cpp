@@ -89,6 +89,8 @@ void ProgramValues::need(int index, Needed& needed) const {
   if (index < 0 || inRow(index) || needed[index])
     return;
   needed[index] = true;
+  if (program.instructions[index].opcode == Opcode::Cumsum) // the element has it
+    return;
   for (int input : program.instructions[index].inputs)
     need(input, needed);
 }
@@ -263,6 +265,8 @@ std::string ProgramValues::expression(int index) const {
     return call2("random_key");
   case Opcode::RandomBits:
     return call2("random_bits");
+  case Opcode::Cumsum:
+    return fmt::format("element.sum{}", index);
   case Opcode::ReduceSum:
   case Opcode::ReduceMax:
   case Opcode::ReduceMin:

@@ -7,8 +7,8 @@ using namespace mlir;
 
 namespace cermet {
 
-HostColumns::HostColumns(ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns)
-    : builder(builder), math(math), columns(columns) {}
+HostColumns::HostColumns(ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns, bool runsBackward)
+    : builder(builder), math(math), columns(columns), runsBackward(runsBackward) {}
 
 Type HostColumns::pointer() const {
   return LLVM::LLVMPointerType::get(builder.getContext());
@@ -104,16 +104,28 @@ Values HostColumns::columnLoop(const Values& initial,
                                llvm::function_ref<Values(const ColumnStep&, const Values&)> body) {
   int64_t whole = columns / kLanes * kLanes;
   Values carried = initial;
+  const auto rest = [&] {
+    if (Value mask = raggedMask())
+      carried = body({index(whole), mask}, carried);
+  };
+  if (runsBackward)
+    rest();
   if (whole > 0)
-    carried = loop(index(0), index(whole), kLanes, initial, [&](Value column, const Values& current) {
-      return body({column, {}}, current);
+    carried = loop(index(0), index(whole), kLanes, carried, [&](Value column, const Values& current) {
+      return body({turned(column, whole - kLanes), {}}, current);
     });
-  if (Value mask = raggedMask())
-    carried = body({index(whole), mask}, carried);
+  if (!runsBackward)
+    rest();
   return carried;
 }
 
-Values HostColumns::columnFolds(ArrayRef<Opcode> folds, llvm::function_ref<Values(const ColumnStep&)> body) {
+// Of a loop that begins with `last` where columns are walked backward: the column of its iteration.
+Value HostColumns::turned(Value column, int64_t last) {
+  return runsBackward ? arith::SubIOp::create(builder, index(last), column).getResult() : column;
+}
+
+Values HostColumns::columnFolds(ArrayRef<Opcode> folds, Values& carried,
+                                llvm::function_ref<Values(const ColumnStep&)> body) {
   const size_t count = folds.size();
   Values sums;
   for (int64_t turn = 0; turn < kSums; ++turn)
@@ -128,17 +140,42 @@ Values HostColumns::columnFolds(ArrayRef<Opcode> folds, llvm::function_ref<Value
   };
   constexpr int64_t span = kSums * kLanes;
   int64_t whole = columns / kLanes * kLanes, turns = columns / span * span;
-  if (turns > 0)
-    sums = loop(index(0), index(turns), span, sums, [&](Value column, const Values& current) {
-      sums = current;
-      for (int64_t turn = 0; turn < kSums; ++turn)
-        grow(turn, {add(column, index(turn * kLanes)), {}});
-      return sums;
+  const auto inTurn = [&](int64_t count, llvm::function_ref<void(int64_t)> each) {
+    for (int64_t i = 0; i < count; ++i)
+      each(runsBackward ? count - 1 - i : i);
+  };
+  const auto loops = [&] {
+    if (turns == 0)
+      return;
+    Values state = sums;
+    llvm::append_range(state, carried);
+    const auto take = [&](const Values& current) {
+      sums.assign(current.begin(), current.begin() + sums.size());
+      carried.assign(current.begin() + sums.size(), current.end());
+    };
+    take(loop(index(0), index(turns), span, state, [&](Value column, const Values& current) {
+      take(current);
+      Value first = turned(column, turns - span);
+      inTurn(kSums, [&](int64_t turn) { grow(turn, {add(first, index(turn * kLanes)), {}}); });
+      Values next = sums;
+      llvm::append_range(next, carried);
+      return next;
+    }));
+  };
+  // What is left of whole steps, and the lanes behind these.
+  const int64_t left = (whole - turns) / kLanes;
+  const auto rest = [&] {
+    inTurn(left + 1, [&](int64_t turn) {
+      Value mask = turn == left ? raggedMask() : Value();
+      if (turn < left || mask)
+        grow(turn, {index(turns + turn * kLanes), mask});
     });
-  for (int64_t column = turns; column < whole; column += kLanes)
-    grow((column - turns) / kLanes, {index(column), {}});
-  if (Value mask = raggedMask())
-    grow((whole - turns) / kLanes, {index(whole), mask});
+  };
+  if (runsBackward)
+    rest();
+  loops();
+  if (!runsBackward)
+    rest();
   for (int64_t half = kSums / 2; half > 0; half /= 2)
     for (size_t i = 0; i < half * count; ++i)
       sums[i] = combine(folds[i % count], sums[i], sums[i + half * count]);
@@ -146,6 +183,33 @@ Values HostColumns::columnFolds(ArrayRef<Opcode> folds, llvm::function_ref<Value
   for (auto [fold, sum] : llvm::zip(folds, sums))
     sum = foldLanes(fold, sum);
   return sums;
+}
+
+Value HostColumns::cumulate(Value terms, const ColumnStep& step, Value& carry) {
+  auto type = cast<VectorType>(terms.getType());
+  const bool isReal = isa<FloatType>(type.getElementType());
+  auto wide = VectorType::get(kLanes, carry.getType());
+  if (wide != type)
+    terms = arith::ExtFOp::create(builder, wide, terms);
+  Value zeros = LLVM::ZeroOp::create(builder, wide);
+  if (step.mask)
+    terms = arith::SelectOp::create(builder, step.mask, terms, zeros);
+  const auto sum = [&](Value a, Value b) -> Value {
+    return isReal ? arith::AddFOp::create(builder, a, b).getResult() : arith::AddIOp::create(builder, a, b).getResult();
+  };
+  // Each lane's and those `by` before it, twice as many in each round.
+  for (int32_t by = 1; by < kLanes; by *= 2) {
+    SmallVector<int32_t> from;
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      const int32_t other = runsBackward ? lane + by : lane - by;
+      from.push_back(other >= 0 && other < kLanes ? other : int32_t(kLanes)); // a zero
+    }
+    terms = sum(terms, LLVM::ShuffleVectorOp::create(builder, terms, zeros, from));
+  }
+  terms = sum(terms, splat(carry));
+  carry =
+      LLVM::ExtractElementOp::create(builder, terms, math.integer(builder.getI32Type(), runsBackward ? 0 : kLanes - 1));
+  return wide == type ? terms : arith::TruncFOp::create(builder, type, terms).getResult();
 }
 
 int64_t HostColumns::width(const ColumnStep& step) const {

@@ -26,7 +26,8 @@ class HostColumns {
 public:
   static constexpr int64_t kLanes = 16, kSums = 4;
 
-  HostColumns(mlir::ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns);
+  // `runsBackward`: loops over columns begin with the last step.
+  HostColumns(mlir::ImplicitLocOpBuilder& builder, HostMath& math, int64_t columns, bool runsBackward);
 
   mlir::Type pointer() const;
   mlir::VectorType lanes() const; // of f32
@@ -43,8 +44,11 @@ public:
   Values columnLoop(const Values& initial, llvm::function_ref<Values(const ColumnStep&, const Values&)> body);
   // Reduces over all columns the values that `body` gives for a step, one vector each for the reductions in `folds`.
   // Steps take turns in kSums vectors, which end in a tree, as their lanes do: shorter chains of additions are both
-  // faster and more accurate.
-  Values columnFolds(llvm::ArrayRef<Opcode> folds, llvm::function_ref<Values(const ColumnStep&)> body);
+  // faster and more accurate. `body` maps what is `carried` to the next step's.
+  Values columnFolds(llvm::ArrayRef<Opcode> folds, Values& carried, llvm::function_ref<Values(const ColumnStep&)> body);
+  // The cumulative sums of a step's terms, as wide as `carry`, which is the sum of the steps before and becomes the
+  // next step's.
+  mlir::Value cumulate(mlir::Value terms, const ColumnStep& step, mlir::Value& carry);
 
   mlir::Value element(mlir::Value base, mlir::Value offset, DType dtype); // address; `offset` in elements
   // One element, or, with a step, its columns; of a place that may not exist the latter.
@@ -59,6 +63,7 @@ public:
 
 private:
   mlir::Value raggedMask();
+  mlir::Value turned(mlir::Value column, int64_t last);
   int64_t width(const ColumnStep& step) const; // its lanes in use
   mlir::Value missing(DType dtype);            // for every lane
   mlir::Value mapped(const ColumnMap& map, mlir::Value column);
@@ -71,6 +76,7 @@ private:
   mlir::ImplicitLocOpBuilder& builder;
   HostMath& math;
   int64_t columns;
+  bool runsBackward;
 };
 
 } // namespace cermet

@@ -3,9 +3,9 @@
 // loads it by dlopen without LLVM; the same bytes run on every machine of that micro-architecture level.
 //
 // What the code promises: reductions along a row use 64 fixed partial results and a fixed tree, sums over rows go in
-// row order, in f32 within a part and in f64 over the parts, and nothing is contracted or reassociated, so equal
-// arguments give equal bits, on every level (but for a NaN's own bits). Errors over the whole f32 range, in units in
-// the last place of the f32 result, before it is rounded to a 16-bit type:
+// row order, in f32 within a part and in f64 over the parts, cumulative sums are added in f64 and rounded once, and
+// nothing is contracted or reassociated, so equal arguments give equal bits, on every level (but for a NaN's own bits).
+// Errors over the whole f32 range, in units in the last place of the f32 result, before it is rounded to a 16-bit type:
 //   add, sub, mul, div, sqrt           0.5 (correctly rounded)
 //   log, tanh, erf, softplus           0.501, in both tails and where results are subnormal, too
 //   gelu, gelu_tanh                    the same

@@ -83,6 +83,10 @@ Value HostProgram::compute(const Instruction& instruction, Step* step) {
     return columns.load(place(instruction.operand), step);
   case Opcode::ColumnIndex:
     return math.round(columns.numbers(*step, static_cast<int64_t>(instruction.constant)), instruction.type);
+  case Opcode::Cumsum: {
+    Value& sum = sums.find(static_cast<int>(&instruction - program.instructions.data()))->second;
+    return math.round(columns.cumulate(valueOf(instruction.inputs[0], step), *step, sum), instruction.type);
+  }
   default:
     break;
   }
@@ -150,6 +154,24 @@ void HostProgram::emitRowScalars(int stage) {
   }
 }
 
+// Begins the cumulative sums that values of a walk need. Reals are added in f64.
+void HostProgram::beginSums(ArrayRef<size_t> needed) {
+  sums.clear();
+  std::vector<char> isNeeded(program.instructions.size(), false);
+  for (size_t i : needed)
+    isNeeded[program.instructions[i].inputs[0]] = true;
+  for (size_t i = isNeeded.size(); i-- > 0;) {
+    const Instruction& instruction = program.instructions[i];
+    if (!isNeeded[i] || isRowScalar(instruction.space))
+      continue;
+    for (int k = 0; k < inputCount(instruction.opcode); ++k)
+      isNeeded[instruction.inputs[k]] = true;
+    if (instruction.opcode == Opcode::Cumsum)
+      sums[static_cast<int>(i)] = LLVM::ZeroOp::create(
+          builder, classOf(instruction.type) == ValueClass::Real ? Type(builder.getF64Type()) : i64);
+  }
+}
+
 // One pass over the columns: the stage's sums over rows and its reductions. The last one stores, as a GPU's does: until
 // then a row's tiles are read again, and an output may lie where one of them does. So a step's values are all there
 // before the first of them is stored.
@@ -191,11 +213,27 @@ void HostProgram::emitColumns(int stage) {
       shares.push_back(valueOf(program.instructions[i].inputs[0], &step));
     return shares;
   };
+  SmallVector<size_t> needed(effects);
+  llvm::append_range(needed, reductions);
+  beginSums(needed);
+  Values carried = llvm::to_vector(llvm::make_second_range(sums));
+  // Its state is what the sums are in a step and behind it.
+  const auto walk = [&](const ColumnStep& at) {
+    for (auto [sum, value] : llvm::zip(sums, carried))
+      sum.second = value;
+    Values shares = visit(at);
+    carried = llvm::to_vector(llvm::make_second_range(sums));
+    return shares;
+  };
   if (reductions.empty()) {
-    columns.columnLoop({}, [&](const ColumnStep& at, const Values&) { return visit(at); });
+    columns.columnLoop(carried, [&](const ColumnStep& at, const Values& current) {
+      carried = current;
+      walk(at);
+      return carried;
+    });
     return;
   }
-  Values results = columns.columnFolds(folds, visit);
+  Values results = columns.columnFolds(folds, carried, walk);
   for (auto [i, result] : llvm::zip(reductions, results))
     scalars[i] = math.round(result, program.instructions[i].type);
 }

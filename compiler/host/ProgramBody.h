@@ -12,7 +12,7 @@ class HostProgram {
 public:
   HostProgram(const RowProgram& program, mlir::ModuleOp module, bool hasF16C)
       : program(program), module(module), builder(module.getLoc(), module.getContext()), math(builder, hasF16C),
-        columns(builder, math, program.columns), operations(builder, math, module) {
+        columns(builder, math, program.columns, program.runsBackward()), operations(builder, math, module) {
     builder.setInsertionPointToEnd(module.getBody());
     i64 = builder.getI64Type();
     pointer = columns.pointer();
@@ -51,6 +51,7 @@ private:
   void loadExtents();
   mlir::Value emitRun(mlir::Value row, mlir::Value end);
   void emitRowScalars(int stage);
+  void beginSums(mlir::ArrayRef<size_t> needed);
   void emitColumns(int stage);
   mlir::Value valueOf(int instruction, Step* step);
   mlir::Value compute(const Instruction& instruction, Step* step);
@@ -67,9 +68,9 @@ private:
   mlir::Type i64, pointer;
   mlir::SmallVector<size_t> accumulators; // operands, in order
 
-  mlir::Value arguments;                   // the function's RowArguments
-  mlir::Value fault;                       // main's HostFault
-  mlir::Value current;                     // the row's number
+  mlir::Value arguments;             // the function's RowArguments
+  mlir::Value fault;                 // main's HostFault
+  mlir::Value current;               // the row's number
   llvm::SmallDenseSet<int> expected; // numbers of columns that were asked for
   Values extents;
   Values base;         // by operand: its array, or the current row in it; an index operand's current number
@@ -78,6 +79,8 @@ private:
   Values begins, ends; // by operand: of one whose rows are added, where the current row's numbers lie in their list
   Values partials;     // by accumulator: a row of partial sums
   Values scalars;      // Uniform and Row values, by instruction
+  llvm::SmallMapVector<int, mlir::Value, 2>
+      sums; // of cumulative sums that the current walk makes: those of the steps before
 };
 
 } // namespace cermet

@@ -134,7 +134,7 @@ void name(Selection& cluster, const std::vector<Selection>& taken) {
 bool endsNode(Operation* op, Operation* user) {
   return hasName(op) && hasName(user) && nameOf(op) == nameOf(user) &&
          (ir::isElementwise(user) || isView(user) ||
-          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp>(user));
+          isa<ir::BroadcastOp, ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::CumsumOp, ir::SumRowsOp>(user));
 }
 
 // Adds what the cluster's nodes do behind its operations, and what its kernel has not or has elsewhere: operations of

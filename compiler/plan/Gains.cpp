@@ -109,7 +109,7 @@ Apart apart(const Selection& cluster) {
 // Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
 // of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy.
 bool isMoreThanBytes(Operation* op) {
-  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
+  return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::CumsumOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
          isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
              ir::GeluOp, ir::GeluTanhOp>(op);
 }

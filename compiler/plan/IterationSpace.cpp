@@ -80,7 +80,7 @@ std::string IterationSpace::chooseSpace() {
 // Elementwise work needs no columns: where the last dimension is symbolic it counts as rows, of one column each.
 std::string IterationSpace::appendColumn() {
   for (Operation* op : live)
-    if (reduction(*op) || llvm::isa<ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
+    if (reduction(*op) || llvm::isa<ir::CumsumOp, ir::SumRowsOp, ir::PickOp>(op) || readsStored(op))
       return fmt::format("the last dimension of {} is symbolic; a kernel that {} is compiled for a number of columns",
                          ir::shapeText(tile),
                          llvm::isa<ir::PickOp>(op) ? "picks"

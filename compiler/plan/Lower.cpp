@@ -5,6 +5,7 @@
 #include "ir/dialect/ElementTypes.h"
 #include "ir/dialect/Ops.h"
 #include "ir/text/Text.h"
+#include "runtime/abi/Limits.h"
 #include "runtime/abi/RowArguments.h"
 #include <fmt/format.h>
 
@@ -70,6 +71,8 @@ public:
       if (std::string reason = output(result, static_cast<int>(position)); !reason.empty())
         return reason;
     dropDead();
+    if (std::string reason = checkCumsums(program); !reason.empty())
+      return reason;
     // A launch learns how many rows there are from what it is given.
     for (size_t i = 0; i + 1 < tile.size(); ++i)
       if (!tile[i].isOne() && !carried.test(i))
@@ -295,6 +298,16 @@ private:
     }
     if (auto pick = llvm::dyn_cast<ir::PickOp>(op))
       return picked(pick, type);
+    if (auto sum = llvm::dyn_cast<ir::CumsumOp>(op)) {
+      if (classify(shapeOf(result)) != Space::Element)
+        return misfit(result);
+      if (program.columns > kMaxCumsumColumns)
+        return fmt::format("{} has {} columns; a kernel adds up one behind the other at most {}", described(result),
+                           program.columns, kMaxCumsumColumns);
+      const int summed = spread(values.lookup(sum.getOperand()), Space::Element);
+      values[result] = emit(Opcode::Cumsum, type, Space::Element, {summed}, -1, sum.getReverse());
+      return "";
+    }
     std::optional<Opcode> opcode = elementwise(op);
     if (!opcode)
       return fmt::format("{} does not work row by row", described(result));

@@ -53,6 +53,7 @@ constexpr std::array kOpcodes{
     OpcodeTraits{"reduce_sum", 1, Classes::Reals},
     OpcodeTraits{"reduce_max", 1, Classes::Reals},
     OpcodeTraits{"reduce_min", 1, Classes::Reals},
+    OpcodeTraits{"cumsum", 1, Classes::Numbers},
     OpcodeTraits{"pick", 2, Classes::Picking},
     OpcodeTraits{"store", 1, Classes::Any},
     OpcodeTraits{"accumulate_rows", 1, Classes::Reals},
@@ -131,7 +132,8 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     if (input.opcode == Opcode::Store || input.opcode == Opcode::AccumulateRows)
       return fmt::format("input %{} is a store, which has no value", op.inputs[i]);
     stage = std::max(stage, input.stage + isReduction(input.opcode));
-    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows || (op.opcode == Opcode::Pick && i == 0);
+    bool sums = isReduction(op.opcode) || op.opcode == Opcode::AccumulateRows || op.opcode == Opcode::Cumsum ||
+                (op.opcode == Opcode::Pick && i == 0);
     if (sums && input.space != Space::Element)
       return fmt::format("{} takes an element value, %{} is {}", name(op.opcode), op.inputs[i], name(input.space));
     if (!sums && !spreads(input.space, op.space))
@@ -151,6 +153,10 @@ std::string checkInstruction(const RowProgram& program, size_t index) {
     return fmt::format("a column index with the period {}, expected a whole number", op.constant);
   if ((isReduction(op.opcode) || op.opcode == Opcode::Pick) && op.space != Space::Row)
     return fmt::format("{} gives a row value", name(op.opcode));
+  if (op.opcode == Opcode::Cumsum && op.space != Space::Element)
+    return "cumsum gives an element value";
+  if (op.opcode == Opcode::Cumsum && op.constant != 0 && op.constant != 1)
+    return fmt::format("a cumsum of the direction {}, expected 0 or 1", op.constant);
   if (op.opcode == Opcode::Pick && op.constant != 0 && !std::isnan(op.constant))
     return fmt::format("a pick that gives {} where no column has the number, expected 0 or nan", op.constant);
   if (op.opcode == Opcode::Pick && program.instructions[op.inputs[1]].stage > 0)
@@ -257,6 +263,26 @@ std::string check(const RowProgram& program) {
   for (size_t i = 0; i < writes.size(); ++i)
     if (program.operands[i].isOutput && writes[i] != 1)
       return fmt::format("output {} is written {} times, expected once", program.operands[i].name, writes[i]);
+  return checkCumsums(program);
+}
+
+std::string checkCumsums(const RowProgram& program) {
+  if (!program.hasCumsums())
+    return "";
+  std::vector<char> depends(program.instructions.size(), false); // an element, on a cumulative sum
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const Instruction& op = program.instructions[i];
+    const bool isOfSums = inputCount(op.opcode) > 0 && depends[op.inputs[0]];
+    if (op.opcode == Opcode::Cumsum && isOfSums)
+      return "a cumulative sum of what another one gives, which is a walk of its own";
+    if (op.opcode == Opcode::Cumsum && (op.constant != 0) != program.runsBackward())
+      return "cumulative sums in both directions, which are two walks";
+    if (op.opcode == Opcode::Pick && isOfSums)
+      return "a pick of a cumulative sum, which is made where the row is walked";
+    depends[i] = op.opcode == Opcode::Cumsum;
+    for (int k = 0; op.space == Space::Element && k < inputCount(op.opcode); ++k)
+      depends[i] |= depends[op.inputs[k]];
+  }
   return "";
 }
 
@@ -291,8 +317,20 @@ bool RowProgram::accumulates() const {
 }
 
 bool RowProgram::reduces() const {
+  return hasCumsums() || std::any_of(instructions.begin(), instructions.end(), [](const Instruction& op) {
+           return isReduction(op.opcode) || op.opcode == Opcode::Pick;
+         });
+}
+
+bool RowProgram::hasCumsums() const {
   return std::any_of(instructions.begin(), instructions.end(),
-                     [](const Instruction& op) { return isReduction(op.opcode) || op.opcode == Opcode::Pick; });
+                     [](const Instruction& op) { return op.opcode == Opcode::Cumsum; });
+}
+
+bool RowProgram::runsBackward() const {
+  const auto first = std::find_if(instructions.begin(), instructions.end(),
+                                  [](const Instruction& op) { return op.opcode == Opcode::Cumsum; });
+  return first != instructions.end() && first->constant != 0;
 }
 
 static bool isTile(const Operand& operand) {

@@ -86,6 +86,8 @@ enum class Opcode {
   ReduceSum,
   ReduceMax,
   ReduceMin,     // real Element -> Row; the last two: NaN if one is NaN
+  Cumsum,        // Element -> Element: the sum of the columns up to each and itself; where `constant` is 1, of those
+                 // from it on. Ends no stage: who reads it walks over the row in its direction
   Pick,          // real Element value and an integer, Row or Uniform -> Row: the value at the column of that number,
                  // `constant` (0 or NaN) where no column has it. It reads one column and ends no stage; no reduction
                  // decides the number
@@ -100,7 +102,7 @@ struct Instruction {
   int stage = 0;                // number of reductions that lie before it on its longest path
   int inputs[3] = {-1, -1, -1}; // indices of earlier instructions
   int operand = -1;             // Load, Store, AccumulateRows
-  double constant = 0;          // Constant, ColumnIndex, Pick
+  double constant = 0;          // Constant, ColumnIndex, Cumsum, Pick
 };
 
 struct RowProgram {
@@ -111,8 +113,10 @@ struct RowProgram {
 
   int stages() const;       // 1 + the largest stage
   bool accumulates() const; // has AccumulateRows
-  bool reduces() const;     // has a reduction along columns, or picks one
-  int64_t rowBytes() const; // of one row's inputs, for each of its columns
+  bool reduces() const;     // has a reduction along columns or a cumulative sum, or picks one
+  bool hasCumsums() const;
+  bool runsBackward() const; // its cumulative sums are of the columns from each on
+  int64_t rowBytes() const;  // of one row's inputs, for each of its columns
   // Bytes of a row that a kernel moves which keeps none of it: a stage reads the inputs that it needs.
   int64_t walkedBytes() const;
 };
@@ -151,6 +155,9 @@ bool usesOperand(Opcode); // a load, a store or a sum over rows
 
 // "" where a program is one, else what is wrong.
 std::string check(const RowProgram&);
+// The part of it that is about cumulative sums: one walk over a row makes them, so they have one direction, are of no
+// other's columns, and no column of them is picked.
+std::string checkCumsums(const RowProgram&);
 
 // Canonical text, one instruction a line; and its inverse. parse returns an empty string on success, else what is
 // wrong.

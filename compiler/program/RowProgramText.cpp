@@ -16,7 +16,7 @@ bool isIdentifier(std::string_view text) {
 
 // Behind its values, where it is not 0.
 bool takesNumber(Opcode op) {
-  return op == Opcode::ColumnIndex || op == Opcode::Pick;
+  return op == Opcode::ColumnIndex || op == Opcode::Cumsum || op == Opcode::Pick;
 }
 
 bool findKind(std::string_view text, OperandKind& kind) {

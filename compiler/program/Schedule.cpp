@@ -129,11 +129,16 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
   schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
 }
 
+// Of what warps tell each other: reductions and cumulative sums, those of integers as pairs.
 int reductionBytes(const RowProgram& program, const Schedule& schedule) {
-  int reductions = 0;
-  for (const Instruction& instruction : program.instructions)
-    reductions += isReduction(instruction.opcode);
-  return 2 * std::max(reductions, 1) * (schedule.threads / 32) * int(sizeof(float));
+  int values = 0, integers = 0;
+  for (const Instruction& instruction : program.instructions) {
+    const bool isSum = instruction.opcode == Opcode::Cumsum;
+    values += isSum || isReduction(instruction.opcode);
+    integers += isSum && classOf(instruction.type) == ValueClass::Integer;
+  }
+  values += integers + (integers > 0 && (values + integers) % 2);
+  return 2 * std::max(values, 1) * (schedule.threads / 32) * int(sizeof(float));
 }
 
 // Whether a row may begin in the midst of a vector: all that is read of it are tiles, whose vectors are at the same
@@ -247,8 +252,18 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     walkLongRow(program, tileBytes, isCopied, *multiprocessor, schedule);
     return schedule;
   };
+  // Too long for registers: the whole block walks the row again for every stage.
+  const auto walkAgain = [&] {
+    schedule.threads = schedule.threadsPerRow = 512;
+    schedule.residentBlocks = 1;
+    schedule.vectorsPerThread = 0;
+    schedule.sharedBytes = reductionBytes(program, schedule);
+    return schedule;
+  };
   const bool isBetterHeld = schedule.vector * narrowest < 8 && hasEdges(program) && rowBytes > kLeastLongRowBytes;
-  if (!program.accumulates() && (rowBytes > kMaxKeptRowBytes || isBetterHeld))
+  if (!program.accumulates() && program.hasCumsums() && rowBytes > kMaxKeptRowBytes)
+    return walkAgain(); // in the order of columns, which the vectors of a long row have not
+  if (!program.accumulates() && !program.hasCumsums() && (rowBytes > kMaxKeptRowBytes || isBetterHeld))
     return longRow();
   int mostStages = 0;
   if (program.accumulates()) {
@@ -290,14 +305,10 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
                         ? elements <= kMaxElementsPerThread
                         : elements * tileBytes <= 4 * kMaxPackedRegisters && elements <= 2 * kMaxElementsPerThread;
   const bool losesValues = elements > kMaxKept && rowBytes > kLeastLongRowBytes && exponentiates(program);
-  if (!program.accumulates() && (!fits || losesValues))
+  if (!program.accumulates() && !program.hasCumsums() && (!fits || losesValues))
     return longRow();
-  if (!fits) {
-    // Too long for registers: the whole block walks the row again for every stage.
-    schedule.threads = schedule.threadsPerRow = 512;
-    schedule.residentBlocks = 1;
-    vectors = 0;
-  }
+  if (!fits)
+    return walkAgain();
   schedule.vectorsPerThread = vectors;
 
   const int rowsPerBlock = schedule.threads / schedule.threadsPerRow;

@@ -80,6 +80,10 @@ Value Formula::reduceMax(Value a) {
   return ReduceMaxOp::create(builder, location, rowType(typeOf(a)), a);
 }
 
+Value Formula::cumsum(Value a, bool reverse) {
+  return CumsumOp::create(builder, location, a.getType(), a, reverse);
+}
+
 Value Formula::sumRows(Value a) {
   RankedTensorType type = typeOf(a);
   return SumRowsOp::create(builder, location, tensorType(dimensions(type).back(), type.getElementType()), a);

@@ -53,6 +53,7 @@ public:
   mlir::Value reduceSum(mlir::Value a);
   mlir::Value reduceMax(mlir::Value a);
   mlir::Value sumRows(mlir::Value a);
+  mlir::Value cumsum(mlir::Value a, bool reverse);
   // The loss of each row [..., columns] whose label counts, 0 of the others: [..., 1]. `labels` are of i64, as long.
   mlir::Value crossEntropy(mlir::Value logits, mlir::Value labels, mlir::Value counts, double labelSmoothing,
                            double zLoss);

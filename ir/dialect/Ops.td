@@ -249,6 +249,18 @@ def Cermet_ReduceSumOp : Cermet_Reduction<"reduce_sum", "Sum">;
 def Cermet_ReduceMaxOp : Cermet_Reduction<"reduce_max", "Largest element, NaN if one is NaN,">;
 def Cermet_ReduceMinOp : Cermet_Reduction<"reduce_min", "Smallest element, NaN if one is NaN,">;
 
+def Cermet_CumsumOp : Cermet_Small<"cumsum", [SameOperandsAndResultType]> {
+  let summary = "Sum of the columns up to each and itself, along the last dimension; `reverse`: of those from it on";
+  let description = [{
+    Accumulated wide and rounded once, integers exactly and wrapped. A column's NaN or infinity is in the sums that have
+    it, and in no others.
+  }];
+  let arguments = (ins Cermet_NumberTensor:$operand, UnitAttr:$reverse);
+  let results = (outs Cermet_NumberTensor:$result);
+  let assemblyFormat = "$operand attr-dict `:` type($operand)";
+  let hasVerifier = 1;
+}
+
 def Cermet_SumRowsOp : Cermet_Small<"sum_rows"> {
   let summary = "Sum over every dimension but the last: [..., columns] to [columns]; a weight's gradient";
   let arguments = (ins Cermet_FloatTensor:$operand);

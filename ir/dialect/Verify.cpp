@@ -73,6 +73,10 @@ LogicalResult ReduceMinOp::verify() {
   return verifyReduction(*this, getOperand(), getResult());
 }
 
+LogicalResult CumsumOp::verify() {
+  return hasRows(*this, "operand", getOperand());
+}
+
 LogicalResult SumRowsOp::verify() {
   if (failed(hasRows(*this, "operand", getOperand())) ||
       failed(sameElement(*this, "result", getResult(), elementOf(getOperand()), "operand's")))

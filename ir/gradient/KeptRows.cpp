@@ -34,7 +34,7 @@ private:
     if (isa<AddOp, SubOp, MaxOp, MinOp>(op))
       return operand(0) && operand(1);
     return isa<DivOp, NegOp, AbsOp, SqrtOp, ReluOp, TanhOp, CastOp, BroadcastOp, ReshapeOp, PickOp, ReduceSumOp,
-               ReduceMaxOp, ReduceMinOp>(op) &&
+               ReduceMaxOp, ReduceMinOp, CumsumOp>(op) &&
            operand(0);
   }
 

@@ -221,7 +221,7 @@ Value Splitter::derive(Operation* op, size_t leads, RankedTensorType type) {
     const int64_t dim = iota.getDim() - leads + (leads > 0);
     return IotaOp::create(piece.builder, op->getLoc(), type, dim, iota.getPeriodAttr());
   }
-  const bool alongRow = isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp, PickOp>(op);
+  const bool alongRow = isa<ReduceSumOp, ReduceMaxOp, ReduceMinOp, CumsumOp, PickOp>(op);
   if (alongRow && size_t(typeOf(op->getResult(0)).getRank()) <= leads)
     return {};
   if (!alongRow && !isElementwise(op) && !isa<ConstantOp>(op) && (leads > 0 || !isa<BroadcastOp, ReshapeOp>(op)))

@@ -226,6 +226,13 @@ Cotangents ReduceMinOp::buildGradient(OpBuilder& builder, ValueRange cotangents)
   return {toExtremes(Formula(builder, getLoc()), getOperand(), getResult(), cotangents[0])};
 }
 
+// What a column's cotangent goes to are the columns that its sum has.
+Cotangents CumsumOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
+  if (!isa<FloatType>(typeOf(getOperand()).getElementType()))
+    return {Value()};
+  return {Formula(builder, getLoc()).cumsum(cotangents[0], !getReverse())};
+}
+
 Cotangents SumRowsOp::buildGradient(OpBuilder& builder, ValueRange cotangents) {
   return {Formula(builder, getLoc()).broadcast(cotangents[0], getOperand().getType())};
 }

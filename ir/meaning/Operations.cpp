@@ -161,6 +161,29 @@ LogicalResult ReduceMinOp::interpret(Operands operands, cermet::ir::Array& resul
   return extreme(operands, result, HUGE_VAL, smaller);
 }
 
+// Integers are added as such: they wrap where a double would round.
+LogicalResult CumsumOp::interpret(Operands operands, cermet::ir::Array& result) {
+  const size_t columns = operands[0]->shape.back();
+  auto integer = dyn_cast<IntegerType>(getElementTypeOrSelf(getType()));
+  const unsigned unused = integer ? 64 - integer.getWidth() : 0;
+  for (size_t begin = 0; begin < result.data.size(); begin += columns) {
+    double sum = 0;
+    uint64_t whole = 0;
+    for (size_t i = 0; i < columns; ++i) {
+      const size_t at = begin + (getReverse() ? columns - 1 - i : i);
+      const double term = operands[0]->data[at];
+      if (integer) {
+        whole += uint64_t(int64_t(term)) << unused;
+        sum = integer.isUnsigned() ? double(whole >> unused) : double(int64_t(whole) >> unused);
+      } else {
+        sum += term;
+      }
+      result.data[at] = sum;
+    }
+  }
+  return success();
+}
+
 LogicalResult SumRowsOp::interpret(Operands operands, cermet::ir::Array& result) {
   size_t columns = result.data.size();
   for (size_t i = 0; i < operands[0]->data.size(); ++i)

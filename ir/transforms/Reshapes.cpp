@@ -15,7 +15,7 @@ bool sameShape(RankedTensorType a, RankedTensorType b) {
 // A kernel has it in registers, so a reshape behind it would end the kernel.
 bool isComputed(Value value) {
   Operation* op = value.getDefiningOp();
-  return op && (isElementwise(op) || isReduction(op) || isa<BroadcastOp, GatherOp, PickOp>(op));
+  return op && (isElementwise(op) || isReduction(op) || isa<BroadcastOp, GatherOp, PickOp, CumsumOp>(op));
 }
 
 // Contiguous in memory, where a reshape is a view.
@@ -76,8 +76,8 @@ private:
       builder.setInsertionPoint(&op);
       if (isElementwise(&op))
         elementwise(&op);
-      else if (isReduction(&op))
-        reduction(&op);
+      else if (isReduction(&op) || isa<CumsumOp>(op))
+        alongRow(&op);
       else if (auto pick = dyn_cast<PickOp>(op))
         picked(pick);
       else if (isa<BroadcastOp>(op))
@@ -236,10 +236,10 @@ private:
     return value.getType() == type ? value : ReshapeOp::create(builder, location, type, value);
   }
 
-  void reduction(Operation* op) {
+  void alongRow(Operation* op) {
     Value source = sourceOf(op->getOperand(0));
     if (source && keepsColumns(typeOf(source), typeOf(op->getOperand(0))))
-      replace(op, source, rowType(typeOf(source)));
+      replace(op, source, isReduction(op) ? rowType(typeOf(source)) : typeOf(source));
   }
 
   void picked(PickOp pick) {

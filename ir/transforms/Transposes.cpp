@@ -11,7 +11,7 @@ namespace {
 constexpr int kMaxPassed = 256; // operations that one transpose may be moved past
 
 bool isPassed(Operation* op) {
-  return op && (isElementwise(op) || isReduction(op) || isa<ConstantOp, BroadcastOp, SliceOp, ConcatOp>(op));
+  return op && (isElementwise(op) || isReduction(op) || isa<CumsumOp, ConstantOp, BroadcastOp, SliceOp, ConcatOp>(op));
 }
 
 // Whether what reads it may compute with it: else it is a view of what is stored, in an order of rows that others have.

@@ -23,6 +23,9 @@ constexpr int kMaxLossOutputs = 4;
 // Numbers of rows that have a sum of their own where bags of rows are added in parts.
 constexpr int kBagPart = 64;
 
+// Columns that a kernel adds up one behind the other: a block walks over them alone.
+constexpr int kMaxCumsumColumns = 1 << 18;
+
 // Bytes of logits that a loss of a linear layer holds at once where nobody says how many.
 constexpr int64_t kLogitsBytes = int64_t(512) << 20;
 

@@ -47,6 +47,7 @@ const std::string& factsJson() {
                   {"loss_inputs", kMaxLossInputs},
                   {"loss_outputs", kMaxLossOutputs},
                   {"bag_part", kBagPart},
+                  {"cumsum_columns", kMaxCumsumColumns},
                   {"logits_bytes", kLogitsBytes}}}}
         .dump();
   }();

@@ -102,10 +102,11 @@ TEST(FuzzGenerator, EveryOperationIsDrawn) {
   for (uint64_t seed = 1; seed <= 300; ++seed)
     all += randomGraph(seed, {}).text;
   for (const char* operation :
-       {"add",       "sub",   "mul",       "div",     "pow",        "max",        "min",        "neg",       "abs",
-        "exp",       "log",   "sqrt",      "rsqrt",   "tanh",       "erf",        "relu",       "sigmoid",   "softplus",
-        "silu",      "gelu",  "gelu_tanh", "compare", "select",     "cast",       "constant",   "broadcast", "reshape",
-        "transpose", "slice", "concat",    "iota",    "reduce_sum", "reduce_max", "reduce_min", "sum_rows",  "random"})
+       {"add",        "sub",        "mul",      "div",       "pow",       "max",     "min",    "neg",
+        "abs",        "exp",        "log",      "sqrt",      "rsqrt",     "tanh",    "erf",    "relu",
+        "sigmoid",    "softplus",   "silu",     "gelu",      "gelu_tanh", "compare", "select", "cast",
+        "constant",   "broadcast",  "reshape",  "transpose", "slice",     "concat",  "iota",   "reduce_sum",
+        "reduce_max", "reduce_min", "sum_rows", "random",    "cumsum"})
     EXPECT_NE(all.find(std::string("cermet.") + operation + " "), std::string::npos) << operation;
 }
 

@@ -102,7 +102,7 @@ void Oracle::runNoisy() {
     indices[result] = index;
     if (!isa<FloatType>(elementOf(result)) || isExactOperation(*op))
       continue;
-    bool isSum = isa<ir::ReduceSumOp, ir::SumRowsOp>(op);
+    bool isSum = isa<ir::ReduceSumOp, ir::CumsumOp, ir::SumRowsOp>(op);
     mlir::Value operand = op->getNumOperands() ? op->getOperand(0) : mlir::Value();
     auto argument = llvm::dyn_cast_or_null<BlockArgument>(operand);
     const ir::Array* terms = !isSum     ? nullptr
@@ -114,7 +114,8 @@ void Oracle::runNoisy() {
     if (isSum) {
       // A kernel adds in f32: a sum of n terms may be off by n roundings of partial sums, as if each term were off by
       // the root of n.
-      double each = double(terms->data.size()) / std::max<size_t>(exact[index].data.size(), 1);
+      double each = isa<ir::CumsumOp>(op) ? double(terms->shape.back())
+                                          : double(terms->data.size()) / std::max<size_t>(exact[index].data.size(), 1);
       builder.setInsertionPoint(op);
       op->setOperand(0, disturb(operand, *terms, 0x1p-24 * std::sqrt(std::max(each, 1.0))));
     }

@@ -11,7 +11,7 @@ void Steps::step() {
       {10, &Steps::castStep},  {6, &Steps::constantStep}, {12, &Steps::reductionStep}, {4, &Steps::sumRowsStep},
       {10, &Steps::viewStep},  {4, &Steps::concatStep},   {1, &Steps::gatherStep},     {1, &Steps::pickStep},
       {3, &Steps::normStep},   {3, &Steps::softmaxStep},  {2, &Steps::rotateStep},     {3, &Steps::gateStep},
-      {2, &Steps::dropStep}};
+      {2, &Steps::dropStep},   {3, &Steps::cumsumStep}};
   int total = 0;
   for (const auto& entry : kSteps)
     total += entry.first;
@@ -158,6 +158,18 @@ void Steps::reductionStep() {
     return;
   Value back = broadcast(row, a.shape()); // and back to the tile
   pick(2) ? minus(a, back) : times(a, tamed(back, 2));
+}
+
+void Steps::cumsumStep() {
+  Value a = any([](const Value& value) { return !value.isBool() && !value.shape().empty(); });
+  const double terms = largestSize(a.shape().back());
+  a = a.isFloat() ? tamed(cast(a, builder.getF32Type()), largestTame(builder.getF32Type()) / 8 / terms)
+                  : cast(a, builder.getI64Type());
+  const bool isWhole = a.isExact && a.isWhole && a.largest() * terms <= largestWhole(a.element());
+  if (!a.isFloat() && !isWhole)
+    throw Untame();
+  add(formula.cumsum(a.value, pick(2)), std::min(a.low, a.low * terms), std::max(a.high, a.high * terms), isWhole,
+      isWhole);
 }
 
 void Steps::sumRowsStep() {

@@ -70,6 +70,7 @@ private:
   void constantStep();
   void dropStep();
   void reductionStep();
+  void cumsumStep();
   void sumRowsStep();
   void viewStep();
   void concatStep();

@@ -90,6 +90,10 @@ KINDS = {
         *_kinds("t", "s", "{0}.mean()", "{0}.square().mean()"),
         *_kinds("f", "k", "{0}.mean(0)"),
         *_kinds("t", "t", "{0}.cumsum(-1) / columns", "{0}.cumsum(1) * 0.2"),
+        *_kinds(
+            "t", "t", "F.softmax({0}, -1).cumsum(-1)", "{0}.flip(-1).cumsum(-1).flip(-1) / columns",
+            "a = {0}.tanh()\n(a.cumsum(-1) - a) / columns", "({0} > 0).cumsum(-1).to(dtype) / columns * {0}",
+        ),
         *_kinds("q", "o", "{0}.mean(-1, keepdim=True)"),
         *_kinds("h", "h", "{0} - {0}.amax(-1, keepdim=True)"),
         *_kinds("x", "k", "{0}.mean(-1).sum(0)"),

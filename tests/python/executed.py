@@ -170,6 +170,11 @@ class Evaluation:
             return torch.where(here, operands[0].gather(-1, chosen), torch.nan).to(type.dtype)
         if op == "concat":
             return torch.cat(operands, int(re.search(r"dim = (\d+)", rest)[1]))
+        if op == "cumsum":
+            wide = operands[0].double() if type.dtype.is_floating_point else operands[0]
+            turned = wide.flip(-1) if "{reverse}" in rest else wide
+            sums = turned.cumsum(-1, dtype=wide.dtype)
+            return (sums.flip(-1) if "{reverse}" in rest else sums).to(type.dtype)
         if op.startswith("reduce_") or op == "sum_rows":
             return _reduced(op, operands[0]).to(type.dtype)
         return self._moved(op, rest, operands[0], type)

@@ -44,9 +44,10 @@ def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
 
 
 def test_functions_give_float64_s_results(tmp_path, monkeypatch) -> None:
-    asked = ("--repeats", "2", "--contender", "cermet", "--only", "layer_norm", "gelu", "cross_entropy", "rms_norm")
-    table = tabled(ran("functions", *asked, folder=tmp_path), monkeypatch)
-    wanted = ("LayerNorm backward", "gelu forward", "cross-entropy loss and gradient", "RMSNorm backward")
+    names = ("layer_norm", "gelu", "cross_entropy", "rms_norm", "group_norm", "embedding", "cumsum", "top_p")
+    table = tabled(ran("functions", "--repeats", "2", "--contender", "cermet", "--only", *names, folder=tmp_path), monkeypatch)
+    wanted = ("LayerNorm backward", "gelu forward", "cross-entropy loss and gradient", "RMSNorm backward",
+              "GroupNorm backward", "embedding backward", "cumulative sum backward", "exclusive cumulative sum forward")
     assert [name for name in wanted if name not in table] == []
 
 

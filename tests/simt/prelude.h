@@ -182,6 +182,14 @@ DEVICE void barrier() {
 DEVICE float shuffle_xor(float value, int mask) {
   return simt_calls.shuffleXor(value, mask);
 }
+DEVICE i64 shuffle_xor(i64 value, int mask) {
+  float halves[2];
+  std::memcpy(halves, &value, sizeof value);
+  for (float& half : halves)
+    half = simt_calls.shuffleXor(half, mask);
+  std::memcpy(&value, halves, sizeof value);
+  return value;
+}
 DEVICE char* shared_memory() {
   return simt_calls.sharedMemory();
 }

@@ -221,6 +221,7 @@ DEVICE int block_row() { return blockIdx.y; }
 DEVICE i64 block_count() { return gridDim.x; }
 DEVICE void barrier() { __syncthreads(); }
 DEVICE float shuffle_xor(float value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEVICE i64 shuffle_xor(i64 value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 
 DEVICE char* shared_memory() {
   extern __shared__ uint4 bytes[];

@@ -24,6 +24,10 @@
 //   finish<S>(row, sums)          per-row arithmetic after them
 //   emit(element, row, stores, accumulators, i, slot)  the last stage: tile outputs and accumulator contributions
 //   kPairs, pair(...), emit_pair(...)                  the same for two neighbours at once, where that is cheaper
+//   kCumsums                      whether it has cumulative sums; if so, of stage S kRealSums<S> and kWholeSums<S>, and
+//   kBackward                     whether they are of the columns from each on
+//   cumulate<S>(element, row, reals, wholes)  adds the element to the running sums, which become its own
+//   offset<S>(element, reals, wholes)         adds the sums of what lies before to the element's
 //   kAhead                        whether persistent groups ask for a row while they compute the one before it
 //
 // Threads of a group own the same columns in every row, so staged copies and accumulators need no barrier: the only one
@@ -98,6 +102,14 @@ template <class P, int S, int Count> DEVICE void group_reduce(float (&values)[Co
   }
 }
 
+// A stage's walk over the steps of a row; where it has cumulative sums, in their order (cumsum.cuh).
+template <class P, int V, int S, bool HasCumsums = P::kCumsums> struct RowWalk {
+  static constexpr int step(int turn) { return turn; }
+  template <class Given, class Kept>
+  DEVICE void enter(bool, const Given&, const typename P::Row&, Kept&, int, float*, int&) {}
+  template <class Given> DEVICE typename P::Element element(const Given& given, int i) const { return given(i); }
+};
+
 // Runs the stages that end in reductions, S up to the last but one.
 template <class P, int V, int S, class Tiles, class Columns, class Kept, class Load>
 DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::Row& values, float* scratch, int& parity,
@@ -107,23 +119,28 @@ DEVICE void run_stages(Tiles& tiles, Columns& columns, Kept& kept, typename P::R
     float sums[P::template Reductions<S>::kCount] = {};
     P::template begin<S>(values, sums);
     constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
+    RowWalk<P, V, S> walk;
 #pragma unroll kUnroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int turn = 0; turn < Shape::kSteps; ++turn) {
+      const int step = walk.step(turn);
       const int column = step * Shape::kSpan + lane * V;
-      if (Shape::kWhole || column < P::kColumns) {
-        const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
-        if constexpr (Shape::kStaged || !P::template kCached<V>)
+      const bool has = Shape::kWhole || column < P::kColumns;
+      const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
+      const auto given = [&](int i) { return P::element(tiles, tileSlot, columns, columnSlot, column, i); };
+      if constexpr (Shape::kStaged || !P::template kCached<V>)
+        if (has)
           load(step, column);
+      walk.enter(has, given, values, kept, columnSlot * V, scratch, parity);
+      if (has) {
         if constexpr (P::template Reductions<S>::kRuns) {
 #pragma unroll
           for (int i = 0; i < V; ++i)
-            P::template raise<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums);
+            P::template raise<S>(walk.element(given, i), values, sums);
           P::template rescale<S>(values, sums);
         }
 #pragma unroll
         for (int i = 0; i < V; ++i)
-          P::template reduce<S>(P::element(tiles, tileSlot, columns, columnSlot, column, i), values, sums, sums, kept,
-                                columnSlot * V + i);
+          P::template reduce<S>(walk.element(given, i), values, sums, sums, kept, columnSlot * V + i);
       }
     }
     group_reduce<P, S>(sums, scratch, parity);
@@ -250,21 +267,33 @@ DEVICE void row_kernel(const typename P::Arguments& arguments, const Blocks& blo
     run_stages<P, V, 0>(tiles, columns, kept, values, scratch, parity, lane, load);
     // Where nothing is summed over rows only stores are spared: behind a branch what the last stage alone reads would be
     // loaded after the reductions.
-    if constexpr (P::kAccumulators > 0)
+    if constexpr (P::kAccumulators > 0 && !P::kCumsums) // which need every thread
       if (!live)
         continue;
 
     constexpr int kUnroll = P::template kCached<V> ? Shape::kSteps : 1;
+    RowWalk<P, V, P::kStageCount - 1> walk;
 #pragma unroll kUnroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
+    for (int turn = 0; turn < Shape::kSteps; ++turn) {
+      const int step = walk.step(turn);
       const int column = step * Shape::kSpan + lane * V;
-      if (Shape::kWhole || column < P::kColumns) {
-        const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
-        if constexpr (Shape::kStaged || !P::template kCached<V>)
+      const bool has = Shape::kWhole || column < P::kColumns;
+      const int columnSlot = P::template kCached<V> ? step : 0, tileSlot = Shape::kStaged ? 0 : columnSlot;
+      if constexpr (Shape::kStaged || !P::template kCached<V>)
+        if (has)
           load(step, column);
+      const auto given = [&](int i) { return P::element(tiles, tileSlot, columns, columnSlot, column, i); };
+      walk.enter(has, given, values, kept, columnSlot * V, scratch, parity);
+      if (has && (P::kAccumulators == 0 || !P::kCumsums || live)) {
         typename P::template Stores<V> stores;
-        emit_vector<P, V>(tiles, tileSlot, columns, columnSlot, column, values, stores, accumulators,
-                          P::kAccumulators > 0 ? columnSlot * V : 0, kept, columnSlot * V);
+        const int slot = P::kAccumulators > 0 ? columnSlot * V : 0;
+        if constexpr (P::kCumsums)
+#pragma unroll
+          for (int i = 0; i < V; ++i)
+            P::emit(walk.element(given, i), values, stores, accumulators, i, slot + i, kept, columnSlot * V + i);
+        else
+          emit_vector<P, V>(tiles, tileSlot, columns, columnSlot, column, values, stores, accumulators, slot, kept,
+                            columnSlot * V);
         if (live)
           P::store_tiles(stores, arguments, offsets, column);
         if constexpr (P::kAccumulators > 0 && !P::template kCached<V>)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 
@@ -105,6 +105,10 @@ class Builder:
         """`differentiable`: somebody may want a gradient of it."""
         self.differentiable = differentiable
         self.sizes: dict[str, int] = {}  # of symbols for now, by which bytes are judged
+        # By whatever a frontend calls them: the values that are one with its columns in the opposite order, or the
+        # cumulative sums of one in that order, and which those are.
+        self.turned: dict[Hashable, Value] = {}
+        self.summed: set[Hashable] = set()
         self._attributes = "cermet.version = 1 : i64" + ("" if differentiable else ", cermet.no_gradient")
         self._name = re.sub(r"\W", "_", name) or "graph"
         self._arguments: list[str] = []
@@ -186,6 +190,10 @@ class Builder:
         of_sums, type_of_sums = ("", "") if sums is None else (f" sums {sums.ssa}", f" sums {sums.type}")
         text = f"{operands}{of_sums} : {source.type}, {index.type}, {begins.type}{type_of_sums} to {type}"
         return self._result("embedding_bag", text, type, name)
+
+    def cumsum(self, operand: Value, reverse: bool, name: str) -> Value:
+        attribute = " {reverse}" if reverse else ""
+        return self._result("cumsum", f"{operand.ssa}{attribute} : {operand.type}", operand.type, name)
 
     def pick(self, rows: Value, index: Value, name: str) -> Value:
         type = TensorType((*rows.type.dims[:-1], 1), rows.type.element)

@@ -151,6 +151,10 @@ module attributes {cermet.version = 1 : i64} {
     %largest = cermet.reduce_max %x : !wide to !row
     // CHECK: cermet.reduce_min
     %smallest = cermet.reduce_min %x : !wide to !row
+    // CHECK: cermet.cumsum %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>>
+    %sums = cermet.cumsum %x : !wide
+    // CHECK: cermet.cumsum %{{.*}} {reverse} : tensor<?x64xf32, #cermet.symbols<["r0"]>>
+    %turned = cermet.cumsum %sums {reverse} : !wide
     // CHECK: cermet.sum_rows %arg0 : tensor<?x64xf32, #cermet.symbols<["r0"]>> to tensor<64xf32>
     %rows = cermet.sum_rows %x : !wide to tensor<64xf32>
     // CHECK: cermet.reshape %arg1 : tensor<64xf32> to tensor<8x8xf32>

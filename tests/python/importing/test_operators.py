@@ -76,6 +76,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "causal mask": lambda x, y: torch.arange(5)[None, :] <= torch.arange(5)[:, None],
     "triangles": lambda x, y: (torch.tril(x), x.triu(1), torch.triu(torch.ones(4, 4, dtype=torch.bool), diagonal=-1)),
     "amax": lambda x, y: (x.amax(-1), torch.amin(y, dim=-1, keepdim=True), x.max(-1).values, torch.min(y, 2)[0]),
+    "counts": lambda x, y: ((x > 0).cumsum(-1), (y * 9).int().cumsum(2), (x * 99).int().cumsum(-1, dtype=torch.int8)),
     "embedding": lambda x, y: F.embedding((x[0] * 2).abs().long().clamp(0, 4), y[0]),
     "tensor of rank 0": lambda x, y: x * y[0, 0, 0] + y[1, 1, 1] / _positive(x),
 }
@@ -97,6 +98,7 @@ CLOSE: dict[str, Callable[..., Any]] = {
     "means in a type": lambda x, y: (x.mean(-1, dtype=torch.float32), x[0, 0].mean(), y.long().float().mean()),
     "softmax": lambda x, y: (x.softmax(-1), F.softmax(y, dim=2), torch.softmax(x, -1, dtype=torch.float32)),
     "logsumexp": lambda x, y: (torch.logsumexp(x, -1), y.logsumexp(2, keepdim=True)),
+    "cumulative sums": lambda x, y: (x.cumsum(-1), torch.cumsum(y, dim=2, dtype=torch.float64), x.exp().cumsum(2)),
     "variance": lambda x, y: (x.var(-1), torch.std(y, -1, keepdim=True), x.var(-1, False), y.var(2, correction=2)),
     "rms_norm": lambda x, y: (F.rms_norm(x, (6,)), F.rms_norm(y, [6], x[0, 0], 1e-6)),
     "layer_norm": lambda x, y: (F.layer_norm(x, (6,)), F.layer_norm(y, (6,), x[0, 0], y[0, 0], 1e-3)),
@@ -126,6 +128,29 @@ def _check(function: Callable[..., Any], level: str, dtype: torch.dtype, exact: 
     run = executed(*traced(function, *args, aten=level == "aten"), exact)
     opaque = run.evaluation.operations.count("opaque")
     assert opaque == empty and not run.imported.refusals, f"{run.imported.refusals}\n{run.imported.text}"
+
+
+def _written_between(x, y):
+    turned = y.flip(-1)
+    y.add_(1)
+    return turned.cumsum(-1).flip(-1)
+
+
+@pytest.mark.parametrize("level", ["torch", "aten"])
+@pytest.mark.parametrize(
+    "function, reverse",
+    [
+        (lambda x, y: x.flip(-1).cumsum(-1).flip(-1), 1),
+        (lambda x, y: torch.flip(x.exp().flip(2).cumsum(2), (2,)), 1),
+        (_written_between, 1),
+        (lambda x, y: x.flip(1).cumsum(-1).flip(1), 0),
+        (lambda x, y: x.flip(-1).cumsum(-1) + y.cumsum(-1).flip(-1), 0),
+        (lambda x, y: x.flip(0, -1).cumsum(-1).flip(0, -1), 0),
+    ],
+)
+def test_sums_of_what_is_turned_round_are_those_from_each_column_on(function, reverse, level):
+    run = executed(*traced(function, *inputs(torch.float32), aten=level == "aten"), False)
+    assert run.imported.text.count("{reverse}") == reverse, run.imported.text
 
 
 _aten = torch.ops.aten

@@ -228,6 +228,23 @@ void evaluateRow(const RowProgram& program, std::vector<Row>& operands, std::vec
       result[0] = rounding == Rounding::Once ? nearest(total, instruction.type) : roundTo(total, instruction.type);
       break;
     }
+    case Opcode::Cumsum: {
+      const bool isReal = classOf(instruction.type) == ValueClass::Real;
+      double sum = 0;
+      uint64_t whole = 0;
+      for (int64_t turn = 0; turn < program.columns; ++turn) {
+        const int64_t column = instruction.constant != 0 ? program.columns - 1 - turn : turn;
+        const Number term = at(a, column);
+        if (isReal)
+          sum += static_cast<double>(term);
+        else
+          whole += bitsOf(term);
+        result[column] = !isReal                      ? wrap(whole, instruction.type)
+                         : rounding == Rounding::Once ? nearest(sum, instruction.type)
+                                                      : roundTo(sum, instruction.type);
+      }
+      break;
+    }
     case Opcode::Pick:
       result[0] = b[0] >= 0 && b[0] < program.columns ? at(a, static_cast<size_t>(b[0]))
                                                       : static_cast<Number>(instruction.constant);

@@ -47,7 +47,7 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
     near_misses += [
         NearMiss("cluster", name, reason, _source(by_name, name))
         for name, reason in imported.refusals.items()
-        if spelling(by_name[name]) in REDUCTIONS
+        if spelling(by_name[name]) in REDUCTIONS and _is_real(by_name[name])
     ]
     decision = Decision(module, [], near_misses, imported.states, imported.computing, [])
     known: _Results = {}
@@ -60,6 +60,12 @@ def check(module: fx.GraphModule, imported: Imported, answer: dict[str, Any]) ->
         except Exception as error:
             decision.leave(item["pattern"], at, _source(by_name, at), error)
     return decision
+
+
+def _is_real(node: fx.Node) -> bool:
+    """Integers are places and counts, of which nothing is expected."""
+    value = example(node)
+    return not isinstance(value, torch.Tensor) or value.is_floating_point()
 
 
 def take_heads(

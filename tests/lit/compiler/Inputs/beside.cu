@@ -35,7 +35,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -118,7 +118,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -246,7 +246,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -329,7 +329,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -440,7 +440,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<1> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -541,7 +541,7 @@ struct Program0 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -624,7 +624,7 @@ struct Program1 {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;

@@ -22,7 +22,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = true, kAhead = false;
+  static constexpr bool kPairs = true, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -145,7 +145,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = true, kAhead = false;
+  static constexpr bool kPairs = true, kAhead = false, kCumsums = false;
   typedef RowArguments<3> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;
@@ -282,7 +282,7 @@ struct Program {
   static constexpr int kStageCount = 1, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   typedef RowArguments<5> Arguments;
   template <int V, int N> struct Tiles {
     static constexpr int kVector = V;

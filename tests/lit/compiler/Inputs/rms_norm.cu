@@ -30,7 +30,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = true, kAhead = false;
+  static constexpr bool kPairs = true, kAhead = false, kCumsums = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -199,7 +199,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 0;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = true, kAhead = false;
+  static constexpr bool kPairs = true, kAhead = false, kCumsums = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;
@@ -385,7 +385,7 @@ struct Program {
   static constexpr int kStageCount = 2, kMostReductions = 1, kAccumulators = 1;
   static constexpr bool kCompensated = false, kStoresTiles = true;
   static constexpr int kKept = 0;
-  static constexpr bool kPairs = false, kAhead = false;
+  static constexpr bool kPairs = false, kAhead = false, kCumsums = false;
   template <int S, class = void> struct Reductions;
   template <class Any> struct Reductions<0, Any> {
     static constexpr int kCount = 1;

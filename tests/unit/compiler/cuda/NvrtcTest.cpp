@@ -165,6 +165,22 @@ TEST_F(Nvrtc, EmbeddingBags) {
 }
 
 // Queries and keys, elementwise and after norms.
+TEST_F(Nvrtc, CumulativeSums) {
+  for (const char* columns : {"7", "640", "50257"}) {
+    const std::string x = tensor({"r0", columns}, "bf16"), f = tensor({"r0", columns}, "f32"),
+                      n = tensor({"r0", columns}, "i32"), i = tensor({"r0", columns}, "i64");
+    for (const char* direction : {"", " {reverse}"}) {
+      const std::string text =
+          graph("f", "%x: " + x + ", %n: " + n, f + ", " + i,
+                "    %w = cermet.cast %x : " + x + " to " + f + "\n    %a = cermet.cumsum %w" + direction + " : " + f +
+                    "\n    %l = cermet.cast %n : " + n + " to " + i + "\n    %b = cermet.cumsum %l" + direction +
+                    " : " + i + "\n    return %a, %b : " + f + ", " + i + "\n");
+      for (const CudaTarget& target : kCudaTargets)
+        build(text, target.name);
+    }
+  }
+}
+
 TEST_F(Nvrtc, ProgramsSideBySide) {
   const std::string w = tensor({"128"}, "bf16"), c = tensor({"b", "1", "s", "128"}, "bf16");
   for (bool isNormed : {false, true}) {

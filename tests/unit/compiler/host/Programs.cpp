@@ -76,6 +76,14 @@ int ProgramBuilder::pick(int value, int column, DType type, double missing) {
       {.opcode = Opcode::Pick, .type = type, .space = Space::Row, .inputs = {value, column, -1}, .constant = missing});
 }
 
+int ProgramBuilder::cumsum(int value, bool isReverse, DType type) {
+  return append({.opcode = Opcode::Cumsum,
+                 .type = type,
+                 .space = Space::Element,
+                 .inputs = {value, -1, -1},
+                 .constant = double(isReverse)});
+}
+
 int ProgramBuilder::spread(int value, Space space) {
   return append(
       {.opcode = Opcode::Cast, .type = program.instructions[value].type, .space = space, .inputs = {value, -1, -1}});

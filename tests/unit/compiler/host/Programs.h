@@ -21,6 +21,7 @@ public:
   int compute(Opcode opcode, DType type, const std::vector<int>& inputs);
   int reduce(Opcode opcode, int value, DType type = DType::F32);
   int pick(int value, int column, DType type = DType::F32, double missing = 0);
+  int cumsum(int value, bool isReverse, DType type);
   int sum(int value) { return reduce(Opcode::ReduceSum, value); }
   int spread(int value, Space space); // the same number at every place of a wider space
   void store(const std::string& name, OperandKind kind, DType dtype, int value); // a column: summed over rows

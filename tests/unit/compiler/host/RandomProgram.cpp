@@ -134,6 +134,14 @@ int Generator::instruction(bool onlyExact) {
     result = p.reduce(opcode, value, anyType(ValueClass::Real));
     break;
   }
+  case Opcode::Cumsum: {
+    const ValueClass of = oneIn(2) ? ValueClass::Real : ValueClass::Integer;
+    int value = anyValue(of);
+    while (spaceOf(value) != Space::Element)
+      value = anyValue(of);
+    result = p.cumsum(value, p.program.hasCumsums() ? p.program.runsBackward() : oneIn(2), anyType(of));
+    break;
+  }
   case Opcode::Pick: {
     int value = anyValue(ValueClass::Real), number = -1;
     while (spaceOf(value) != Space::Element)
@@ -149,6 +157,10 @@ int Generator::instruction(bool onlyExact) {
   }
   default:
     result = numbers(opcode, ValueClass::Real);
+  }
+  if (!checkCumsums(p.program).empty()) { // a sum of a sum, or a column of one
+    p.program.instructions.pop_back();
+    result = constant();
   }
   return values.emplace_back(result);
 }
@@ -179,6 +191,7 @@ bool isExact(Opcode opcode) {
   case Opcode::Gelu:
   case Opcode::GeluTanh:
   case Opcode::ReduceSum:
+  case Opcode::Cumsum:
   case Opcode::AccumulateRows:
     return false;
   default:

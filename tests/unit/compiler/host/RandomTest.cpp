@@ -67,11 +67,14 @@ private:
       inputs[k] = at(instruction.inputs[k], row, column);
     Number want = instruction.opcode == Opcode::ColumnIndex ? roundTo(column, instruction.type)
                   : isReduction(instruction.opcode)         ? 0
+                  : instruction.opcode == Opcode::Cumsum    ? 0
                   : instruction.opcode == Opcode::Pick      ? picked(instruction, row)
                                                             : evaluateInstruction(instruction, inputs);
     bool isRight;
     if (isReduction(instruction.opcode)) {
       isRight = checkReduction(instruction, row, have, want);
+    } else if (instruction.opcode == Opcode::Cumsum) {
+      isRight = checkCumsum(instruction, row, column, have, want);
     } else if (isExact(instruction.opcode)) {
       isRight = isSame(have, want);
     } else {
@@ -116,6 +119,19 @@ private:
     if (std::isfinite(size) && size > std::numeric_limits<float>::max())
       return true; // in another order it may overflow
     return isWithin(have, want, instruction.type, 1e-6L * size);
+  }
+
+  // Added in f64, integers exactly.
+  bool checkCumsum(const Instruction& instruction, int64_t row, int64_t column, Number have, Number& want) const {
+    const bool isReal = classOf(instruction.type) == ValueClass::Real, isReverse = instruction.constant != 0;
+    Number size = 0;
+    for (int64_t at = isReverse ? column : 0; at < (isReverse ? random.program.columns : column + 1); ++at) {
+      const Number value = this->at(instruction.inputs[0], row, at);
+      size += std::fabs(value);
+      want = isReal ? want + value : nearest(want + value, instruction.type);
+    }
+    return isReal ? isWithin(have, want, instruction.type, 0.501L * unitInLastPlace(want, DType::F32) + 0x1p-45L * size)
+                  : have == want;
   }
 
   const RandomProgram& random;

@@ -80,13 +80,12 @@ const std::string kLaunch =
 
 // What rearranges the halves of x, up to the name `turned`.
 void expectReadInPlace(const std::string& rearranging, const json& replaced) {
-  const std::string body =
-      fmt::format(fmt::runtime("    %h = cermet.slice %x [0, 0, 128] : {{0}} to {0} loc(\"high\")\n"
-                               "    %n = cermet.neg %h : {0} loc(\"neg\")\n"
-                               "    %l = cermet.slice %x [0, 0, 0] : {{0}} to {0} loc(\"low\")\n" +
-                               rearranging +
-                               "    %a = cermet.add %x, %t : {{0}} loc(\"sum\")\n    return %a : {{0}}\n"),
-                  tensor({"2", "64", "128"}, "f32"));
+  const std::string body = fmt::format(
+      fmt::runtime("    %h = cermet.slice %x [0, 0, 128] : {{0}} to {0} loc(\"high\")\n"
+                   "    %n = cermet.neg %h : {0} loc(\"neg\")\n"
+                   "    %l = cermet.slice %x [0, 0, 0] : {{0}} to {0} loc(\"low\")\n" +
+                   rearranging + "    %a = cermet.add %x, %t : {{0}} loc(\"sum\")\n    return %a : {{0}}\n"),
+      tensor({"2", "64", "128"}, "f32"));
   const json found = answerOf(launched(body, kTile, ""))["regions"];
   ASSERT_EQ(found.size(), 1u) << found;
   EXPECT_EQ(found[0]["operands"], json({"x"}));
@@ -141,9 +140,8 @@ TEST(Clusters, WhatReadsARegionLeavesItWhole) {
       "{1} loc(\"low\")\n    %t = cermet.concat %g, %l {{dim = 3 : i64}} : {1}, {1} to {0} loc(\"rotated\")\n"
       "    %m = cermet.mul %t, %s : {0} loc(\"turned\")\n    %r = cermet.add %p, %m : {0} loc(\"result\")\n"
       "    %n = cermet.neg %r : {0} loc(\"neg\")\n    %e = cermet.exp %n : {0} loc(\"exp\")\n    return %e : {0}\n";
-  const json found =
-      answerOf(graph("f", fmt::format("%q: {0} loc(\"q\"), %c: {0} loc(\"c\"), %s: {0} loc(\"s\")", q), q,
-                     fmt::format(fmt::runtime(rope), q, half)))["regions"];
+  const json found = answerOf(graph("f", fmt::format("%q: {0} loc(\"q\"), %c: {0} loc(\"c\"), %s: {0} loc(\"s\")", q),
+                                    q, fmt::format(fmt::runtime(rope), q, half)))["regions"];
   ASSERT_EQ(found.size(), 2u) << found;
   EXPECT_EQ(found[0]["pattern"], "rope");
   EXPECT_EQ(found[1]["replaced"], json({"neg", "exp"}));

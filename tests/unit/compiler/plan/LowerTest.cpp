@@ -220,6 +220,32 @@ TEST_F(LowerTest, ABagHasAListAndItsBounds) {
             "%0 = load table : bf16 element 0\n%1 = store %0 result0 : bf16 element 0\n");
 }
 
+TEST_F(LowerTest, CumulativeSums) {
+  const std::string x = tensor({"r0", "8"}, "f32"), row = tensor({"r0", "1"}, "f32");
+  const auto of = [&](const std::string& body, const std::string& type) {
+    return reason(graph("f", "%x: " + type, type, body + "    return %y : " + type + "\n"));
+  };
+  const auto sum = [](const char* to, const char* from, const char* direction, const std::string& type) {
+    return fmt::format("    %{} = cermet.cumsum %{}{} : {}\n", to, from, direction, type);
+  };
+  EXPECT_EQ(of(sum("y", "x", " {reverse}", x), x), "");
+  EXPECT_EQ(of(sum("a", "x", "", x) + sum("y", "a", "", x), x),
+            "a cumulative sum of what another one gives, which is a walk of its own");
+  EXPECT_EQ(of(sum("a", "x", "", x) + sum("b", "x", " {reverse}", x) + "    %y = cermet.mul %a, %b : " + x + "\n", x),
+            "cumulative sums in both directions, which are two walks");
+  // A number of a row that a sum was reduced to is none of its columns.
+  EXPECT_EQ(of(sum("a", "x", "", x) + "    %r = cermet.reduce_sum %a : " + x + " to " + row +
+                   "\n    %b = cermet.broadcast %r : " + row + " to " + x + "\n    %m = cermet.mul %x, %b : " + x +
+                   "\n" + sum("y", "m", "", x),
+               x),
+            "");
+  const std::string symbol = tensor({"r0", "c"}, "f32"), longest = tensor({"r0", "300000"}, "f32");
+  EXPECT_EQ(of(sum("y", "x", "", symbol), symbol),
+            "the last dimension of [r0, c] is symbolic; a kernel that sums is compiled for a number of columns");
+  EXPECT_EQ(of(sum("y", "x", "", longest), longest),
+            "cermet.cumsum has 300000 columns; a kernel adds up one behind the other at most 262144");
+}
+
 TEST_F(LowerTest, SaysWhyAGatherIsNone) {
   std::string table = tensor({"v", "8"}, "f32"), ids = tensor({"r0"}, "i32"), x = tensor({"r0", "8"}, "f32");
   std::string eight = tensor({"8"}, "i32"), square = tensor({"8", "8"}, "f32");

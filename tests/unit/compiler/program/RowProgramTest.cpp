@@ -90,6 +90,36 @@ TEST(RowProgram, KnowsItsStages) {
   EXPECT_FALSE(program.accumulates());
 }
 
+TEST(RowProgram, HasCumulativeSums) {
+  const std::string text = "program sums 64\nin x tile f32\nout y tile f32\nout r row f32\n"
+                           "%0 = load x : f32 element 0\n%1 = cumsum %0 1 : f32 element 0\n"
+                           "%2 = reduce_sum %1 : f32 row 0\n%3 = mul %1 %2 : f32 element 1\n"
+                           "%4 = store %3 y : f32 element 1\n%5 = store %2 r : f32 row 1\n";
+  RowProgram program;
+  ASSERT_EQ(parse(text, program), "");
+  EXPECT_EQ(print(program), text);
+  EXPECT_TRUE(program.reduces());
+  EXPECT_TRUE(program.runsBackward());
+  EXPECT_EQ(program.stages(), 2);
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    return parse(replaced(text, from, to), program);
+  };
+  EXPECT_EQ(refused("cumsum %0 1 : f32 element", "cumsum %0 2 : f32 element"),
+            "program sums: instruction 1: a cumsum of the direction 2, expected 0 or 1");
+  EXPECT_EQ(refused("cumsum %0 1 : f32 element", "cumsum %0 1 : f32 row"),
+            "program sums: instruction 1: cumsum gives an element value");
+  EXPECT_EQ(refused("cumsum %0 1 : f32 element", "cumsum %0 1 : i64 element"),
+            "program sums: instruction 1: cumsum takes numbers of the result's class");
+  EXPECT_EQ(refused("%3 = mul %1 %2 : f32 element 1", "%3 = cumsum %0 : f32 element 0"),
+            "program sums: instruction 4: stage is 1, expected 0 (the reductions on its longest path)");
+  EXPECT_EQ(refused("mul %1 %2 : f32 element 1\n%4 = store %3 y : f32 element 1",
+                    "cumsum %0 : f32 element 0\n%4 = store %3 y : f32 element 0"),
+            "program sums: cumulative sums in both directions, which are two walks");
+  EXPECT_EQ(refused("mul %1 %2 : f32 element 1\n%4 = store %3 y : f32 element 1",
+                    "cumsum %1 1 : f32 element 0\n%4 = store %3 y : f32 element 0"),
+            "program sums: a cumulative sum of what another one gives, which is a walk of its own");
+}
+
 struct Refusal {
   const char *from, *to, *message;
 };

@@ -193,6 +193,10 @@ INSTANTIATE_TEST_SUITE_P(
         shaped("reduce_max", "reduce_max", "2x3x5xf32", "2x3x1xf32", "", true),
         shaped("reduce_min", "reduce_min", "?x5xf64, #cermet.symbols<[\"a\"]>", "?x1xf64, #cermet.symbols<[\"a\"]>", "",
                true),
+        unary("cumsum"), Case{"cumsum_reverse", R"(func.func @f(%x: tensor<3x5xf64>) -> tensor<3x5xf64> {
+          %0 = cermet.cumsum %x {reverse} : tensor<3x5xf64>
+          %1 = cermet.mul %0, %x : tensor<3x5xf64>
+          return %1 : tensor<3x5xf64> })"},
         Case{"softmax", R"(func.func @f(%x: tensor<3x5xf32>) -> tensor<3x5xf32> {
           %0 = cermet.reduce_max %x : tensor<3x5xf32> to tensor<3x1xf32>
           %1 = cermet.broadcast %0 : tensor<3x1xf32> to tensor<3x5xf32>

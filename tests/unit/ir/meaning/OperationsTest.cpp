@@ -224,6 +224,29 @@ TEST_F(OperationsTest, ExtremesOfRows) {
   }
 }
 
+TEST_F(OperationsTest, CumulativeSums) {
+  const std::string type = "tensor<?x4xf64, #cermet.symbols<[\"n\"]>>";
+  Array x = random({2, 4});
+  x.data = {1, -2, 4, 8, 16, NAN, inf, -inf};
+  Array from = evaluate("%x: " + type, "cumsum %x : " + type, type, x);
+  Array to = evaluate("%x: " + type, "cumsum %x {reverse} : " + type, type, x);
+  EXPECT_EQ(std::vector<double>(from.data.begin(), from.data.begin() + 5), (std::vector<double>{1, -1, 3, 11, 16}));
+  EXPECT_EQ(std::vector<double>(to.data.begin(), to.data.begin() + 4), (std::vector<double>{11, 10, 12, 8}));
+  for (int at : {5, 6, 7})
+    EXPECT_TRUE(std::isnan(from.data[at])) << at;
+  EXPECT_TRUE(std::isnan(to.data[6]));
+  EXPECT_EQ(to.data[7], -inf);
+}
+
+TEST_F(OperationsTest, CumulativeSumsOfIntegersWrap) {
+  Array x = random({1, 3});
+  x.data = {100, 100, 100};
+  EXPECT_EQ(evaluate("%x: tensor<1x3xi8>", "cumsum %x : tensor<1x3xi8>", "tensor<1x3xi8>", x).data,
+            (std::vector<double>{100, -56, 44}));
+  EXPECT_EQ(evaluate("%x: tensor<1x3xui8>", "cumsum %x : tensor<1x3xui8>", "tensor<1x3xui8>", x).data,
+            (std::vector<double>{100, 200, 44}));
+}
+
 //===--- Shapes ------------------------------------------------------------------------------------------------------//
 
 TEST_F(OperationsTest, Transpose) {

@@ -215,6 +215,10 @@ class Call:
         type = TensorType((*value.type.dims[:-1], 1), value.type.element)
         return self.builder.convert(op, value, type, self.name)
 
+    def cumsum(self, value: Value, reverse: bool) -> Value:
+        """Of each column the sum of those up to it along the last dimension, or of those from it on."""
+        return self.builder.cumsum(value, reverse, self.name)
+
     def pick(self, rows: Value, columns: Value) -> Value:
         """Of [N, V] the element of each row at the column that [N, 1] has."""
         return self.builder.pick(rows, columns, self.name)

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from ...graph import seeded
 from ...graph.nodes import example
 from ...text import Value
-from . import activations, backward, complex, elementwise, indexing, loss, products, random, reduction, shape
+from . import activations, backward, complex, cumulative, elementwise, indexing, loss, products, random, reduction, shape
 from .call import Call, Refused, symbolic_float
 
 __all__ = ["Call", "Refused", "spelling", "symbolic_float", "translation", "translation_of_several"]
@@ -27,6 +27,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **elementwise.TRANSLATIONS,
     **shape.TRANSLATIONS,
     **reduction.TRANSLATIONS,
+    **cumulative.TRANSLATIONS,
     **loss.TRANSLATIONS,
     **indexing.TRANSLATIONS,
     **products.TRANSLATIONS,
@@ -35,7 +36,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     **random.TRANSLATIONS,
 }
 # What is the core of a fusion by itself; a plain sum of other dimensions than the last is not.
-REDUCTIONS = frozenset(reduction.TRANSLATIONS) | frozenset(loss.TRANSLATIONS)
+REDUCTIONS = frozenset(reduction.TRANSLATIONS) | frozenset(loss.TRANSLATIONS) | {"cumsum"}
 REDUCTIONS -= {"sum", "mean", "amax", "amin", "max_along", "min_along", "gather"}
 SEVERAL: dict[str, Callable[[Call, shape.Named], list[Value | None]]] = {
     **shape.SEVERAL,
@@ -52,7 +53,7 @@ _EVERYWHERE = {name: name for name in _ARITHMETIC}
 _EVERYWHERE |= {name: name for name in elementwise.UNARY if name != "silu"}
 _EVERYWHERE |= {name: name for name in elementwise.COMPARISONS}
 _EVERYWHERE |= {f"{kind}_{op}": f"{kind}_{op}" for kind in ("logical", "bitwise") for op in ("and", "or", "xor", "not")}
-_EVERYWHERE |= {name: name for name in "mean sum amax amin logsumexp softmax log_softmax var std".split()}
+_EVERYWHERE |= {name: name for name in "mean sum amax amin cumsum flip logsumexp softmax log_softmax var std".split()}
 _EVERYWHERE |= {name: name for name in "permute movedim narrow tril triu matmul".split()}
 _EVERYWHERE |= {"max": "maximum", "min": "minimum", "mm": "matmul", "transpose": "transpose", "t": "transpose"}
 _EVERYWHERE |= {"swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim", "select": "select_index"}
