@@ -48,7 +48,7 @@ class _Halves:
             if found is None:
                 break
             keys |= found
-        return keys
+        return keys & {node.args[-1] for node in self._graph.nodes if node.args and isinstance(node.args[-1], int)}
 
     def _may_move(self, node: fx.Node) -> bool:
         """Whether nobody writes what the launch touches."""

@@ -180,8 +180,8 @@ def halves(launch: Launch) -> Iterator[tuple[Seam, bool]]:
         made_of = [launch.operands[place] for place in launch.read_for([name])]
         if max(made_of) < max(launch.operands) and _drops(launch, launch.names, name, []):
             yield Seam(launch, (name,), ((launch, {name: name}),)), False
-    items = {launch.names[index]: node for index, node in results(launch.node).items()}
-    order = sorted(items, key=lambda name: min(reading(items[name])))
+    readers = {launch.names[index]: reading(item) for index, item in results(launch.node).items()}
+    order = sorted((name for name in readers if readers[name]), key=lambda name: min(readers[name]))
     for place in range(1, len(order)):
         late = order[place:]
         early = [name for name in launch.names if name not in late]
@@ -201,12 +201,12 @@ def _spared(launch: Launch, value: str) -> int:
     shape, own = _shape(types[value])
     arguments = launch.function.needed([value])[1]
     alike = ((name, *_shape(types[name])) for name in arguments)
-    sizes = [launch.bytes([name]) // bytes * own for name, where, bytes in alike if where == shape]
+    sizes = [launch.bytes([name]) // bytes * own for name, where, bytes in alike if where == shape and bytes]
     made_of = launch.bytes(arguments)
-    return made_of - max(sizes) if sizes and max(sizes) <= _PART * made_of else 0
+    return made_of - max(sizes) if sizes and 0 < max(sizes) <= _PART * made_of else 0
 
 
-def _shape(type: str) -> tuple[tuple[str, str], int]:
-    """What names a type's sizes, and the bytes of an element."""
-    dims, element, symbols = _TYPE.fullmatch(type).groups()
-    return (dims, symbols), _BYTES[element]
+def _shape(type: str) -> tuple[tuple[str, ...], int]:
+    """What names a type's sizes, and the bytes of an element; 0 of one that no tensor of a frontend has."""
+    found = _TYPE.fullmatch(type)
+    return (found[1], found[3]) if found else (type,), _BYTES.get(found[2], 0) if found else 0
