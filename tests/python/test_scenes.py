@@ -112,10 +112,11 @@ class Scene:
 # are ATen's; so is the GELU of the error function, which ATen is faster at where nothing else is computed with it. A head's
 # bias is joined with its weight by copies, one of the hidden state's size among them.
 SCENES = {
+    # The last residual's sum is kept in place of its terms, and its norm made again for the head.
     "ViT": Scene(
         vit,
         pictures,
-        {"forward": 8, "backward": 16},
+        {"forward": 8, "backward": 17},
         {"forward": {"cat": 2}, "backward": {"select_backward": 1}},
     ),
     # Its mask is made of places once for all rows, in the forward and in the backward; the dropout of the embeddings
@@ -135,7 +136,7 @@ SCENES = {
     "GPT-2": Scene(
         gpt2,
         text,
-        {"forward": 8, "backward": 14},
+        {"forward": 8, "backward": 13},
         {"forward": {"constant_pad_nd": 1}, "backward": {"cat": 2}},
     ),
     # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them. A product of few
@@ -153,11 +154,11 @@ SCENES = {
         },
         types=(torch.float32,),
     ),
-    # One product of the adapters is made again, and scaled.
+    # A gate and what it gates are kept in place of what they are made of, and their product is made again.
     "LoRA": Scene(
         adapted,
         text,
-        {"forward": 16, "backward": 16},
+        {"forward": 16, "backward": 17},
         {"forward": {"constant_pad_nd": 1}, "backward": {}},
     ),
 }

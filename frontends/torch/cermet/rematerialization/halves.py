@@ -22,6 +22,7 @@ from .liveness import Storages
 from .waiting import reading
 
 _LEAST = 2**20  # bytes: less is not worth a launch
+_WORTH = 0.25  # of the bytes that the second kernels move more, by which the peak is lowered
 _PART = 3e-3  # of what all calls take, that the second kernels may
 _ROUNDS, _TRIALS = 4, 3
 
@@ -73,7 +74,7 @@ class _Halves:
             self._delay(second) if waits else self._advance(taken.first)
             most, call = self._held()
             time = sum(computed_again(node) or 0 for node in (taken.first, second)) - before
-            if most <= self._most - _LEAST and time <= self._room:
+            if most <= self._most - max(_LEAST, _WORTH * time) and time <= self._room:
                 self._most, self._call = most, call
                 self._room -= time
                 return taken.keys
