@@ -28,7 +28,7 @@ _ROUNDS, _TRIALS = 4, 3
 
 
 def halve(module: fx.GraphModule, given: bool) -> set[int]:
-    """In a functional graph, in place; returns the keys of the parts. `given` as for places.place, which runs behind."""
+    """In a functional graph, in place; returns the keys of the parts. `given`: as for places.place, which is next."""
     return _Halves(module, given).take()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.fx as fx
@@ -107,7 +107,7 @@ def _part(
 ) -> tuple[int, tuple[int, ...]] | None:
     """The key of the part that gives values, and which operands it reads; None where that is not kernels alone."""
     text, read = function.part(f"{function.name}_part", values, given)
-    if unbound(text):
+    if unbound(text) or len(values) > regions.MAX_OUTPUTS:
         return None
     key = regions.register(text)
     return None if regions.not_lowered(key, device) else (key, tuple(read))
@@ -194,11 +194,12 @@ def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order
     there = [note.name_of(name) for name in note.first.values]
     if any(there[index] is None for index in found):
         return None
-    further = [there[index] for index, node in found.items() if there[index] not in names and set(node.users) != {second}]
+    others = [there[index] for index, node in found.items() if set(node.users) != {second}]
+    further = [name for name in others if name not in names]
     key, read = note.key, tuple(range(len(note.function.arguments)))
     if further:
         part = _part(note.function, (*names, *further), (), example(first.args[0]).device)
-        if part is None or len(names) + len(further) > regions.MAX_OUTPUTS:
+        if part is None:
             return None
         key, read = part
     if not operands.keys() >= set(read):

@@ -1,7 +1,7 @@
 """Where a launch of a joint graph may be taken apart: at values from which the rest follows with fewer bytes read.
 
-That is one of its results, as a residual's sum is for the norm behind it; or what a launch of the forward and one of the
-backward compute alike of the same operands, as a gate is of a linear layer and its adapter: kept in their place, it
+That is one of its results, as a residual's sum is for the norm behind it; or what a launch of the forward and one of
+the backward compute alike of the same operands, as a gate is of a linear layer and its adapter: kept in their place, it
 spares what they are made of.
 """
 
