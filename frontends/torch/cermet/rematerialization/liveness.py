@@ -158,14 +158,14 @@ def profile(
 
 
 def _highest(
-    graph: fx.Graph, storages: Storages, given: frozenset[Hashable]
+    graph: fx.Graph, storages: Storages, found: dict[Hashable, tuple[int, int]]
 ) -> tuple[int, fx.Node | None, frozenset[Hashable]]:
-    """The most bytes, the call while which they are held, and the storages."""
-    nodes, found = list(graph.nodes), spans(graph, storages, given)
+    """The most bytes, the call while which they are held, and the storages, of which `found` are the spans."""
+    nodes = list(graph.nodes)
     held = profile(nodes, storages, found)
     most = max(held, default=0)
     if most == 0:
-        return -1, None, frozenset()
+        return 0, None, frozenset()
     place = held.index(most)
     return most, nodes[place], frozenset(each for each, (begin, until) in found.items() if begin <= place <= until)
 
@@ -185,10 +185,7 @@ def most(
             there = moved[own] = moved.get(there, there)
             begin, until = found[there]
             found[there] = (begin, max(until, found.pop(own)[1]))
-    nodes = list(graph.nodes)
-    held = profile(nodes, storages, found)
-    highest = max(held, default=0)
-    return highest, nodes[held.index(highest)] if highest else None
+    return _highest(graph, storages, found)[:2]
 
 
 def _peak(
@@ -200,7 +197,7 @@ def _peak(
 ) -> Peak:
     """Of one graph. `given`: what the caller holds all the time; `kept`: of its results, what is saved; `fixed`: what is
     held beside all that."""
-    _, when, there = _highest(graph, storages, given)
+    _, when, there = _highest(graph, storages, spans(graph, storages, given))
     if when is None:
         return Peak(sum(each.bytes for each in fixed), "", tuple(fixed))
     results = storages.of(_nodes(graph.output_node().args[0]))

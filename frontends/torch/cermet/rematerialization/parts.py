@@ -70,11 +70,12 @@ class Taken:
 def take_apart(graph: fx.Graph, seam: seams.Seam) -> Taken | None:
     """In place; None where kernels alone cannot be the parts."""
     whole, device = seam.launch, example(seam.launch.operands[0]).device
-    opening = _part(whole.function, seam.values, (), device)
+    opening = _part(whole.function, f"{whole.function.name}_part", seam.values, (), device)
     closings = []
     for each, given in seam.readers:
         results = tuple(name for name in each.names if each is not whole or name not in seam.values)
-        closings.append((results, _part(each.function, results, tuple(given.values()), device)))
+        part = _part(each.function, f"{each.function.name}_part", results, tuple(given.values()), device)
+        closings.append((results, part))
     if opening is None or any(part is None for _, part in closings):
         return None
     key, read = opening
@@ -103,10 +104,10 @@ def call_of(result: fx.Node) -> fx.Node:
 
 
 def _part(
-    function: Function, values: Sequence[str], given: Sequence[str], device: torch.device
+    function: Function, name: str, values: Sequence[str], given: Sequence[str], device: torch.device
 ) -> tuple[int, tuple[int, ...]] | None:
-    """The key of the part that gives values, and which operands it reads; None where that is not kernels alone."""
-    text, read = function.part(f"{function.name}_part", values, given)
+    """The key of what gives values, by a name, and which operands it reads; None where that is not kernels alone."""
+    text, read = function.part(name, values, given)
     if unbound(text) or len(values) > regions.MAX_OUTPUTS:
         return None
     key = regions.register(text)
@@ -198,7 +199,7 @@ def _join(graph: fx.Graph, note: _Second, first: fx.Node, second: fx.Node, order
     further = [name for name in others if name not in names]
     key, read = note.key, tuple(range(len(note.function.arguments)))
     if further:
-        part = _part(note.function, (*names, *further), (), example(first.args[0]).device)
+        part = _part(note.function, note.function.name, (*names, *further), (), example(first.args[0]).device)
         if part is None:
             return None
         key, read = part

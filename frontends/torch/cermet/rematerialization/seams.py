@@ -70,22 +70,20 @@ class Seam(NamedTuple):
 
 
 def seams(graph: fx.Graph) -> Iterator[Seam]:
-    """Each is to be taken, or not, before the next. A launch is in one of them at the most."""
+    """Each is to be taken, or not, before the next: what was taken apart is not there any more."""
     known = launches(graph)
-    taken: set[fx.Node] = set()
     behind = following(graph)
     numbers: dict[Hashable, int] = {}
     for launch in known.values():
         if launch.node in behind or launch.bytes(name for name, _ in launch.function.arguments) < _LEAST:
             continue
         users = {user for operand in launch.operands for user in operand.users}
-        readers = [known[user] for user in sorted(users - taken) if user in behind and user in known]
+        readers = [known[user] for user in sorted(users) if user in behind and user in known]
         seam = _shared(launch, readers, numbers) if readers else None
         if seam is not None:
-            taken.update(each.node for each, _ in seam.readers)
             yield seam
     for launch in known.values():
-        seam = _result(launch) if launch.node not in taken else None
+        seam = _result(launch) if launch.node.users else None
         if seam is not None:
             yield seam
 
