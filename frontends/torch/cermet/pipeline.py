@@ -29,7 +29,7 @@ from .ops import library, preparation
 from .options import LOGITS_BYTES
 from .passes import Pass
 from .records import Masks, Part, Record, Settings
-from .remainder import content
+from .remainder import content, wide_linears
 
 _log = logging.getLogger("cermet")
 # What was compiled, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
@@ -104,6 +104,13 @@ def _budget(record: Record) -> int:
 def _separate_tails(record: Record, part: Part) -> None:
     if part.returned in (Returned.EDGE, Returned.LAZY):
         part.tails = tails.separate(part.module, linear_operands)
+
+
+def _join_layers(record: Record, part: Part) -> None:
+    options = record.settings.options
+    by_inductor = options is not None and (options.remainder == "inductor" or options.for_inductor_alone)
+    if record.settings.functional and not by_inductor:
+        wide_linears.join(part.module)
 
 
 def _hoist_merges(record: Record, part: Part) -> None:
@@ -214,6 +221,7 @@ PASSES = (
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("sums", _join_sums, each=True),
     _pass("tails", _separate_tails, each=True),
+    _pass("layers", _join_layers, each=True),
     _pass("merges", _hoist_merges, each=True),
     _pass("views", _add_views, each=True),
     _pass("import", _import, promises="text", each=True),

@@ -21,7 +21,13 @@ def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Fak
 def like(value: FakeTensor) -> FakeTensor:
     """A tensor of its own memory with the sizes, the strides and the type of `value`, which wants a gradient where
     that does."""
-    sizes, strides = value.shape, value.stride()
+    return fresh(value, value.shape, value.stride(), value.dtype, value.requires_grad)
+
+
+def fresh(
+    value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, requires_grad: bool = False
+) -> FakeTensor:
+    """A tensor of its own memory, where `value` is."""
     with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
-        meta = torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
-    return FakeTensor(value.fake_mode, meta.requires_grad_(value.requires_grad), value.fake_device)
+        meta = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+    return FakeTensor(value.fake_mode, meta.requires_grad_(requires_grad), value.fake_device)

@@ -26,7 +26,7 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, embeddings, group_norms, linears
+from . import clusters, economy, embeddings, group_norms, linears, wide_linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
@@ -109,6 +109,7 @@ def _compile(
     def spelled(module: fx.GraphModule) -> None:
         linears.spell(module)
         inline(module)
+        launches.update(wide_linears.spell(module))
         if as_traced or environment.check():
             return
         tried("group norms", lambda: launches.update(group_norms.spell(module)))

@@ -44,13 +44,15 @@ def joined(module: fx.GraphModule) -> Iterator[None]:
 
 
 def _layers(graph: fx.Graph) -> list[fx.Node]:
-    if any(map(torch.is_autocast_enabled, ("cpu", "cuda"))) or any(map(_changes_calls, graph.nodes)):
+    if changes_calls(graph):
         return []
     return [node for node in graph.find_nodes(op="call_function", target=_aten_linear) if _is_plain(node)]
 
 
-def _changes_calls(node: fx.Node) -> bool:
-    return transform_edge(node) is not None or "autocast" in target_name(node)
+def changes_calls(graph: fx.Graph) -> bool:
+    """Whether ATen may make other calls of a layer than those that are written here."""
+    edges = (transform_edge(node) is not None or "autocast" in target_name(node) for node in graph.nodes)
+    return any(map(torch.is_autocast_enabled, ("cpu", "cuda"))) or any(edges)
 
 
 def _is_plain(node: fx.Node) -> bool:
@@ -73,11 +75,11 @@ def _is_plain(node: fx.Node) -> bool:
         and known
         and isinstance(x.shape[-1], int)
         and len(symbols) < 2  # a view has one size that follows from the others
-        and _row_major(x)
+        and row_major(x)
     )
 
 
-def _row_major(x: torch.Tensor) -> bool:
+def row_major(x: torch.Tensor) -> bool:
     """Of three dimensions; by their strides as they are written, which guards nothing."""
     expected = (x.shape[1] * x.shape[2], x.shape[2], 1)
     return list(map(layouts.written, x.stride())) == list(map(layouts.written, expected))
@@ -89,40 +91,41 @@ def spell(module: fx.GraphModule) -> int:
     views: dict[tuple[Any, fx.Node], fx.Node] = {}
     for node in nodes:
         with module.graph.inserting_before(node):
-            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node, views), *node.args))
+            node.replace_all_uses_with(_SPELLED[node.target](Writer(node, views), *node.args))
         module.graph.erase_node(node)
     return len(nodes)
 
 
-class _Writer:
+class Writer:
     """Writes calls in the place of a node, each with what tracing left on that, and a fake value. Fake tensors take
     their time: the node's own value is its last call's, and the same view of the same tensor is made once (`views`)."""
 
     def __init__(self, node: fx.Node, views: dict[tuple[Any, fx.Node], fx.Node]) -> None:
         self._node, self._views = node, views
-        self._value = node.meta["val"]
+        self.value = node.meta["val"]
 
-    def _call(self, value: torch.Tensor, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
+    def call(self, value: torch.Tensor, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
+        """A call that gives a value."""
         made = self._node.graph.call_function(target, arguments, keywords)
         made.meta = {**self._node.meta, "val": value}
         return made
 
-    def result(self, target: Any, *arguments: Any) -> fx.Node:
+    def result(self, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
         """The call that gives the node's value."""
-        return self._call(self._value, target, *arguments)
+        return self.call(self.value, target, *arguments, **keywords)
 
     def result_of_rows(self, view: Any, target: Any, *arguments: Any) -> fx.Node:
         """The call that gives the rows of the node's value, and a view of it as that."""
-        outer, inner, columns = self._value.shape
-        made = self._call(fakes.view(self._value, [outer * inner, columns], [columns, 1]), target, *arguments)
-        return self.result(view, made, _sizes(self._value.shape))
+        outer, inner, columns = self.value.shape
+        made = self.call(fakes.view(self.value, [outer * inner, columns], [columns, 1]), target, *arguments)
+        return self.result(view, made, sizes(self.value.shape))
 
     def turned(self, source: fx.Node) -> fx.Node:
         """The transpose of a matrix."""
         if (known := self._views.get((_aten.t.default, source))) is None:
             value = source.meta["val"]
             turned = fakes.view(value, value.shape[::-1], value.stride()[::-1])
-            known = self._call(turned, _aten.t.default, source)
+            known = self.call(turned, _aten.t.default, source)
             self._views[_aten.t.default, source] = known
         return known
 
@@ -131,28 +134,28 @@ class _Writer:
         if (known := self._views.get((_aten.view.default, source))) is not None:
             return known
         dense, view, value = source, _aten.view.default, source.meta["val"]
-        if not _row_major(value):
+        if not row_major(value):
             with value.fake_mode, torch.no_grad():
                 value = _aten.clone.default(value, memory_format=torch.contiguous_format)
-            dense = self._call(value, _aten.clone.default, source, memory_format=torch.contiguous_format)
+            dense = self.call(value, _aten.clone.default, source, memory_format=torch.contiguous_format)
             view = _aten._unsafe_view.default
         outer, inner, columns = value.shape
         shape = [outer * inner, columns]
-        made = self._call(fakes.view(value, shape, [columns, 1]), view, dense, _sizes(shape))
+        made = self.call(fakes.view(value, shape, [columns, 1]), view, dense, sizes(shape))
         self._views[_aten.view.default, source] = made
         return made
 
     def sum_of_rows(self, source: fx.Node) -> fx.Node:
-        value = fakes.view(self._value, [1, *self._value.shape], [*self._value.shape, 1])
-        return self._call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
+        value = fakes.view(self.value, [1, *self.value.shape], [*self.value.shape, 1])
+        return self.call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
 
 
-def _sizes(shape: Sequence[Any]) -> list[int]:
+def sizes(shape: Sequence[Any]) -> list[int]:
     """As a view is told of them: a symbolic one follows from the others."""
     return [size if isinstance(size, int) else -1 for size in shape]
 
 
-def _forward(write: _Writer, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
+def _forward(write: Writer, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:
     if bias is not None:
         rows = write.rows(x)
         return write.result_of_rows(_aten.view.default, _aten.addmm.default, bias, rows, write.turned(weight))
@@ -160,15 +163,15 @@ def _forward(write: _Writer, x: fx.Node, weight: fx.Node, bias: fx.Node | None) 
     return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, write.rows(x), columns)
 
 
-def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node) -> fx.Node:
+def _input(write: Writer, cotangent: fx.Node, weight: fx.Node) -> fx.Node:
     return write.result_of_rows(_aten.view.default, _aten.mm.default, write.rows(cotangent), weight)
 
 
-def _weight(write: _Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
+def _weight(write: Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
     return write.result(_aten.mm.default, write.turned(write.rows(cotangent)), write.rows(x))
 
 
-def _bias(write: _Writer, cotangent: fx.Node) -> fx.Node:
+def _bias(write: Writer, cotangent: fx.Node) -> fx.Node:
     total = write.sum_of_rows(cotangent)
     return write.result(_aten.view.default, total, list(total.meta["val"].shape[1:]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.fx as fx
@@ -154,9 +154,14 @@ def _operations(node: fx.Node) -> int | None:
         shaped = torch.utils._pytree.tree_map(_hinted, (arguments, value))
     (args, kwargs), out = shaped
     try:
-        return int(count(*args, **kwargs, out_val=out))
+        return int(count(*_without_types(args), **kwargs, out_val=out))
     except AssertionError:  # torch counts no attention whose heads are grouped
         return None
+
+
+def _without_types(arguments: Sequence[object]) -> list[object]:
+    """Not all that torch has to count operations takes the type of a product's result."""
+    return [each for each in arguments if not isinstance(each, torch.dtype)]
 
 
 def _hinted(value: object) -> object:

@@ -3,7 +3,7 @@
 Layers that share an input (queries, keys and values; gate and up) give it a gradient each: `dQ Wq + dK Wk + dV Wv`.
 Added after the products, every sum reads two tensors and writes one; a matmul that adds to what its result's memory
 holds reads one and makes none. It rounds as often at most: cuBLAS gives the same bits as the sum, oneDNN adds before it
-rounds.
+rounds. A product that is added to another's result is added where that lies.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ from ...graph.layouts import written
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
-_PRODUCT, _SUM = _aten.mm.default, _aten.addmm_.default
+_PRODUCT, _SUM, _SUM_APART = _aten.mm.default, _aten.addmm_.default, _aten.addmm.default
 
 
 def accumulate(graph: fx.Graph) -> int:
-    """Makes `add(mm(a, b), mm(c, d))`, reshapes in between included, `addmm_(mm(a, b), c, d)`; returns how often. A
-    product that anything else reads stays. The graph writes memory then: it is for running as it is."""
+    """Makes `add(mm(a, b), mm(c, d))` and `addmm(mm(a, b), c, d)`, reshapes in between included, `addmm_(mm(a, b), c,
+    d)`; returns how often. A product that anything else reads stays. The graph writes memory then: it is for running as
+    it is."""
     times = 0
     for node in list(graph.nodes):
+        if node.target is _SUM_APART and not node.kwargs and (held := _product(node.args[0])) is not None:
+            _write_into(graph, node, held)
+            times += 1
+            continue
         if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
             continue
         terms = [_product(argument) for argument in node.args]
@@ -40,6 +45,18 @@ def accumulate(graph: fx.Graph) -> int:
         _replace(graph, node, held, added)
         times += 1
     return times
+
+
+def _write_into(graph: fx.Graph, node: fx.Node, held: fx.Node) -> None:
+    with graph.inserting_before(node):
+        total = graph.call_function(_SUM, (held, *node.args[1:]))
+    total.meta = dict(node.meta)
+    node.replace_all_uses_with(total)
+    chain = node.args[0]
+    graph.erase_node(node)
+    while chain is not held:
+        chain, dead = chain.args[0], chain
+        graph.erase_node(dead)
 
 
 def _replace(graph: fx.Graph, node: fx.Node, held: fx.Node, added: fx.Node) -> None:
@@ -62,14 +79,19 @@ def _replace(graph: fx.Graph, node: fx.Node, held: fx.Node, added: fx.Node) -> N
 
 
 def _product(node: Any) -> fx.Node | None:
-    """The product, or the sum of some, that a value is a reshape of, if nothing else reads either."""
+    """The product, or the sum of some, or of one and a bias, that a value is a reshape of, if nothing else reads
+    either."""
     while isinstance(node, fx.Node) and len(node.users) == 1:
-        if node.target in (_PRODUCT, _SUM):
+        if node.target in (_PRODUCT, _SUM) or node.target is _SUM_APART and _is_bias(node.args[0]):
             return node
         if node.target not in _RESHAPES:
             return None
         node = node.args[0]
     return None
+
+
+def _is_bias(node: fx.Node) -> bool:
+    return node.meta["val"].dim() == 1
 
 
 def _form(node: fx.Node) -> tuple[Any, ...]:

@@ -1,0 +1,323 @@
+"""Thin linear layers in f32 on and onto tensors of sixteen bits (ops/wide_linears.py): found in Dynamo's graph, where
+they are a cast, a product, an addition and another cast, and written behind autograd.
+
+A GPU multiplies f32 at a fifteenth of the rate of bf16, and a product in f32 reads and writes copies in f32 of tensors
+in bf16 that are otherwise in no memory. So a thin matrix in f32 becomes the parts in bf16 that it is the sum of: products
+with them are exact, and are added in f32. What is added to a tensor of bf16 is added where that lies, and rounded with
+it, once.
+
+The units that multiply bf16 cut off what they add, so that an error grows with how many numbers are added; where those
+are rounded, with the root of that. So a long sum is made in pieces, which are added with rounding: measured, of as many
+numbers at once as `_PIECE` says the error is half of that of a product in f32.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..graph import fakes, layouts
+from ..graph.edit import erase_unused, rewriting
+from ..graph.memory import wrapped
+from ..graph.nodes import after_autograd, example
+from ..ops import regions, wide_linears
+from ..ops.wide_linears import EACH, LEFT, RIGHT, split
+from .linears import Writer, changes_calls, row_major, sizes
+
+_aten = torch.ops.aten
+_linear = torch._C._nn.linear
+_NARROW = torch.bfloat16
+_CASTS = {"to", "float", "bfloat16", "type"}
+_SUMS, _FACTORS = {operator.add, torch.add}, {operator.mul, torch.mul}
+_THIN = 128  # columns of a layer or its input, at most: what is made in parts is small then
+_EVEN = 8  # numbers of bf16 that a row of parts is a multiple of (aten/alignment.py)
+_PIECE = 4  # times the root of how many numbers a sum has are added at most before that is rounded
+_DEVICES, _CAPABILITY = {"cuda"}, (8, 0)  # whose units multiply bf16
+_WIDE_RESULTS = {"cuda"}  # where torch's products of bf16 have results in f32
+
+# --- Before autograd -------------------------------------------------------------------------------------------------
+
+
+def join(module: fx.GraphModule) -> int:
+    """Makes such layers of Dynamo's graph one call each, in place; returns how many."""
+    if after_autograd(module.graph) or not any(map(_operands, module.graph.nodes)) or changes_calls(module.graph):
+        return 0
+    with rewriting([module]):
+        return sum(_join(module, node) for node in list(module.graph.nodes))
+
+
+def _join(module: fx.GraphModule, node: fx.Node) -> bool:
+    target, operands = wide_linears.WIDE_LINEAR, _of_cast(node)
+    if operands is None:
+        target, operands = wide_linears.ADD_WIDE_LINEAR, _added(node)
+    if operands is None:
+        return False
+    with module.graph.inserting_before(node):
+        made = module.graph.call_function(target, operands)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    erase_unused(module, [node])
+    return True
+
+
+def _of_cast(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """x and the weight of `linear(x.float(), weight)`."""
+    operands = _operands(node)
+    x = None if operands is None else _cast(operands[0], _NARROW, torch.float32)
+    if x is None or not _plain(example(x)) or not _is_thin(example(operands[1]).shape[0]):
+        return None
+    return x, operands[1]
+
+
+def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
+    """`held`, x, the weight and the factor of `(held + linear(x, weight) * factor).to(held.dtype)`."""
+    total = _cast(node, torch.float32, _NARROW)
+    if total is None or total.target not in _SUMS or not _is_read_once(total):
+        return None
+    for held, term in (total.args, total.args[::-1]):
+        if not (isinstance(held, fx.Node) and isinstance(term, fx.Node) and _is_read_once(term)):
+            continue
+        factor = 1.0
+        if term.target in _FACTORS and not term.kwargs:
+            numbers = [each for each in term.args if isinstance(each, (int, float)) and not isinstance(each, bool)]
+            layers = [each for each in term.args if isinstance(each, fx.Node)]
+            if len(numbers) != 1 or len(layers) != 1 or not _is_read_once(layers[0]):
+                continue
+            factor, term = float(numbers[0]), layers[0]
+        operands = _operands(term)
+        if operands is None or not _is_thin(example(operands[1]).shape[1]) or not _plain(example(held)):
+            continue
+        if _shape(held) == _shape(total) and example(held).dtype == _NARROW:
+            return held, *operands, factor
+    return None
+
+
+def _operands(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
+    """Those of a linear layer in f32 without a bias."""
+    if node.op != "call_function" or node.target is not _linear or node.kwargs or node.args[2:] not in ((), (None,)):
+        return None
+    x, weight = map(example, node.args[:2])
+    f32 = all(isinstance(each, FakeTensor) and each.dtype == torch.float32 for each in (x, weight))
+    if not f32 or not _plain(x) or weight.dim() != 2 or wrapped(weight) or weight.device != x.device:
+        return None
+    return node.args[:2] if all(isinstance(size, int) for size in weight.shape) else None
+
+
+def _plain(value: Any) -> bool:
+    return (
+        isinstance(value, FakeTensor)
+        and not wrapped(value)
+        and value.layout is torch.strided
+        and value.dim() == 3
+        and isinstance(value.shape[-1], int)
+        and sum(not isinstance(size, int) for size in value.shape) < 2  # a view's other sizes tell it
+        and row_major(value)
+    )
+
+
+def _cast(node: Any, before: torch.dtype, after: torch.dtype) -> fx.Node | None:
+    """What a node casts from one type to another, and does nothing else with."""
+    if not isinstance(node, fx.Node) or node.op != "call_method" or node.target not in _CASTS:
+        return None
+    cast, source = example(node), example(node.args[0])
+    if not isinstance(cast, torch.Tensor) or not isinstance(source, torch.Tensor):
+        return None
+    same = cast.device == source.device and [*map(layouts.written, cast.stride())] == [
+        *map(layouts.written, source.stride())
+    ]
+    return node.args[0] if same and (source.dtype, cast.dtype) == (before, after) else None
+
+
+def _is_thin(columns: int) -> bool:
+    return 0 < columns <= _THIN and columns % _EVEN == 0
+
+
+def _is_read_once(node: fx.Node) -> bool:
+    return len(node.users) == 1 and not node.kwargs
+
+
+def _shape(node: fx.Node) -> list[str]:
+    return [*map(layouts.written, example(node).shape)]
+
+
+# --- Behind autograd -------------------------------------------------------------------------------------------------
+
+
+def spell(module: fx.GraphModule) -> set[int]:
+    """Writes other calls in the places of such layers' and their gradients', in place; returns the keys of what is
+    launched."""
+    nodes = [node for node in module.graph.nodes if node.target in _SPELLED]
+    views: dict[tuple[Any, fx.Node], fx.Node] = {}
+    keys: set[int] = set()
+    for node in nodes:
+        with module.graph.inserting_before(node):
+            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node, views, keys), *node.args))
+        module.graph.erase_node(node)
+    return keys
+
+
+class _Writer(Writer):
+    """`keys`: of what is launched."""
+
+    def __init__(self, node: fx.Node, views: dict[tuple[Any, fx.Node], fx.Node], keys: set[int]) -> None:
+        super().__init__(node, views)
+        self._keys = keys
+
+    def in_parts(self, *inner: Any) -> bool:
+        """Whether products are made of parts, of which one adds so many numbers."""
+        device = self.value.device
+        if device.type not in _DEVICES or any(_pieces(size) == 0 for size in inner):
+            return False
+        return device.type != "cuda" or torch.cuda.get_device_capability(device) >= _CAPABILITY
+
+    def cast(self, source: fx.Node, dtype: torch.dtype) -> fx.Node:
+        value = source.meta["val"]
+        made = fakes.fresh(value, value.shape, value.stride(), dtype)
+        return self.call(made, _aten._to_copy.default, source, dtype=dtype)
+
+    def times(self, source: fx.Node, factor: float) -> fx.Node:
+        return source if factor == 1.0 else self.call(fakes.like(source.meta["val"]), _aten.mul.Tensor, source, factor)
+
+    def product(self, left: fx.Node, right: fx.Node) -> fx.Node:
+        """Of two matrices of one type."""
+        a, b = left.meta["val"], right.meta["val"]
+        return self.call(_dense(a, [a.shape[0], b.shape[1]], a.dtype), _aten.mm.default, left, right)
+
+    def shaped(self, rows: fx.Node, dims: Sequence[Any] | None = None) -> fx.Node:
+        """A dense value of other dimensions; without them, of the node's own."""
+        if dims is None:
+            return self.result(_aten.view.default, rows, sizes(self.value.shape))
+        value = rows.meta["val"]
+        return self.call(fakes.view(value, dims, _strides(dims)), _aten.view.default, rows, sizes(dims))
+
+    def split(self, matrix: fx.Node, sides: tuple[int, ...], factor: float = 1.0) -> fx.Node:
+        """The parts of a matrix in f32, side by side. A backward asks for others than its forward, which are made again
+        where the f32 is, in a third of their memory."""
+        value = matrix.meta["val"]
+        rows, columns = value.shape
+        key = split(columns, sides, factor)
+        self._keys.add(key)
+        return self.call(_dense(value, [rows, len(sides) * columns], _NARROW), regions.launch_op(1, 1), matrix, key)
+
+    def sum_of_pieces(self, left: fx.Node, right: fx.Node) -> fx.Node:
+        """The product in f32 of two matrices of bf16, which are added over the first of its dimensions."""
+        a, b = left.meta["val"], right.meta["val"]
+        rows, columns, pieces = a.shape[0], b.shape[1], _pieces(a.shape[1])
+        inner = a.shape[1] // pieces
+        (down, along), (below, beside) = a.stride(), b.stride()
+        dims, strides = [rows, pieces, inner], [down, inner * along, along]
+        of_left = self.call(fakes.view(a, dims, strides), _aten.view.default, left, sizes(dims))
+        turned = fakes.view(a, [pieces, rows, inner], [strides[1], down, along])
+        of_left = self.call(turned, _aten.permute.default, of_left, [1, 0, 2])
+        dims, strides = [pieces, inner, columns], [inner * below, below, beside]
+        of_right = self.call(fakes.view(b, dims, strides), _aten.view.default, right, sizes(dims))
+        made = _dense(a, [pieces, rows, columns], torch.float32)
+        if a.device.type in _WIDE_RESULTS:
+            return self.call(made, _aten.bmm.dtype, of_left, of_right, torch.float32)
+        wide = [self.cast(each, torch.float32) for each in (of_left, of_right)]
+        return self.call(made, _aten.bmm.default, *wide)
+
+    def sum(self, source: fx.Node, *dims: int) -> fx.Node:
+        value = source.meta["val"]
+        left = [size for dim, size in enumerate(value.shape) if dim not in dims]
+        return self.call(_dense(value, left, value.dtype), _aten.sum.dim_IntList, source, list(dims))
+
+    def with_parts(self, narrow: fx.Node, parts: fx.Node) -> fx.Node:
+        """The product of a matrix in bf16 with one in f32 that is given as EACH of its parts."""
+        made = self.sum_of_pieces(narrow, parts)
+        pieces, rows, columns = made.meta["val"].shape
+        return self.sum(self.shaped(made, [pieces, rows, len(EACH), columns // len(EACH)]), 0, 2)
+
+    def of_parts(self, parts: fx.Node, narrow: fx.Node) -> fx.Node:
+        """The product of the transpose of a matrix in f32 that is given as its LEFT parts with one in bf16."""
+        value = parts.meta["val"]
+        rows = value.shape[1] // len(LEFT)
+        each = fakes.view(value, [value.shape[0], len(EACH) * rows], value.stride())
+        each = self.call(each, _aten.slice.Tensor, parts, 1, 0, len(EACH) * rows)
+        made = self.sum_of_pieces(self.turned(each), narrow)
+        pieces, _, columns = made.meta["val"].shape
+        return self.sum(self.shaped(made, [pieces * len(EACH), rows, columns]), 0)
+
+
+def _pieces(size: Any) -> int:
+    """How many equal ones a sum of so many numbers is made in, of which none is too long and each begins at a whole
+    piece of sixteen bytes; 0 where there are none."""
+    if not isinstance(size, int):
+        return 0
+    most = int(_PIECE * size**0.5) // _EVEN * _EVEN
+    inner = next((inner for inner in range(most, 0, -_EVEN) if size % inner == 0), 0)
+    return size // inner if 4 * inner >= min(size, most) and inner else 0
+
+
+def _dense(value: FakeTensor, dims: Sequence[Any], dtype: torch.dtype) -> FakeTensor:
+    return fakes.fresh(value, dims, _strides(dims), dtype)
+
+
+def _strides(dims: Sequence[Any]) -> list[Any]:
+    strides: list[Any] = [1]
+    for size in reversed(dims[1:]):
+        strides.insert(0, size * strides[0])
+    return strides
+
+
+def _forward(write: _Writer, x: fx.Node, weight: fx.Node) -> fx.Node:
+    if write.in_parts(weight.meta["val"].shape[1]):
+        return write.shaped(write.with_parts(write.rows(x), write.split(write.turned(weight), EACH)))
+    rows = write.rows(write.cast(x, torch.float32))
+    return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, rows, write.turned(weight))
+
+
+def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node, dtype: torch.dtype) -> fx.Node:
+    if write.in_parts() and dtype == _NARROW:
+        parts = write.split(write.rows(cotangent), LEFT)
+        return write.shaped(write.product(parts, write.turned(write.split(write.turned(weight), RIGHT))))
+    wide = write.shaped(write.product(write.rows(cotangent), weight), write.value.shape)
+    return write.result(_aten._to_copy.default, wide, dtype=dtype)
+
+
+def _weight(write: _Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
+    rows = write.rows(cotangent)
+    if write.in_parts(rows.meta["val"].shape[0]):
+        return write.of_parts(write.split(rows, LEFT), write.rows(x))
+    return write.result(_aten.mm.default, write.turned(rows), write.rows(write.cast(x, torch.float32)))
+
+
+def _add_forward(write: _Writer, held: fx.Node, x: fx.Node, weight: fx.Node, factor: float) -> fx.Node:
+    if write.in_parts():
+        parts, columns = write.split(write.rows(x), LEFT, factor), write.turned(write.split(weight, RIGHT))
+        return write.result_of_rows(_aten.view.default, _aten.addmm.default, write.rows(held), parts, columns)
+    layer = write.shaped(write.product(write.rows(x), write.turned(weight)), write.value.shape)
+    added = write.times(layer, factor)
+    total = write.call(fakes.like(layer.meta["val"]), _aten.add.Tensor, held, added)
+    return write.result(_aten._to_copy.default, total, dtype=held.meta["val"].dtype)
+
+
+def _add_input(write: _Writer, cotangent: fx.Node, weight: fx.Node, factor: float) -> fx.Node:
+    rows = write.rows(cotangent)
+    if write.in_parts(rows.meta["val"].shape[1]):
+        return write.shaped(write.with_parts(rows, write.split(weight, EACH, factor)))
+    rows = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
+    return write.result_of_rows(_aten.view.default, _aten.mm.default, rows, weight)
+
+
+def _add_weight(write: _Writer, cotangent: fx.Node, x: fx.Node, factor: float) -> fx.Node:
+    rows = write.rows(cotangent)
+    if write.in_parts(rows.meta["val"].shape[0]):
+        return write.with_parts(write.turned(rows), write.split(write.rows(x), EACH, factor))
+    wide = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
+    return write.result(_aten.mm.default, write.turned(wide), write.rows(x))
+
+
+_SPELLED: dict[Any, Callable[..., fx.Node]] = {
+    wide_linears.FORWARD: _forward,
+    wide_linears.INPUT: _input,
+    wide_linears.WEIGHT: _weight,
+    wide_linears.ADD_FORWARD: _add_forward,
+    wide_linears.ADD_INPUT: _add_input,
+    wide_linears.ADD_WEIGHT: _add_weight,
+}
