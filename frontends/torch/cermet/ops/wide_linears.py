@@ -42,19 +42,43 @@ _SCHEMAS = (
 def split(columns: int, sides: tuple[int, ...], factor: float) -> int:
     """The key of the region f32 [rows, columns] -> bf16 [rows, sides x columns]: of `factor` times the numbers these
     parts, side by side."""
+    return _split(("r0", columns), ("r0", 1, columns), 1, ("r0", len(sides) * columns), sides, factor)
+
+
+@functools.cache
+def split_down(rows: int, columns: int, sides: tuple[int, ...]) -> int:
+    """The same of f32 [rows, columns] -> bf16 [sides x rows, columns], one below the other."""
+    return _split((rows, columns), (1, rows, columns), 0, (len(sides) * rows, columns), sides, 1.0)
+
+
+def _split(
+    dims: tuple[int | str, ...],
+    apart: tuple[int | str, ...],
+    dim: int,
+    result: tuple[int | str, ...],
+    sides: tuple[int, ...],
+    factor: float,
+) -> int:
+    """Each number is read for each of its parts in the result, where `dim` of `apart` says which that is."""
     builder = Builder("split", differentiable=False)
-    wide = TensorType(("r0", columns), "f32")
-    narrow = wide.with_element("bf16")
-    rest = builder.argument(wide, "x")
+    x = builder.argument(TensorType(dims, "f32"), "x")
+    wide = TensorType((*apart[:dim], len(sides), *apart[dim + 1 :]), "f32")
+    rest = builder.convert("reshape", x, TensorType(apart, "f32"), "x")
+    rest = builder.convert("broadcast", rest, wide, "x")
     if factor != 1.0:
         rest = builder.binary("mul", rest, builder.constant(factor, wide, "factor"), "scaled")
     parts = []
     for part in EACH:
-        parts.append(builder.convert("cast", rest, narrow, f"part{part}"))
+        parts.append(builder.convert("cast", rest, wide.with_element("bf16"), f"part{part}"))
         if part != EACH[-1]:
             rest = builder.binary("sub", rest, builder.convert("cast", parts[-1], wide, "part"), "rest")
-    joined = TensorType(("r0", len(sides) * columns), "bf16")
-    builder.result(builder.concat([parts[side] for side in sides], 1, joined, "parts"))
+    place = builder.iota(dim, wide.with_element("i32"), "place")
+    chosen = parts[0]
+    for at, side in enumerate(sides):
+        if side:
+            here = builder.compare("eq", place, builder.constant(float(at), place.type, "at"), "here")
+            chosen = builder.select(here, parts[side], chosen, "chosen")
+    builder.result(builder.convert("reshape", chosen, TensorType(result, "bf16"), "parts"))
     return regions.register(builder.text())
 
 

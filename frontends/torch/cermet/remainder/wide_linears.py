@@ -26,7 +26,7 @@ from ..graph.edit import erase_unused, rewriting
 from ..graph.memory import wrapped
 from ..graph.nodes import after_autograd, example
 from ..ops import regions, wide_linears
-from ..ops.wide_linears import EACH, LEFT, RIGHT, split
+from ..ops.wide_linears import EACH, LEFT, RIGHT, split, split_down
 from .linears import Writer, changes_calls, row_major, sizes
 
 _aten = torch.ops.aten
@@ -198,11 +198,17 @@ class _Writer(Writer):
     def split(self, matrix: fx.Node, sides: tuple[int, ...], factor: float = 1.0) -> fx.Node:
         """The parts of a matrix in f32, side by side. A backward asks for others than its forward, which are made again
         where the f32 is, in a third of their memory."""
-        value = matrix.meta["val"]
-        rows, columns = value.shape
-        key = split(columns, sides, factor)
+        rows, columns = matrix.meta["val"].shape
+        return self._launch(split(columns, sides, factor), matrix, [rows, len(sides) * columns])
+
+    def split_down(self, matrix: fx.Node, sides: tuple[int, ...]) -> fx.Node:
+        """The same, one below the other."""
+        rows, columns = matrix.meta["val"].shape
+        return self._launch(split_down(rows, columns, sides), matrix, [len(sides) * rows, columns])
+
+    def _launch(self, key: int, matrix: fx.Node, dims: Sequence[Any]) -> fx.Node:
         self._keys.add(key)
-        return self.call(_dense(value, [rows, len(sides) * columns], _NARROW), regions.launch_op(1, 1), matrix, key)
+        return self.call(_dense(matrix.meta["val"], dims, _NARROW), regions.launch_op(1, 1), matrix, key)
 
     def sum_of_pieces(self, left: fx.Node, right: fx.Node) -> fx.Node:
         """The product in f32 of two matrices of bf16, which are added over the first of its dimensions."""
@@ -234,14 +240,13 @@ class _Writer(Writer):
         return self.sum(self.shaped(made, [pieces, rows, len(EACH), columns // len(EACH)]), 0, 2)
 
     def of_parts(self, parts: fx.Node, narrow: fx.Node) -> fx.Node:
-        """The product of the transpose of a matrix in f32 that is given as its LEFT parts with one in bf16."""
+        """The product of the transpose of a matrix in f32 that is given as its LEFT parts with one in bf16: made as its
+        transpose, of whose sums parts lie side by side."""
         value = parts.meta["val"]
-        rows = value.shape[1] // len(LEFT)
-        each = fakes.view(value, [value.shape[0], len(EACH) * rows], value.stride())
-        each = self.call(each, _aten.slice.Tensor, parts, 1, 0, len(EACH) * rows)
-        made = self.sum_of_pieces(self.turned(each), narrow)
-        pieces, _, columns = made.meta["val"].shape
-        return self.sum(self.shaped(made, [pieces * len(EACH), rows, columns]), 0)
+        columns = value.shape[1] // len(LEFT) * len(EACH)
+        each = self.call(fakes.view(value, [value.shape[0], columns], value.stride()), _aten.slice.Tensor, parts, 1, 0, columns)
+        made = self.turned(self.with_parts(self.turned(narrow), each))
+        return self.result(_aten.clone.default, made, memory_format=torch.contiguous_format)
 
 
 def _pieces(size: Any) -> int:
@@ -267,7 +272,7 @@ def _strides(dims: Sequence[Any]) -> list[Any]:
 
 def _forward(write: _Writer, x: fx.Node, weight: fx.Node) -> fx.Node:
     if write.in_parts(weight.meta["val"].shape[1]):
-        return write.shaped(write.with_parts(write.rows(x), write.split(write.turned(weight), EACH)))
+        return write.shaped(write.with_parts(write.rows(x), write.turned(write.split_down(weight, EACH))))
     rows = write.rows(write.cast(x, torch.float32))
     return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, rows, write.turned(weight))
 
@@ -275,7 +280,7 @@ def _forward(write: _Writer, x: fx.Node, weight: fx.Node) -> fx.Node:
 def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node, dtype: torch.dtype) -> fx.Node:
     if write.in_parts() and dtype == _NARROW:
         parts = write.split(write.rows(cotangent), LEFT)
-        return write.shaped(write.product(parts, write.turned(write.split(write.turned(weight), RIGHT))))
+        return write.shaped(write.product(parts, write.split_down(weight, RIGHT)))
     wide = write.shaped(write.product(write.rows(cotangent), weight), write.value.shape)
     return write.result(_aten._to_copy.default, wide, dtype=dtype)
 
