@@ -60,6 +60,11 @@ class Options:
         return self.inductor.get(_GRAPHS, False)
 
     @property
+    def may_call_directly(self) -> bool:
+        """Whether the remainder may be direct calls, as far as the options say."""
+        return self.remainder == "aot" or self.remainder == "auto" and not self.for_inductor_alone
+
+    @property
     def for_inductor_alone(self) -> list[str]:
         """Given settings that no other remainder has."""
         return [name for name in self.inductor if name != _GRAPHS]

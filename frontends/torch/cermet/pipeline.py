@@ -108,9 +108,8 @@ def _separate_tails(record: Record, part: Part) -> None:
 
 def _join_layers(record: Record, part: Part) -> None:
     options = record.settings.options
-    by_inductor = options is not None and (options.remainder == "inductor" or options.for_inductor_alone)
-    if record.settings.functional and not by_inductor:
-        wide_linears.join(part.module)
+    if options is not None and options.may_call_directly and not content.compiled_bodies(record.module):
+        record.wide_linears += wide_linears.join(part.module)
 
 
 def _hoist_merges(record: Record, part: Part) -> None:
@@ -276,6 +275,7 @@ def tally(record: Record) -> None:
     count("released", record.released)
     count("grouped_attentions", record.grouped)
     count("dropouts", record.dropouts)
+    count("wide_linears", record.wide_linears)
     for mask in record.masks.masks if "unmasked" in record.have else ():
         count(f"{mask.meaning.value}s", _its_own(record, mask))
     for near_miss in near_misses:

@@ -12,6 +12,7 @@ from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, relative
 import cermet
 from cermet.ops import regions, wide_linears
 from cermet.remainder import wide_linears as layers
+from cermet.rematerialization import costs
 
 HIDDEN, WIDE, RANK = 192, 320, 8
 NAMES = ("x", "down", "up", "down2", "up2")
@@ -84,9 +85,16 @@ def how(request, monkeypatch, device):
     return request.param
 
 
-def compiled(function):
+def compiled(function, **options):
     torch._dynamo.reset()
-    return torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True})
+    return torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True} | options)
+
+
+def joined(function, values=None, **options) -> int:
+    """How many layers became one call."""
+    before = cermet.counters()["wide_linears"]
+    step(compiled(function, **options), values or given())
+    return cermet.counters()["wide_linears"] - before
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -102,3 +110,150 @@ def test_numbers_are_as_near_as_eagers(program, how, device):
     for name in eager:
         dtype = torch.bfloat16 if name in "xy" and program is not router else torch.float32
         assert_none_is_far_from_eager({name: ours[name]}, {name: eager[name]}, dtype)
+
+
+@pytest.mark.parametrize("rows", [254, 256, 334])
+def test_all_lengths_are_one_graph(rows, how, device):
+    """Of a symbolic number of rows, which no sum is divided by."""
+
+    def call(x, *others):
+        torch._dynamo.mark_dynamic(x, 1)
+        return which(x, *others)
+
+    which, ours, eager = compiled(two), {}, {}
+    for length in (rows, rows + 2, rows + 30):
+        values = given(device, length, length)
+        with Float64():
+            truth = step(two, double(values))
+        for errors, program in ((ours, call), (eager, two)):
+            for name, value in step(program, values).items():
+                errors.setdefault(name, []).append(relative(value, truth[name]))
+    for name in eager:
+        dtype = torch.bfloat16 if name in "xy" else torch.float32
+        assert_none_is_far_from_eager({name: ours[name]}, {name: eager[name]}, dtype)
+
+
+@pytest.mark.parametrize("rows", [250, 256])
+def test_nothing_of_a_layers_size_is_in_f32(rows, how, device, ran):
+    if how == "parts":
+        step(compiled(two), given(device, rows=rows))
+        assert len(ran) == 2
+        sizes = [
+            (node.name, value.numel())
+            for graph in ran
+            for node in graph.nodes
+            if isinstance(value := node.meta.get("val"), torch.Tensor)
+            and value.dtype == torch.float32
+            and "_to_copy" not in str(node.target)  # a CPU's, in the place of products with results in f32
+        ]
+        assert sizes and not any(size in (rows * WIDE, rows * HIDDEN) for _, size in sizes), sizes
+
+
+def test_results_are_added_where_a_layers_lie(how, device, ran):
+    if how == "parts":
+        step(compiled(two), given(device))
+        assert [str(node.target) for node in ran[0].nodes].count("aten.addmm_.default") == 2
+        assert "aten.addmm_.default" in called(ran[1])
+
+
+def test_layers_are_counted(how, device):
+    counts = {program: joined(program, given(device)) for program in PROGRAMS}
+    assert counts == {one: 2, two: 4, written_otherwise: 2, apart: 1, router: 1}
+
+
+def test_others_stay(how, device):
+    def wide(x, weights, down, up, down2, up2):
+        return F.linear(x.float(), weights[0].float()).to(x.dtype)
+
+    def odd(x, weights, down, up, down2, up2):
+        return adapted(x, weights[0], None, down[:5], up[:, :5])
+
+    def biased(x, weights, down, up, down2, up2):
+        return F.linear(x.float(), down, down[:, 0])
+
+    def in_place(x, weights, down, up, down2, up2):
+        y = F.linear(x, weights[0])
+        y += F.linear(x.float().cos(), down[:1].expand(WIDE, -1))
+        return y
+
+    def in_f32(x, weights, down, up, down2, up2):
+        return F.linear(x, weights[0]) + F.linear(F.linear(x.float().cos(), down), up)
+
+    def autocast(x, weights, down, up, down2, up2):
+        with torch.autocast(x.device.type, torch.bfloat16):
+            return one(x, weights, down, up, down2, up2)
+
+    for program in (wide, odd, biased, in_place, in_f32, autocast):
+        assert joined(program, given(device)) == 0, program.__name__
+
+
+@pytest.mark.parametrize("remainder", ["inductor", "eager"])
+def test_another_remainder_keeps_what_the_program_says(remainder, device):
+    if remainder == "inductor" and device == "cpu":
+        pytest.skip("Inductor's C++ takes its time, and says nothing more")
+    assert joined(one, given(device), remainder=remainder) == 0
+
+
+def test_checks_launch_no_parts(how, device, monkeypatch, ran):
+    monkeypatch.setenv("CERMET_CHECK", "1")
+    step(compiled(one), given(device))
+    assert not any("launch" in name for graph in ran for name in called(graph))
+
+
+def test_inference(how, device):
+    values, call = given(device), compiled(two)
+    x, weights, *adapters = values
+    with torch.no_grad():
+        ours, eager = call(x, weights, *adapters), two(x, weights, *adapters)
+    with Float64():
+        truth = two(*double(values))
+    assert relative(ours, truth) <= 2 * relative(eager, truth) + torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("columns, factor", [(8, 1.0), (16, 0.3), (128, -2.0)])
+def test_parts_add_up_to_the_number(columns, factor, device):
+    torch.manual_seed(0)
+    x = torch.randn(37, columns, device=device) * 10.0 ** torch.randint(-20, 20, (37, 1), device=device)
+    x[3], x[5, ::2] = 0.0, torch.finfo(torch.float32).max / 4
+    for sides in (wide_linears.EACH, wide_linears.LEFT, wide_linears.RIGHT):
+        (made,) = regions.launch(wide_linears.split(columns, sides, factor), [x])
+        pieces = made.view(37, len(sides), columns).double().unbind(1)
+        each = {side: piece for side, piece in zip(sides, pieces)}
+        assert all(torch.equal(piece, each[side]) for side, piece in zip(sides, pieces))
+        wanted = (x * factor).double()
+        assert ((sum(each.values()) - wanted).abs() <= 2.0**-24 * wanted.abs() + 1e-40).all()
+        if factor == 1.0:
+            (down,) = regions.launch(wide_linears.split_down(37, columns, sides), [x])
+            assert torch.equal(down.view(len(sides), 37, columns).double(), torch.stack(pieces))
+
+
+def test_six_products_are_those_of_all_that_counts():
+    pairs = set(zip(wide_linears.LEFT, wide_linears.RIGHT))
+    assert pairs == {(one, other) for one in range(3) for other in range(3) if one + other < 3} and len(pairs) == 6
+    assert wide_linears.LEFT[:3] == wide_linears.EACH
+
+
+def test_the_calls_are_the_programs_own_outside_of_a_graph(device):
+    """As a module that keeps an exported graph calls them."""
+    x, weights, down, up, *_ = given(device)
+    x, down, up = (value.detach().requires_grad_() for value in (x, down, up))
+    held = F.linear(x, weights[0])
+    y = wide_linears.ADD_WIDE_LINEAR(held, wide_linears.WIDE_LINEAR(x, down), up, 0.5)
+    expected = adapted(x, weights[0], None, down, up)
+    assert torch.equal(y, expected)
+    cotangent = torch.randn_like(y)
+    for ours, eager in zip(*(torch.autograd.grad(each, (x, down, up), cotangent) for each in (y, expected))):
+        assert torch.equal(ours, eager)
+
+
+def test_a_products_type_is_no_shape():
+    """Of torch's counts of operations, that of batches of products takes a type for a shape."""
+    if device_type := "cuda" if torch.cuda.is_available() else "":
+        graph = torch.fx.Graph()
+        a, b = graph.placeholder("a"), graph.placeholder("b")
+        mode = torch._subclasses.FakeTensorMode()
+        a.meta["val"] = mode.from_tensor(torch.ones(2, 8, 16, device=device_type, dtype=torch.bfloat16))
+        b.meta["val"] = mode.from_tensor(torch.ones(2, 16, 8, device=device_type, dtype=torch.bfloat16))
+        node = graph.call_function(torch.ops.aten.bmm.dtype, (a, b, torch.float32))
+        node.meta["val"] = mode.from_tensor(torch.ones(2, 8, 8, device=device_type))
+        assert isinstance(costs.computing(node), int)

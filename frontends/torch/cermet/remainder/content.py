@@ -95,10 +95,8 @@ def of(decision: Decision) -> Remainder:
     functional copies that, unless its compiler sees that it need not."""
     replaced = {node for region in decision.regions for node in region.replaced} | decision.unmade
     moved = [size_of(example(node)) for region in decision.regions for node in [*region.operands, *region.results]]
-    writes, bodies = [], []
+    writes = []
     for node in decision.module.graph.nodes:
-        if isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() in _COMPILED_BODIES:
-            bodies.append(node.target.name())
         if node in replaced:
             continue
         moved.append(moved_by(node))
@@ -107,7 +105,13 @@ def of(decision: Decision) -> Remainder:
         if effect.kind == WRITE and targets:
             writes.append(Part(target_name(node).rpartition(".")[2], 1, 2 * sum(map(size_of, targets))))
     parts = merged([*fusible(decision, replaced), *writes])
-    return Remainder(parts, sum(moved) + sum(item.bytes_moved for item in writes), tuple(dict.fromkeys(bodies)))
+    return Remainder(parts, sum(moved) + sum(item.bytes_moved for item in writes), compiled_bodies(decision.module))
+
+
+def compiled_bodies(module: fx.GraphModule) -> tuple[str, ...]:
+    """The operators of a graph whose body only a compiler makes a kernel of."""
+    targets = [node.target for node in module.graph.nodes if isinstance(node.target, torch._ops.HigherOrderOperator)]
+    return tuple(dict.fromkeys(target.name() for target in targets if target.name() in _COMPILED_BODIES))
 
 
 def fusible(decision: Decision, replaced: set[fx.Node]) -> list[Part]:

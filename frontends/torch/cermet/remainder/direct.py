@@ -109,8 +109,9 @@ def _compile(
     def spelled(module: fx.GraphModule) -> None:
         linears.spell(module)
         inline(module)
-        launches.update(wide_linears.spell(module))
-        if as_traced or environment.check():
+        plain = as_traced or environment.check()
+        launches.update(wide_linears.spell(module, in_parts=not plain))
+        if plain:
             return
         tried("group norms", lambda: launches.update(group_norms.spell(module)))
 

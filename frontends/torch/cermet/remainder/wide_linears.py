@@ -35,7 +35,7 @@ _NARROW = torch.bfloat16
 _CASTS = {"to", "float", "bfloat16", "type"}
 _SUMS, _FACTORS = {operator.add, torch.add}, {operator.mul, torch.mul}
 _THIN = 128  # columns of a layer or its input, at most: what is made in parts is small then
-_EVEN = 8  # numbers of bf16 that a row of parts is a multiple of (aten/alignment.py)
+_EVEN = 8  # numbers of bf16 that a row, and a piece of one, are a multiple of (aten/alignment.py)
 _PIECE = 4  # times the root of how many numbers a sum has are added at most before that is rounded
 _DEVICES, _CAPABILITY = {"cuda"}, (8, 0)  # whose units multiply bf16
 _WIDE_RESULTS = {"cuda"}  # where torch's products of bf16 have results in f32
@@ -148,32 +148,41 @@ def _shape(node: fx.Node) -> list[str]:
 # --- Behind autograd -------------------------------------------------------------------------------------------------
 
 
-def spell(module: fx.GraphModule) -> set[int]:
-    """Writes other calls in the places of such layers' and their gradients', in place; returns the keys of what is
-    launched."""
+def spell(module: fx.GraphModule, in_parts: bool = True) -> set[int]:
+    """Writes other calls in the places of such layers' and their gradients', in place: products `in_parts` where a
+    device gains by them, else ATen's as eager has them. Returns the keys of what is launched."""
     nodes = [node for node in module.graph.nodes if node.target in _SPELLED]
     views: dict[tuple[Any, fx.Node], fx.Node] = {}
     keys: set[int] = set()
     for node in nodes:
         with module.graph.inserting_before(node):
-            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node, views, keys), *node.args))
+            node.replace_all_uses_with(_SPELLED[node.target](_Writer(node, views, keys if in_parts else None), *node.args))
         module.graph.erase_node(node)
     return keys
 
 
 class _Writer(Writer):
-    """`keys`: of what is launched."""
+    """`keys`: of what is launched; None where nothing may be."""
 
-    def __init__(self, node: fx.Node, views: dict[tuple[Any, fx.Node], fx.Node], keys: set[int]) -> None:
+    def __init__(self, node: fx.Node, views: dict[tuple[Any, fx.Node], fx.Node], keys: set[int] | None) -> None:
         super().__init__(node, views)
         self._keys = keys
 
-    def in_parts(self, *inner: Any) -> bool:
-        """Whether products are made of parts, of which one adds so many numbers."""
+    def in_parts(self) -> bool:
+        """Whether products are made of parts."""
         device = self.value.device
-        if device.type not in _DEVICES or any(_pieces(size) == 0 for size in inner):
+        if self._keys is None or device.type not in _DEVICES:
             return False
         return device.type != "cuda" or torch.cuda.get_device_capability(device) >= _CAPABILITY
+
+    def pieces(self, size: Any, step: int = 1) -> int:
+        """Into how many equal pieces, each a multiple of `step`, a product of parts that adds so many numbers divides
+        them; 0 where it is none."""
+        if not self.in_parts() or not isinstance(size, int):
+            return 0
+        most = int(_PIECE * size**0.5) // step * step
+        inner = next((inner for inner in range(most, 0, -step) if size % inner == 0), 0)
+        return size // inner if 4 * inner >= min(size, most) and inner else 0
 
     def cast(self, source: fx.Node, dtype: torch.dtype) -> fx.Node:
         value = source.meta["val"]
@@ -210,11 +219,10 @@ class _Writer(Writer):
         self._keys.add(key)
         return self.call(_dense(matrix.meta["val"], dims, _NARROW), regions.launch_op(1, 1), matrix, key)
 
-    def sum_of_pieces(self, left: fx.Node, right: fx.Node) -> fx.Node:
-        """The product in f32 of two matrices of bf16, which are added over the first of its dimensions."""
+    def _in_pieces(self, left: fx.Node, right: fx.Node, pieces: int) -> fx.Node:
+        """The product in f32 of two matrices of bf16, as that of each piece."""
         a, b = left.meta["val"], right.meta["val"]
-        rows, columns, pieces = a.shape[0], b.shape[1], _pieces(a.shape[1])
-        inner = a.shape[1] // pieces
+        rows, columns, inner = a.shape[0], b.shape[1], a.shape[1] // pieces
         (down, along), (below, beside) = a.stride(), b.stride()
         dims, strides = [rows, pieces, inner], [down, inner * along, along]
         of_left = self.call(fakes.view(a, dims, strides), _aten.view.default, left, sizes(dims))
@@ -233,30 +241,21 @@ class _Writer(Writer):
         left = [size for dim, size in enumerate(value.shape) if dim not in dims]
         return self.call(_dense(value, left, value.dtype), _aten.sum.dim_IntList, source, list(dims))
 
-    def with_parts(self, narrow: fx.Node, parts: fx.Node) -> fx.Node:
+    def with_parts(self, narrow: fx.Node, parts: fx.Node, pieces: int) -> fx.Node:
         """The product of a matrix in bf16 with one in f32 that is given as EACH of its parts."""
-        made = self.sum_of_pieces(narrow, parts)
-        pieces, rows, columns = made.meta["val"].shape
+        made = self._in_pieces(narrow, parts, pieces)
+        _, rows, columns = made.meta["val"].shape
         return self.sum(self.shaped(made, [pieces, rows, len(EACH), columns // len(EACH)]), 0, 2)
 
-    def of_parts(self, parts: fx.Node, narrow: fx.Node) -> fx.Node:
+    def of_parts(self, parts: fx.Node, narrow: fx.Node, pieces: int) -> fx.Node:
         """The product of the transpose of a matrix in f32 that is given as its LEFT parts with one in bf16: made as its
         transpose, of whose sums parts lie side by side."""
         value = parts.meta["val"]
         columns = value.shape[1] // len(LEFT) * len(EACH)
-        each = self.call(fakes.view(value, [value.shape[0], columns], value.stride()), _aten.slice.Tensor, parts, 1, 0, columns)
-        made = self.turned(self.with_parts(self.turned(narrow), each))
+        each = fakes.view(value, [value.shape[0], columns], value.stride())
+        each = self.call(each, _aten.slice.Tensor, parts, 1, 0, columns)
+        made = self.turned(self.with_parts(self.turned(narrow), each, pieces))
         return self.result(_aten.clone.default, made, memory_format=torch.contiguous_format)
-
-
-def _pieces(size: Any) -> int:
-    """How many equal ones a sum of so many numbers is made in, of which none is too long and each begins at a whole
-    piece of sixteen bytes; 0 where there are none."""
-    if not isinstance(size, int):
-        return 0
-    most = int(_PIECE * size**0.5) // _EVEN * _EVEN
-    inner = next((inner for inner in range(most, 0, -_EVEN) if size % inner == 0), 0)
-    return size // inner if 4 * inner >= min(size, most) and inner else 0
 
 
 def _dense(value: FakeTensor, dims: Sequence[Any], dtype: torch.dtype) -> FakeTensor:
@@ -271,8 +270,9 @@ def _strides(dims: Sequence[Any]) -> list[Any]:
 
 
 def _forward(write: _Writer, x: fx.Node, weight: fx.Node) -> fx.Node:
-    if write.in_parts(weight.meta["val"].shape[1]):
-        return write.shaped(write.with_parts(write.rows(x), write.turned(write.split_down(weight, EACH))))
+    if pieces := write.pieces(weight.meta["val"].shape[1], _EVEN):
+        parts = write.turned(write.split_down(weight, EACH))
+        return write.shaped(write.with_parts(write.rows(x), parts, pieces))
     rows = write.rows(write.cast(x, torch.float32))
     return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, rows, write.turned(weight))
 
@@ -287,8 +287,8 @@ def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node, dtype: torch.dty
 
 def _weight(write: _Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
     rows = write.rows(cotangent)
-    if write.in_parts(rows.meta["val"].shape[0]):
-        return write.of_parts(write.split(rows, LEFT), write.rows(x))
+    if pieces := write.pieces(rows.meta["val"].shape[0]):
+        return write.of_parts(write.split(rows, LEFT), write.rows(x), pieces)
     return write.result(_aten.mm.default, write.turned(rows), write.rows(write.cast(x, torch.float32)))
 
 
@@ -304,16 +304,16 @@ def _add_forward(write: _Writer, held: fx.Node, x: fx.Node, weight: fx.Node, fac
 
 def _add_input(write: _Writer, cotangent: fx.Node, weight: fx.Node, factor: float) -> fx.Node:
     rows = write.rows(cotangent)
-    if write.in_parts(rows.meta["val"].shape[1]):
-        return write.shaped(write.with_parts(rows, write.split(weight, EACH, factor)))
+    if pieces := write.pieces(rows.meta["val"].shape[1], _EVEN):
+        return write.shaped(write.with_parts(rows, write.split(weight, EACH, factor), pieces))
     rows = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
     return write.result_of_rows(_aten.view.default, _aten.mm.default, rows, weight)
 
 
 def _add_weight(write: _Writer, cotangent: fx.Node, x: fx.Node, factor: float) -> fx.Node:
     rows = write.rows(cotangent)
-    if write.in_parts(rows.meta["val"].shape[0]):
-        return write.with_parts(write.turned(rows), write.split(write.rows(x), EACH, factor))
+    if pieces := write.pieces(rows.meta["val"].shape[0]):
+        return write.with_parts(write.turned(rows), write.split(write.rows(x), EACH, factor), pieces)
     wide = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
     return write.result(_aten.mm.default, write.turned(wide), write.rows(x))
 
