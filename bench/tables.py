@@ -235,6 +235,21 @@ def lengths(runs: list[dict]) -> str:
                   ": Inductor"], rows)
 
 
+def longest(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        for row in run["result"]["contenders"]:
+            if "failed" in row:
+                rows.append([_said(row), row["failed"].splitlines()[0], *["–"] * 4])
+                continue
+            last = row["steps"][-1] if row["steps"] else {"seconds": 0.0, "peak_gb": 0.0}
+            fits = f"{row['by_memory'] / 1024:.0f}" if row["by_memory"] else f"{row['tokens'] / 1024:.0f}, found"
+            rows.append([_said(row), f"{row['tokens'] / 1024:.0f}", f"{last['seconds']:.1f}", f"{last['peak_gb']:.1f}",
+                         row["ended"], fits])
+    return table(["contender", "x 1024 tokens that ran", "s a step", "peak GB", "ended by", "x 1024 tokens by memory"],
+                 rows)
+
+
 def decode(runs: list[dict]) -> str:
     rows = []
     for run in runs:
@@ -337,6 +352,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "First steps": ("step.py", with_warm(results.load("step")), first_steps),
     "What a forward keeps": ("step.py", with_memory(results.load("step")), memory),
     "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
+    "The longest sequence": ("longest.py", results.load("longest"), longest),
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),

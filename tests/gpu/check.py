@@ -172,6 +172,10 @@ def section_decode(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/decode.py"], seconds)
 
 
+def section_longest(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/longest.py"], seconds)
+
+
 def section_lengths(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/lengths.py"], seconds)
 
@@ -217,6 +221,7 @@ SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "san
             "cross_entropy": (section_cross_entropy, 120), "heads": (section_heads, 120), "op_call": (section_op_call, 90),
             "curves": (section_curves, 150),
             "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
+            "longest": (section_longest, 900),
             "step": (section_step, 300), "first": (section_first, 400)}
 
 

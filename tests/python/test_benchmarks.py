@@ -37,6 +37,23 @@ def test_lengths_end_in_two_graphs(scene, tmp_path, monkeypatch) -> None:
     assert ours.split("|")[4].strip() == "2", ours
 
 
+def test_longest_sequences_are_told(tmp_path, monkeypatch) -> None:
+    written = ran("longest", "--first", "32", "--most", "2", "--contender", "eager", "cermet-aot", folder=tmp_path)
+    rows = json.loads(written.read_text())["contenders"]
+    assert [[step["tokens"] for step in row["steps"]] for row in rows] == [[32, 64], [32, 64]]
+    assert "| Cermet, `aot` | 0 |" in tabled(written, monkeypatch)
+
+
+def test_longest_by_memory_follows_the_last_two(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    import longest
+
+    steps = [{"tokens": 1000, "peak_gb": 5.0}, {"tokens": 2000, "peak_gb": 6.0}, {"tokens": 4000, "peak_gb": 9.0}]
+    assert longest.by_memory({"ended": "time", "steps": steps, "memory_gb": 12.0}) == 6000
+    assert longest.by_memory({"ended": "memory", "steps": steps, "memory_gb": 12.0}) is None
+    assert longest.by_memory({"ended": "time", "steps": steps[:1], "memory_gb": 12.0}) is None
+
+
 def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
     asked = ("--scene", "2:1024/2048", "1:512/8192", "--rounds", "1", "--contender", "eager", "cermet-aot")
     table = tabled(ran("decode", *asked, folder=tmp_path), monkeypatch)
