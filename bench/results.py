@@ -1,9 +1,9 @@
 """The current results: bench/results/BENCHMARK.json holds the newest run of each thing that a benchmark measures.
 
 A run takes the place of the one before it that measured the same: a model's step with the same contenders (and first
-steps with warm caches or without), a scene or a function with the same contenders, a model's fusions, a section of the
-GPU check, else the benchmark as a whole; older ones are in the history. docs/performance.md is made from these files
-(bench/tables.py).
+steps with warm caches or without), a scene or a function with the same contenders, a contender's longest sequence, a
+model's fusions, a section of the GPU check, else the benchmark as a whole; older ones are in the history.
+docs/performance.md is made from these files (bench/tables.py).
 
     python bench/results.py gpu-out/gpu.json bench-out/step.json ...      takes in what runs wrote
 """
@@ -62,6 +62,9 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
             decoded = "" if cache == (1024, 2048) else f", {cache[0]} of {cache[1]}"
             of = scene["scene"] if benchmark == "lengths" else f"batch {scene['batch']}{decoded}"
             yield f"{of}: {', '.join(row['key'] for row in scene['contenders'])}", scene
+    elif benchmark == "longest":
+        for row in result["contenders"]:
+            yield row["key"], result | {"contenders": [row]}
     elif benchmark == "functions":
         for name in dict.fromkeys(case["function"] for case in result["cases"]):
             mine = [case for case in result["cases"] if case["function"] == name]
