@@ -156,6 +156,39 @@ def test_results_are_added_where_a_layers_lie(how, device, ran):
         assert "aten.addmm_.default" in called(ran[1])
 
 
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_what_a_dropout_keeps_is_in_the_layers_type(p, how, device, ran):
+    """The weight is one that shows what is kept."""
+
+    def dropping(x, weights, down, up, down2, up2):
+        return F.linear(F.dropout(x.float(), p), down) + 0.0 * F.linear(x, weights[0]).sum()
+
+    x, weights, *others = given(device)
+    eye = torch.eye(64, HIDDEN, device=device)
+    counted = cermet.counters()
+    x, down = (value.detach().clone().requires_grad_() for value in (x, eye))
+    y = compiled(dropping)(x, weights, down, *others[1:])
+    cotangent = torch.randn_like(y)
+    y.backward(cotangent)
+    assert cermet.counters()["wide_linears"] - counted["wide_linears"] == 1
+    assert cermet.counters()["dropouts"] - counted["dropouts"] == 1  # in kernels of ours, whose backward draws the same
+    kept = y.detach() != 0
+    whole = x.detach().float()[..., :64]
+    assert abs(kept.double().mean().item() - (1 - p)) < 0.02
+    assert torch.allclose(y.detach(), kept * whole / (1 - p), rtol=1e-6, atol=0)
+    of_x = torch.zeros_like(x)
+    of_x[..., :64] = (kept * cotangent / (1 - p)).to(x.dtype)
+    assert torch.allclose(x.grad, of_x, rtol=2**-7, atol=0)
+    drawn = down.grad @ torch.eye(HIDDEN, 64, device=device)  # of the columns that are seen
+    expected = torch.einsum("bso,bsi->oi", cotangent.double(), (kept * whole).double()) / (1 - p)
+    assert relative(drawn, expected) < 1e-6
+    if how == "parts":
+        wide = [node for graph in ran for node in graph.nodes if node.op == "call_function"
+                and isinstance(value := node.meta.get("val"), torch.Tensor) and value.dtype == torch.float32
+                and value.numel() == x.numel() and "_to_copy" not in str(node.target)]  # fmt: skip
+        assert wide == []
+
+
 def test_layers_are_counted(how, device):
     counts = {program: joined(program, given(device)) for program in PROGRAMS}
     assert counts == {one: 2, two: 4, written_otherwise: 2, apart: 1, router: 1}

@@ -21,7 +21,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..graph import fakes, layouts
+from ..graph import fakes, layouts, seeded
 from ..graph.edit import erase_unused, rewriting
 from ..graph.memory import wrapped
 from ..graph.nodes import after_autograd, example
@@ -52,26 +52,50 @@ def join(module: fx.GraphModule) -> int:
 
 
 def _join(module: fx.GraphModule, node: fx.Node) -> bool:
-    target, operands = wide_linears.WIDE_LINEAR, _of_cast(node)
-    if operands is None:
-        target, operands = wide_linears.ADD_WIDE_LINEAR, _added(node)
-    if operands is None:
+    if (operands := _of_cast(node)) is not None:
+        x, weight, dropped = operands
+        factor = 1.0
+        if dropped is not None:
+            _, p, _ = dropped.args
+            x, factor = _kept(x, dropped), 1 / (1 - p)
+        made = _before(node, fakes.like(example(node)), wide_linears.WIDE_LINEAR, x, weight)
+        if factor != 1.0:
+            made = _before(node, fakes.like(example(node)), operator.mul, made, factor)
+    elif (added := _added(node)) is not None:
+        made = _before(node, fakes.like(example(node)), wide_linears.ADD_WIDE_LINEAR, *added)
+    else:
         return False
-    with module.graph.inserting_before(node):
-        made = module.graph.call_function(target, operands)
     made.meta = dict(node.meta)
     node.replace_all_uses_with(made)
     erase_unused(module, [node])
     return True
 
 
-def _of_cast(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
-    """x and the weight of `linear(x.float(), weight)`."""
+def _before(node: fx.Node, value: torch.Tensor, target: Any, *arguments: Any) -> fx.Node:
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(target, arguments)
+    made.meta = {**node.meta, "example_value": value}
+    return made
+
+
+def _kept(x: fx.Node, dropped: fx.Node) -> fx.Node:
+    """What a dropout of x in f32 keeps of it, in x's type: not times anything, so that nothing is rounded."""
+    value = example(x)
+    _, p, seed = dropped.args
+    narrow = _before(dropped, fakes.like(value), seeded.dropout, x, p, seed)
+    gone = _before(dropped, fakes.fresh(value, value.shape, value.stride(), torch.bool), operator.eq, narrow, 0)
+    return _before(dropped, fakes.like(value), torch.masked_fill, x, gone, 0.0)
+
+
+def _of_cast(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node | None] | None:
+    """x and the weight of `linear(x.float(), weight)`, and the dropout of `linear(dropout(x.float()), weight)`."""
     operands = _operands(node)
-    x = None if operands is None else _cast(operands[0], _NARROW, torch.float32)
-    if x is None or not _plain(example(x)) or not _is_thin(example(operands[1]).shape[0]):
+    if operands is None or not _is_thin(example(operands[1]).shape[0]):
         return None
-    return x, operands[1]
+    source, weight = operands
+    dropped = source if source.target is seeded.dropout and isinstance(source.args[1], float) else None
+    x = _cast(source if dropped is None else source.args[0], _NARROW, torch.float32)
+    return (x, weight, dropped) if x is not None and _plain(example(x)) else None
 
 
 def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
