@@ -216,7 +216,21 @@ def test_others_stay(how, device):
         with torch.autocast(x.device.type, torch.bfloat16):
             return one(x, weights, down, up, down2, up2)
 
-    for program in (wide, odd, biased, in_place, in_f32, autocast):
+    def written_between(x, weights, down, up, down2, up2):
+        wide, narrow = x.float(), x * 1.0
+        held = F.linear(x, weights[0])
+        cast = narrow.float()
+        narrow.mul_(2.0)  # which the cast does not see
+        return held * F.linear(cast, down).sum(-1, keepdim=True).to(x.dtype) + F.linear(wide.cos(), down).mean()
+
+    def without_grad(x, weights, down, up, down2, up2):
+        wide = x.float()
+        with torch.no_grad():
+            seen = F.linear(wide, down)
+        return F.linear(x, weights[0]) * seen.sum(-1, keepdim=True)
+
+    programs = (wide, odd, biased, in_place, in_f32, autocast, written_between, without_grad)
+    for program in programs:
         assert joined(program, given(device)) == 0, program.__name__
 
 
@@ -225,6 +239,14 @@ def test_another_remainder_keeps_what_the_program_says(remainder, device):
     if remainder == "inductor" and device == "cpu":
         pytest.skip("Inductor's C++ takes its time, and says nothing more")
     assert joined(one, given(device), remainder=remainder) == 0
+
+
+def test_few_rows_stay_in_f32(device, monkeypatch, ran):
+    monkeypatch.setattr(layers, "_DEVICES", {"cpu", "cuda"})
+    for rows, made in ((126, False), (128, True)):
+        ran.clear()
+        step(compiled(one), given(device, rows=rows))
+        assert ("aten.addmm_.default" in called(ran[0])) is made
 
 
 def test_checks_launch_no_parts(how, device, monkeypatch, ran):

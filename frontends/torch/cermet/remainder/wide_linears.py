@@ -23,8 +23,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from ..graph import fakes, layouts, seeded
 from ..graph.edit import erase_unused, rewriting
+from ..graph.effects import PURE, effect_of
 from ..graph.memory import wrapped
 from ..graph.nodes import after_autograd, example
+from ..graph.traffic import judged
 from ..ops import regions, wide_linears
 from ..ops.wide_linears import EACH, LEFT, RIGHT, split, split_down
 from .linears import Writer, changes_calls, row_major, sizes
@@ -36,6 +38,7 @@ _CASTS = {"to", "float", "bfloat16", "type"}
 _SUMS, _FACTORS = {operator.add, torch.add}, {operator.mul, torch.mul}
 _THIN = 128  # columns of a layer or its input, at most: what is made in parts is small then
 _EVEN = 8  # numbers of bf16 that a row, and a piece of one, are a multiple of (aten/alignment.py)
+_MANY = 128  # rows of a tensor, at least: of fewer, the kernels that make parts cost more than a product gains
 _PIECE = 4  # times the root of how many numbers a sum has are added at most before that is rounded
 _DEVICES, _CAPABILITY = {"cuda"}, (8, 0)  # whose units multiply bf16
 _WIDE_RESULTS = {"cuda"}  # where torch's products of bf16 have results in f32
@@ -47,13 +50,23 @@ def join(module: fx.GraphModule) -> int:
     """Makes such layers of Dynamo's graph one call each, in place; returns how many."""
     if after_autograd(module.graph) or not any(map(_operands, module.graph.nodes)) or changes_calls(module.graph):
         return 0
+    nodes = list(module.graph.nodes)
+    places = {node: place for place, node in enumerate(nodes)}
+    borders = [place for node, place in places.items() if effect_of(node, module).kind != PURE]
+
+    def calm(first: fx.Node, last: fx.Node) -> bool:
+        """Whether what is read behind the first of two nodes is the same before the last."""
+        return not any(places[first] < border < places[last] for border in borders)
+
     with rewriting([module]):
-        return sum(_join(module, node) for node in list(module.graph.nodes))
+        return sum(_join(module, node, calm) for node in nodes)
 
 
-def _join(module: fx.GraphModule, node: fx.Node) -> bool:
+def _join(module: fx.GraphModule, node: fx.Node, calm: Callable[[fx.Node, fx.Node], bool]) -> bool:
     if (operands := _of_cast(node)) is not None:
         x, weight, dropped = operands
+        if not calm(node.args[0] if dropped is None else dropped.args[0], node):
+            return False
         factor = 1.0
         if dropped is not None:
             _, p, _ = dropped.args
@@ -61,8 +74,8 @@ def _join(module: fx.GraphModule, node: fx.Node) -> bool:
         made = _before(node, fakes.like(example(node)), wide_linears.WIDE_LINEAR, x, weight)
         if factor != 1.0:
             made = _before(node, fakes.like(example(node)), operator.mul, made, factor)
-    elif (added := _added(node)) is not None:
-        made = _before(node, fakes.like(example(node)), wide_linears.ADD_WIDE_LINEAR, *added)
+    elif (added := _added(node)) is not None and calm(added[0], node):
+        made = _before(node, fakes.like(example(node)), wide_linears.ADD_WIDE_LINEAR, *added[1:])
     else:
         return False
     made.meta = dict(node.meta)
@@ -98,8 +111,8 @@ def _of_cast(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node | None] | None:
     return (x, weight, dropped) if x is not None and _plain(example(x)) else None
 
 
-def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
-    """`held`, x, the weight and the factor of `(held + linear(x, weight) * factor).to(held.dtype)`."""
+def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, fx.Node, float] | None:
+    """The layer of `(held + linear(x, weight) * factor).to(held.dtype)`, and `held`, x, the weight and the factor."""
     total = _cast(node, torch.float32, _NARROW)
     if total is None or total.target not in _SUMS or not _is_read_once(total):
         return None
@@ -117,7 +130,7 @@ def _added(node: fx.Node) -> tuple[fx.Node, fx.Node, fx.Node, float] | None:
         if operands is None or not _is_thin(example(operands[1]).shape[1]) or not _plain(example(held)):
             continue
         if _shape(held) == _shape(total) and example(held).dtype == _NARROW:
-            return held, *operands, factor
+            return term, held, *operands, factor
     return None
 
 
@@ -192,17 +205,18 @@ class _Writer(Writer):
         super().__init__(node, views)
         self._keys = keys
 
-    def in_parts(self) -> bool:
-        """Whether products are made of parts."""
+    def in_parts(self, rows: fx.Node) -> bool:
+        """Whether products with a matrix of so many rows are made of parts."""
         device = self.value.device
-        if self._keys is None or device.type not in _DEVICES:
+        if self._keys is None or device.type not in _DEVICES or judged(rows.meta["val"].shape[0]) < _MANY:
             return False
         return device.type != "cuda" or torch.cuda.get_device_capability(device) >= _CAPABILITY
 
-    def pieces(self, size: Any, step: int = 1) -> int:
-        """Into how many equal pieces, each a multiple of `step`, a product of parts that adds so many numbers divides
-        them; 0 where it is none."""
-        if not self.in_parts() or not isinstance(size, int):
+    def pieces(self, rows: fx.Node, dim: int, step: int = 1) -> int:
+        """Into how many equal pieces, each a multiple of `step`, a product of parts that adds over a dimension of such a
+        matrix divides that; 0 where it is none."""
+        size = rows.meta["val"].shape[dim]
+        if not self.in_parts(rows) or not isinstance(size, int):
             return 0
         most = int(_PIECE * size**0.5) // step * step
         inner = next((inner for inner in range(most, 0, -step) if size % inner == 0), 0)
@@ -294,33 +308,34 @@ def _strides(dims: Sequence[Any]) -> list[Any]:
 
 
 def _forward(write: _Writer, x: fx.Node, weight: fx.Node) -> fx.Node:
-    if pieces := write.pieces(weight.meta["val"].shape[1], _EVEN):
-        parts = write.turned(write.split_down(weight, EACH))
-        return write.shaped(write.with_parts(write.rows(x), parts, pieces))
+    rows = write.rows(x)
+    if pieces := write.pieces(rows, 1, _EVEN):
+        return write.shaped(write.with_parts(rows, write.turned(write.split_down(weight, EACH)), pieces))
     rows = write.rows(write.cast(x, torch.float32))
     return write.result_of_rows(_aten._unsafe_view.default, _aten.mm.default, rows, write.turned(weight))
 
 
 def _input(write: _Writer, cotangent: fx.Node, weight: fx.Node, dtype: torch.dtype) -> fx.Node:
-    if write.in_parts() and dtype == _NARROW:
-        parts = write.split(write.rows(cotangent), LEFT)
-        return write.shaped(write.product(parts, write.split_down(weight, RIGHT)))
-    wide = write.shaped(write.product(write.rows(cotangent), weight), write.value.shape)
+    rows = write.rows(cotangent)
+    if write.in_parts(rows) and dtype == _NARROW:
+        return write.shaped(write.product(write.split(rows, LEFT), write.split_down(weight, RIGHT)))
+    wide = write.shaped(write.product(rows, weight), write.value.shape)
     return write.result(_aten._to_copy.default, wide, dtype=dtype)
 
 
 def _weight(write: _Writer, cotangent: fx.Node, x: fx.Node) -> fx.Node:
     rows = write.rows(cotangent)
-    if pieces := write.pieces(rows.meta["val"].shape[0]):
+    if pieces := write.pieces(rows, 0):
         return write.of_parts(write.split(rows, LEFT), write.rows(x), pieces)
     return write.result(_aten.mm.default, write.turned(rows), write.rows(write.cast(x, torch.float32)))
 
 
 def _add_forward(write: _Writer, held: fx.Node, x: fx.Node, weight: fx.Node, factor: float) -> fx.Node:
-    if write.in_parts():
-        parts, columns = write.split(write.rows(x), LEFT, factor), write.turned(write.split(weight, RIGHT))
+    rows = write.rows(x)
+    if write.in_parts(rows):
+        parts, columns = write.split(rows, LEFT, factor), write.turned(write.split(weight, RIGHT))
         return write.result_of_rows(_aten.view.default, _aten.addmm.default, write.rows(held), parts, columns)
-    layer = write.shaped(write.product(write.rows(x), write.turned(weight)), write.value.shape)
+    layer = write.shaped(write.product(rows, write.turned(weight)), write.value.shape)
     added = write.times(layer, factor)
     total = write.call(fakes.like(layer.meta["val"]), _aten.add.Tensor, held, added)
     return write.result(_aten._to_copy.default, total, dtype=held.meta["val"].dtype)
@@ -328,7 +343,7 @@ def _add_forward(write: _Writer, held: fx.Node, x: fx.Node, weight: fx.Node, fac
 
 def _add_input(write: _Writer, cotangent: fx.Node, weight: fx.Node, factor: float) -> fx.Node:
     rows = write.rows(cotangent)
-    if pieces := write.pieces(rows.meta["val"].shape[1], _EVEN):
+    if pieces := write.pieces(rows, 1, _EVEN):
         return write.shaped(write.with_parts(rows, write.split(weight, EACH, factor), pieces))
     rows = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
     return write.result_of_rows(_aten.view.default, _aten.mm.default, rows, weight)
@@ -336,7 +351,7 @@ def _add_input(write: _Writer, cotangent: fx.Node, weight: fx.Node, factor: floa
 
 def _add_weight(write: _Writer, cotangent: fx.Node, x: fx.Node, factor: float) -> fx.Node:
     rows = write.rows(cotangent)
-    if pieces := write.pieces(rows.meta["val"].shape[0]):
+    if pieces := write.pieces(rows, 0):
         return write.with_parts(write.turned(rows), write.split(write.rows(x), EACH, factor), pieces)
     wide = write.rows(write.times(write.cast(cotangent, torch.float32), factor))
     return write.result(_aten.mm.default, write.turned(wide), write.rows(x))
