@@ -43,6 +43,7 @@ class Options:
     autotune: bool = False  # regions are timed (timing.py)
     memory: str | int = "auto"  # a name of KEEPING, or a bound in bytes
     logits_bytes: int = LOGITS_BYTES  # of a loss, that may exist at once (loss/chunks.py)
+    logits_bounded: bool = False  # the program says so, not the default
     logits: str = "lazy"  # one of LOGITS
 
     @property
@@ -81,8 +82,10 @@ def parse(mode: str | None, options: dict[str, Any] | None) -> Options:
     autotune = _truth("autotune", given.pop("autotune", False))
     memory = _memory(given.pop("memory", "auto"))
     logits = _one_of("logits", given.pop("logits", "lazy"), LOGITS)
+    logits_bounded = "logits_bytes" in given
     logits_bytes = _size("logits_bytes", given.pop("logits_bytes", LOGITS_BYTES))
-    parsed = Options(remainder, strict, _inductor(mode, given), autotune, memory, logits_bytes, logits)
+    inductor = _inductor(mode, given)
+    parsed = Options(remainder, strict, inductor, autotune, memory, logits_bytes, logits_bounded, logits)
     if remainder == "aot" and parsed.for_inductor_alone:
         wrong = _as_given(parsed.for_inductor_alone[0], mode, given)
         raise Error(

@@ -138,8 +138,10 @@ def test_what_is_kept_and_taken_is_told():
     base, term = narrow[:2], narrow[2:]
     flags = (True, False, False)
     piece = 9 * VOCABULARY * 2
-    assert chunks.taken("linear_rows_1", *base, None, labels, 0, 0, 9, *flags) == piece
-    taken = chunks.taken("linear_rows_1_1", *base, None, *term, labels, 2.0, 0, 0, 9, *flags, True, True)
+    assert chunks.taken_by(chunks.call_of("linear_rows_1", *base, None, labels, 0, 0, 9, *flags)) == piece
+    taken = chunks.taken_by(
+        chunks.call_of("linear_rows_1_1", *base, None, *term, labels, 2.0, 0, 0, 9, *flags, True, True)
+    )
     assert taken == piece + 4 * (VOCABULARY // 2) * RANK
 
 

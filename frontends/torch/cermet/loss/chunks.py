@@ -75,7 +75,7 @@ def chunk_rows(
     return chunk if pieces < rows * bytes_of_row + gradient else 0
 
 
-def _pieces(rows: int, chunk: int) -> list[slice]:
+def pieces_of(rows: int, chunk: int) -> list[slice]:
     """Of nearly equal size."""
     if rows == 0:
         return []
@@ -85,14 +85,15 @@ def _pieces(rows: int, chunk: int) -> list[slice]:
     return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
-def taken(name: str, *arguments: Any) -> int:
-    """The bytes that the `linear_rows` of that name takes of these arguments while it runs, beside its results."""
-    return taken_by(Call.of(int(re.search(r"linear_rows_\d+_?(\d*)", name)[1] or 0), arguments))
+def call_of(name: str, *arguments: Any) -> Call:
+    """The arguments of the `linear_rows` of that name."""
+    return Call.of(int(re.search(r"linear_rows_\d+_?(\d*)", name)[1] or 0), arguments)
 
 
 def taken_by(call: Call) -> int:
+    """The bytes that it takes while it runs, beside its results."""
     rows, columns = math.prod(map(hint, call.hidden.shape[:-1])), int(call.weight.shape[0])
-    pieces = _pieces(rows, call.chunk)
+    pieces = pieces_of(rows, call.chunk)
     size = call.weight.element_size()
     most = max((piece.stop - piece.start for piece in pieces), default=0)
     held = most * columns * size
@@ -288,8 +289,8 @@ class Run:
             (kept,) = regions.launch(parts.kept.key, self._inputs(parts.kept, early, slice(None)))
             places = kept_rows.places(self.key, kept.view(-1))
             if places is not None:
-                return [places[piece] for piece in _pieces(len(places), self.chunk)], False
-        return _pieces(count, self.chunk), True
+                return [places[piece] for piece in pieces_of(len(places), self.chunk)], False
+        return pieces_of(count, self.chunk), True
 
 
 def _fake(terms: int, *arguments: Any) -> tuple[torch.Tensor, ...]:

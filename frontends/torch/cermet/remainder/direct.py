@@ -23,7 +23,7 @@ from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
 from ..options import KEEPING, Keeping, Options
-from ..rematerialization import halves, liveness, noting, ordering, places, twice
+from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, embeddings, group_norms, linears, wide_linears
@@ -104,6 +104,7 @@ def _compile(
     made: list[StraightLine] = []
     bounded = not isinstance(options.memory, str)
     forward: list[fx.GraphModule] = []
+    again: list[Callable[[], StraightLine]] = []  # what makes the forward's as it is then
     launches: set[int] = set()  # what stands for calls of ATen's
 
     def spelled(module: fx.GraphModule) -> None:
@@ -156,6 +157,10 @@ def _compile(
         found = placed(kind, graph) if place else places.Placed()
         return StraightLine(graph, (*keys, *found.keys), capture, kind == BACKWARD and LOSES_GRAD, found.otherwise)
 
+    def whole(backward: fx.GraphModule) -> None:
+        if pieces.join(forward[0], backward, keeping.price):
+            made[0].become(again[0]())
+
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
             if kind == FORWARD:
@@ -181,7 +186,12 @@ def _compile(
             if price is not None:
                 tried("launches that are halved", lambda: halved.update(halves.halve(graph, free(kind))))
             widen(graph.graph)
-            made.append(line(kind, graph, (*fused.keys, *halved), place=True))
+            written = functools.partial(line, kind, graph, (*fused.keys, *halved), place=True)
+            made.append(written())
+            if kind == FORWARD:
+                again.append(written)
+            elif again and captures is None and not (bounded or options.logits_bounded):
+                tried("logits as one piece", lambda: whole(graph))
             if bounded:
                 made[-1].peak = liveness.step(*(forward if kind == BACKWARD else ()), graph).peak.bytes
             told(kind, graph, fused.replaced, planned(graph, fused.replaced) if kind == BACKWARD else None)
@@ -211,7 +221,7 @@ def _compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded):
+    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded, options):
         with linears.joined(module), hearing() as cached:
             run = backend(module, list(example_inputs))
     partition.noted = None  # what is kept of these compilers needs no graph
@@ -221,10 +231,10 @@ def _compile(
     return run, max((each.peak for each in (*made, *cached)), default=0)
 
 
-def _keyed(keeping: Keeping, bounded: bool) -> contextlib.AbstractContextManager[None]:
-    """Makes what is kept, and whether its peak is known, a part of the key of AOTAutogradCache."""
-    config = torch.compiler.config
-    return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{' bounded' if bounded else ''}")
+def _keyed(keeping: Keeping, bounded: bool, options: Options) -> contextlib.AbstractContextManager[None]:
+    """Makes what is kept, whether its peak is known, and who bounds logits, a part of the key of AOTAutogradCache."""
+    config, bounds = torch.compiler.config, (" bounded" * bounded, " logits bounded" * options.logits_bounded)
+    return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{''.join(bounds)}")
 
 
 def _keep_saved() -> None:

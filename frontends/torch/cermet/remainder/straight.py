@@ -69,7 +69,13 @@ class StraightLine(OutputCode):
         """Becomes what runs in its place, if that is needed. Before it runs, and before it is kept."""
         otherwise, self.otherwise = self.otherwise, None
         if otherwise is not None and (other := otherwise()) is not None:
-            vars(self).update(vars(other))
+            self.become(other)
+
+    def become(self, other: StraightLine) -> None:
+        """What runs in its place stays what it was."""
+        otherwise = self.otherwise
+        vars(self).update(vars(other))
+        self.otherwise = otherwise
 
     def prepare_for_serialization(self) -> None:
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""

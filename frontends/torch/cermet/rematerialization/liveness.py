@@ -228,7 +228,7 @@ def _taken(node: fx.Node) -> int:
     """What a call takes beside its results, as far as it is worth counting."""
     name = target_name(node)
     if name.startswith("cermet_v1.linear_rows_"):
-        return chunks.taken(name, *(_hinted(argument) for argument in node.args))
+        return chunks.taken_by(chunks.call_of(name, *(_hinted(argument) for argument in node.args)))
     if name.startswith("cermet_v1.linear_row_values_"):
         return values.taken(name, *(_hinted(argument) for argument in node.args))
     if "attention_backward" in name and "cpu" not in name:
