@@ -3,6 +3,10 @@ eager's, whether products are made in f32 or of parts in bf16."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -82,7 +86,8 @@ def how(request, monkeypatch, device):
         monkeypatch.setattr(layers, "_DEVICES", {"cpu"})
     elif device != "cpu" and request.param == "f32":
         monkeypatch.setattr(layers, "_DEVICES", set())
-    return request.param
+    with torch._functorch.config.patch(enable_autograd_cache=False):  # whose key knows of no such change
+        yield request.param
 
 
 def compiled(function, **options):
@@ -263,6 +268,28 @@ def test_inference(how, device):
     with Float64():
         truth = two(*double(values))
     assert relative(ours, truth) <= 2 * relative(eager, truth) + torch.finfo(torch.bfloat16).eps
+
+
+PROCESS = """
+import torch, cermet
+import test_wide_linears as test
+y = test.step(test.compiled(test.two), test.given())["y"]
+found = torch._dynamo.utils.counters["aot_autograd"]
+print(found["autograd_cache_hit"], cermet.counters()["cache_bypasses"], y.double().sum().item())
+"""
+
+
+def test_a_later_process_finds_the_graph(tmp_path):
+    folders = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "torch"), "CERMET_CACHE_DIR": str(tmp_path / "cermet")}
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    said = []
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", PROCESS], capture_output=True, text=True, env=os.environ | folders | path, timeout=300
+        )
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        said.append(ran.stdout.split())
+    assert [each[:2] for each in said] == [["0", "0"], ["1", "0"]] and said[0][2] == said[1][2]
 
 
 @pytest.mark.parametrize("columns, factor", [(8, 1.0), (16, 0.3), (128, -2.0)])

@@ -388,8 +388,7 @@ def describe(node: fx.Node, is_value: Callable[[fx.Node], bool]) -> str:
             return ":".join("" if part is None else text(part) for part in parts)
         return repr(argument)
 
-    arguments = [text(argument) for argument in node.args]
-    arguments += [f"{key}={text(value)}" for key, value in node.kwargs.items()]
+    arguments = [*map(text, node.args), *(f"{key}={text(value)}" for key, value in node.kwargs.items())]
     return f"{name}({', '.join(arguments)})"
 
 

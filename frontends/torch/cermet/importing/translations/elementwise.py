@@ -395,8 +395,6 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "bitwise_not": _not(bitwise=True),
 }
 UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "relu", "sigmoid", "silu")
-TRANSLATIONS |= {op: _unary(op) for op in UNARY}
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-TRANSLATIONS |= {predicate: _comparison(predicate) for predicate in COMPARISONS}
-
+TRANSLATIONS |= dict(zip(UNARY, map(_unary, UNARY))) | dict(zip(COMPARISONS, map(_comparison, COMPARISONS)))
 SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {"log_sigmoid_forward": _log_sigmoid_forward}
