@@ -17,6 +17,8 @@ from torch._inductor import codecache
 from torch._logging import _internal as logs
 from torch.fx import graph_module
 
+from ..patching import replacing
+
 
 @contextlib.contextmanager
 def spared() -> Iterator[None]:
@@ -48,7 +50,7 @@ def key_without_generators() -> Iterator[None]:
         "custom_backend_codegen_configs": {},
         "CacheBase": _System,
     }
-    with _standing_in(codecache, stand_ins):
+    with compile_lock, replacing(codecache, stand_ins):
         yield
 
 
@@ -65,19 +67,5 @@ def unprinted() -> Iterator[None]:
             return real(module, name, print_output, *args, **keywords)
         return ""
 
-    with _standing_in(graph_module, {"_print_readable": printed}):
+    with compile_lock, replacing(graph_module, {"_print_readable": printed}):
         yield
-
-
-@contextlib.contextmanager
-def _standing_in(module: Any, stand_ins: dict[str, Any]) -> Iterator[None]:
-    """Puts these in the places of what the module has by their names, if it has."""
-    with compile_lock:
-        before = {name: getattr(module, name) for name in stand_ins if hasattr(module, name)}
-        try:
-            for name in before:
-                setattr(module, name, stand_ins[name])
-            yield
-        finally:
-            for name, value in before.items():
-                setattr(module, name, value)

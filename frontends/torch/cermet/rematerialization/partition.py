@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch.fx as fx
@@ -12,6 +10,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..failures import Failing
 from ..graph.snapshots import Snapshot
+from ..patching import replacing
 from . import cut, demand, noting, parts, waiting
 
 # Of torch's partitioner, 2.10 to 2.13, asked once for each graph: what is kept, and a backward's order.
@@ -59,7 +58,7 @@ class Partition:
             return found.kept
 
         self.keys |= parts.split(joint.graph)
-        with _choosing(choose):
+        with replacing(partitioners, {_CHOOSES: choose, _ORDERS: demand.order}):  # under the lock that torch compiles under
             made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
         for module in made:
@@ -69,18 +68,3 @@ class Partition:
         for module in (forward, backward):
             module.recompile()
         return forward, backward
-
-
-@contextlib.contextmanager
-def _choosing(choose: Callable[..., list[fx.Node]]) -> Iterator[None]:
-    """Puts our choice in the place of torch's, and our order, which is the same, under the lock that torch compiles
-    under."""
-    ours = {_CHOOSES: choose, _ORDERS: demand.order}
-    before = {name: getattr(partitioners, name) for name in ours if hasattr(partitioners, name)}
-    try:
-        for name in before:
-            setattr(partitioners, name, ours[name])
-        yield
-    finally:
-        for name, theirs in before.items():
-            setattr(partitioners, name, theirs)

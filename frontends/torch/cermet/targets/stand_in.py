@@ -15,6 +15,7 @@ import torch
 from torch._subclasses import fake_tensor
 
 from ..errors import Error
+from ..patching import replacing
 from . import attention
 from .target import Target
 
@@ -33,8 +34,7 @@ def standing_in(target: Target, tell: Callable[[], str]) -> Iterator[None]:
         )
     with contextlib.ExitStack() as undo:
         for place, values in _answers(target).items():
-            for name, value in values.items():
-                undo.enter_context(_set(place, name, value))
+            undo.enter_context(replacing(place, values))
         undo.enter_context(attention.taking(target))
         # Autograd's thread for a device lets go of the modes that a backward ran under after who called it went on: a
         # process that ends meanwhile is aborted, since that thread asks for the interpreter.
@@ -66,13 +66,3 @@ def _answers(target: Target) -> dict[Any, dict[str, Any]]:
         fake_tensor: {"init_gpu_context": lambda device: None},
         fake_tensor.FakeTensorMode: {"avoid_device_init": property(lambda mode: True)},
     }
-
-
-@contextlib.contextmanager
-def _set(place: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(place, name)
-    setattr(place, name, value)
-    try:
-        yield
-    finally:
-        setattr(place, name, before)
