@@ -108,7 +108,8 @@ def _separate_tails(record: Record, part: Part) -> None:
 
 def _join_layers(record: Record, part: Part) -> None:
     options = record.settings.options
-    if options is not None and options.may_call_directly and not content.compiled_bodies(record.module):
+    by_inductor = any(content.compiled_bodies(each.module) for each in record.parts)
+    if options is not None and options.may_call_directly and not by_inductor:
         record.wide_linears += wide_linears.join(part.module)
 
 

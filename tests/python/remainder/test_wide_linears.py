@@ -80,14 +80,14 @@ def double(values):
 
 
 @pytest.fixture(params=["f32", "parts"])
-def how(request, monkeypatch, device):
-    """`parts` as a GPU has them."""
-    if device == "cpu" and request.param == "parts":
-        monkeypatch.setattr(layers, "_DEVICES", {"cpu"})
-    elif device != "cpu" and request.param == "f32":
-        monkeypatch.setattr(layers, "_DEVICES", set())
+def how(request, monkeypatch):
+    """On either device; `parts` is what a GPU has."""
+    monkeypatch.setattr(layers, "_DEVICES", {"cpu", "cuda"} if request.param == "parts" else set())
     with torch._functorch.config.patch(enable_autograd_cache=False):  # whose key knows of no such change
         yield request.param
+
+
+only_in_parts = pytest.mark.parametrize("how", ["parts"], indirect=True)
 
 
 def compiled(function, **options):
@@ -102,11 +102,10 @@ def joined(function, values=None, **options) -> int:
     return cermet.counters()["wide_linears"] - before
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_numbers_are_as_near_as_eagers(program, how, device):
-    call, ours, eager = compiled(program), {}, {}
-    for seed in range(EVERY_SEED):
-        values = given(device, seed)
+def assert_as_near_as_eager(call, program, several) -> None:
+    """By the rule for numbers, of several values to be given."""
+    ours, eager = {}, {}
+    for values in several:
         with Float64():
             truth = step(program, double(values))
         for errors, which in ((ours, call), (eager, program)):
@@ -117,6 +116,11 @@ def test_numbers_are_as_near_as_eagers(program, how, device):
         assert_none_is_far_from_eager({name: ours[name]}, {name: eager[name]}, dtype)
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_numbers_are_as_near_as_eagers(program, how, device):
+    assert_as_near_as_eager(compiled(program), program, [given(device, seed) for seed in range(EVERY_SEED)])
+
+
 @pytest.mark.parametrize("rows", [254, 256, 334])
 def test_all_lengths_are_one_graph(rows, how, device):
     """Of a symbolic number of rows, which no sum is divided by."""
@@ -125,40 +129,34 @@ def test_all_lengths_are_one_graph(rows, how, device):
         torch._dynamo.mark_dynamic(x, 1)
         return which(x, *others)
 
-    which, ours, eager = compiled(two), {}, {}
-    for length in (rows, rows + 2, rows + 30):
-        values = given(device, length, length)
-        with Float64():
-            truth = step(two, double(values))
-        for errors, program in ((ours, call), (eager, two)):
-            for name, value in step(program, values).items():
-                errors.setdefault(name, []).append(relative(value, truth[name]))
-    for name in eager:
-        dtype = torch.bfloat16 if name in "xy" else torch.float32
-        assert_none_is_far_from_eager({name: ours[name]}, {name: eager[name]}, dtype)
+    which, counted = compiled(two), torch._dynamo.utils.counters["stats"]
+    before = counted["unique_graphs"]
+    lengths = (rows, rows + 2, rows + 30)
+    assert_as_near_as_eager(call, two, [given(device, length, length) for length in lengths])
+    assert counted["unique_graphs"] - before == 1
 
 
+@only_in_parts
 @pytest.mark.parametrize("rows", [250, 256])
 def test_nothing_of_a_layers_size_is_in_f32(rows, how, device, ran):
-    if how == "parts":
-        step(compiled(two), given(device, rows=rows))
-        assert len(ran) == 2
-        sizes = [
-            (node.name, value.numel())
-            for graph in ran
-            for node in graph.nodes
-            if isinstance(value := node.meta.get("val"), torch.Tensor)
-            and value.dtype == torch.float32
-            and "_to_copy" not in str(node.target)  # a CPU's, in the place of products with results in f32
-        ]
-        assert sizes and not any(size in (rows * WIDE, rows * HIDDEN) for _, size in sizes), sizes
+    step(compiled(two), given(device, rows=rows))
+    assert len(ran) == 2
+    sizes = [
+        (node.name, value.numel())
+        for graph in ran
+        for node in graph.nodes
+        if isinstance(value := node.meta.get("val"), torch.Tensor)
+        and value.dtype == torch.float32
+        and "_to_copy" not in str(node.target)  # a CPU's, in the place of products with results in f32
+    ]
+    assert sizes and not any(size in (rows * WIDE, rows * HIDDEN) for _, size in sizes), sizes
 
 
+@only_in_parts
 def test_results_are_added_where_a_layers_lie(how, device, ran):
-    if how == "parts":
-        step(compiled(two), given(device))
-        assert [str(node.target) for node in ran[0].nodes].count("aten.addmm_.default") == 2
-        assert "aten.addmm_.default" in called(ran[1])
+    step(compiled(two), given(device))
+    assert [str(node.target) for node in ran[0].nodes].count("aten.addmm_.default") == 2
+    assert "aten.addmm_.default" in called(ran[1])
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -246,8 +244,8 @@ def test_another_remainder_keeps_what_the_program_says(remainder, device):
     assert joined(one, given(device), remainder=remainder) == 0
 
 
-def test_few_rows_stay_in_f32(device, monkeypatch, ran):
-    monkeypatch.setattr(layers, "_DEVICES", {"cpu", "cuda"})
+@only_in_parts
+def test_few_rows_stay_in_f32(how, device, ran):
     for rows, made in ((126, False), (128, True)):
         ran.clear()
         step(compiled(one), given(device, rows=rows))
@@ -330,12 +328,10 @@ def test_the_calls_are_the_programs_own_outside_of_a_graph(device):
 
 def test_a_products_type_is_no_shape():
     """Of torch's counts of operations, that of batches of products takes a type for a shape."""
-    if device_type := "cuda" if torch.cuda.is_available() else "":
-        graph = torch.fx.Graph()
-        a, b = graph.placeholder("a"), graph.placeholder("b")
-        mode = torch._subclasses.FakeTensorMode()
-        a.meta["val"] = mode.from_tensor(torch.ones(2, 8, 16, device=device_type, dtype=torch.bfloat16))
-        b.meta["val"] = mode.from_tensor(torch.ones(2, 16, 8, device=device_type, dtype=torch.bfloat16))
-        node = graph.call_function(torch.ops.aten.bmm.dtype, (a, b, torch.float32))
-        node.meta["val"] = mode.from_tensor(torch.ones(2, 8, 8, device=device_type))
-        assert isinstance(costs.computing(node), int)
+    graph, mode = torch.fx.Graph(), torch._subclasses.FakeTensorMode()
+    a, b = graph.placeholder("a"), graph.placeholder("b")
+    node = graph.call_function(torch.ops.aten.bmm.dtype, (a, b, torch.float32))
+    for each, shape in ((a, (2, 8, 16)), (b, (2, 16, 8)), (node, (2, 8, 8))):
+        dtype = torch.float32 if each is node else torch.bfloat16
+        each.meta["val"] = mode.from_tensor(torch.ones(shape, dtype=dtype))
+    assert isinstance(costs.computing(node), int)

@@ -72,7 +72,7 @@ class StraightLine(OutputCode):
             self.become(other)
 
     def become(self, other: StraightLine) -> None:
-        """What runs in its place stays what it was."""
+        """Runs what another does; what stands for it where it cannot run stays the same."""
         otherwise = self.otherwise
         vars(self).update(vars(other))
         self.otherwise = otherwise
