@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def cases(path: Path) -> Iterator[tuple[str, str]]:
-    """Name and outcome of the test cases of one file. What a process wrote itself, in the folder of the file's name,
-    stands in place of that process."""
+_SHOWN, _LINES = 20, 30  # failed tests of a part that are named, and the last lines of each
+
+
+def cases(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Name, outcome and what was printed of the test cases of one file. What a process wrote itself, in the folder of
+    the file's name, stands in place of that process."""
     for case in ElementTree.parse(path).iter("testcase"):
         name = case.get("name", "")
         own = path.with_suffix("") / f"{name}.xml"
@@ -24,16 +27,16 @@ def cases(path: Path) -> Iterator[tuple[str, str]]:
         kinds = {child.tag for child in case}
         name = f"{case.get('classname', '')}.{name}"
         if kinds & {"failure", "error"} or case.get("status") == "fail":
-            yield name, "failed"
+            yield name, "failed", "\n".join(child.text or "" for child in case)
         elif "skipped" in kinds or case.get("status") in ("disabled", "notrun"):
-            yield name, "skipped"
+            yield name, "skipped", ""
         else:
-            yield name, "passed"
+            yield name, "passed", ""
 
 
 def count(path: Path) -> tuple[int, int, int]:
     """(passed, failed, skipped) test cases of one file."""
-    outcomes = collections.Counter(outcome for _, outcome in cases(path))
+    outcomes = collections.Counter(outcome for _, outcome, _ in cases(path))
     return outcomes["passed"], outcomes["failed"], outcomes["skipped"]
 
 
@@ -42,8 +45,10 @@ def part(path: Path, status: int) -> int:
         print(f"   no results (its runner ended with status {status})")
         return 1
     passed, failed, skipped = count(path)
-    for name in [name for name, outcome in cases(path) if outcome == "failed"][:20]:
+    for name, text in [(name, text) for name, outcome, text in cases(path) if outcome == "failed"][:_SHOWN]:
         print(f"   failed: {name}")
+        for line in [line for line in text.splitlines() if line.strip()][-_LINES:]:
+            print(f"      {line}")
     print(f"   {passed} passed, {failed} failed, {skipped} skipped")
     return int(passed + failed == 0 or (status != 0 and failed == 0))
 

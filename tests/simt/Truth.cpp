@@ -134,11 +134,20 @@ Outcome runPlan(const Plan& plan, const PlanKernels& kernels, const Symbols& sym
   return outcome;
 }
 
-std::vector<std::vector<double>> interpret(const std::string& text, const Outcome& run, bool honourCasts) {
-  std::vector<std::vector<double>> data;
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / std::max(norm, 1e-300));
+}
+
+namespace {
+
+std::vector<std::vector<double>> interpret(const std::string& text, const Outcome& run,
+                                           std::vector<std::vector<double>> data, bool honourCasts) {
   std::vector<cermet_tensor> tensors;
-  for (const Tensor& tensor : run.tensors)
-    data.push_back(tensor.values());
   for (size_t i = 0; i < data.size(); ++i)
     tensors.push_back({data[i].data(), run.tensors[i].shape.data(), nullptr, int32_t(run.tensors[i].shape.size()),
                        run.tensors[i].dtype});
@@ -149,22 +158,49 @@ std::vector<std::vector<double>> interpret(const std::string& text, const Outcom
   return data;
 }
 
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
+// How far the results move when inputs do by up to a unit in the last place of f32: closer than about this no arithmetic
+// in f32 comes, and it is far where large terms cancel.
+std::vector<double> conditions(const std::string& text, const Outcome& run,
+                               const std::vector<std::vector<double>>& truth) {
+  std::mt19937_64 random(truth.size());
+  std::uniform_real_distribution<double> by(-0x1p-23, 0x1p-23);
+  std::vector<double> most(truth.size());
+  for (int trial = 0; trial < 4; ++trial) {
+    std::vector<std::vector<double>> moved;
+    for (const Tensor& tensor : run.tensors) {
+      moved.push_back(tensor.values());
+      for (double& number : moved.back())
+        number *= tools::isFloat(tensor.dtype) ? 1 + by(random) : 1;
+    }
+    moved = interpret(text, run, std::move(moved), false);
+    for (size_t i = 0; i < truth.size(); ++i)
+      most[i] = std::max(most[i], distance(moved[i], truth[i]));
   }
-  return std::sqrt(difference / std::max(norm, 1e-300));
+  return most;
+}
+
+} // namespace
+
+std::vector<std::vector<double>> interpret(const std::string& text, const Outcome& run, bool honourCasts) {
+  std::vector<std::vector<double>> data;
+  for (const Tensor& tensor : run.tensors)
+    data.push_back(tensor.values());
+  return interpret(text, run, std::move(data), honourCasts);
 }
 
 void expectRight(const std::string& text, const Plan& plan, const Outcome& run, const std::string& what) {
   ASSERT_EQ(run.machineError, "") << what;
   const auto truth = interpret(text, run, false), traced = interpret(text, run, true);
+  std::vector<double> condition;
   for (size_t i = plan.inputs; i < run.tensors.size(); ++i) {
     const double ours = distance(run.tensors[i].values(), truth[i]), theirs = distance(traced[i], truth[i]);
-    EXPECT_LE(ours, tools::isFloat(run.tensors[i].dtype) ? 1.05 * theirs + 1e-6 : 0)
-        << what << ": output " << plan.values[i].name << ", traced error " << theirs;
+    double most = tools::isFloat(run.tensors[i].dtype) ? 1.05 * theirs + 1e-6 : 0;
+    if (ours > most && most > 0) {
+      if (condition.empty())
+        condition = conditions(text, run, truth);
+      most += 2 * condition[i];
+    }
+    EXPECT_LE(ours, most) << what << ": output " << plan.values[i].name << ", traced error " << theirs;
   }
 }
 

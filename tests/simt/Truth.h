@@ -55,8 +55,8 @@ std::vector<std::vector<double>> interpret(const std::string& text, const Outcom
 // Relative, of all elements together.
 double distance(const std::vector<double>& a, const std::vector<double>& b);
 
-// The plan may stray from float64 by no more than the traced program itself does, plus f32's own noise; integers and
-// conditions not at all.
+// The plan may stray from float64 by no more than the traced program itself does, plus f32's own noise, or, where large
+// terms cancel, plus what noise of the inputs makes of the results; integers and conditions not at all.
 void expectRight(const std::string& text, const Plan& plan, const Outcome& run, const std::string& what);
 
 // That a graph's plan is right with vectors and with single elements, over dense rows and rows that lie apart.

@@ -18,7 +18,7 @@ from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
 from .attention import variants
-from .garbage import uncollected
+from .garbage import uncollected, uncollected_while_traced
 from .graph.decision import Declined
 from .graph.edit import copy_of
 from .graph.snapshots import ModuleSnapshot
@@ -30,6 +30,7 @@ from .report import output
 from .targets import devices
 
 _log = logging.getLogger("cermet")
+uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins
 
 
 @uncollected()
@@ -54,6 +55,7 @@ def compile(
     Raises:
         cermet.Error: an unknown option, mode or remainder, or, if strict, what went wrong.
     """
+    uncollected_while_traced()
     given, where = parse(mode, options), environment.report()
     # What is to be told of a graph is of kernels that are there.
     settings = Settings.of(given, describe=output.describe if where else None, overlapped=not where)

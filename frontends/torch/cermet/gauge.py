@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from . import environment
 from .errors import Error
 from .failures import failing
+from .garbage import uncollected
 from .graph.nodes import example
 from .inspection import rewritten
 from .options import bytes_of, parse
@@ -133,6 +134,7 @@ def memory(
 # --- Planning --------------------------------------------------------------------------------------------------------
 
 
+@uncollected()
 def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, Any] | None) -> Peak:
     given = parse(None, options)
     settings = Settings.of(given, failing=failing(strict=True), launched=False)

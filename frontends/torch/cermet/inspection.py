@@ -13,6 +13,7 @@ from . import environment, pipeline
 from .errors import Error
 from .fusing import timing
 from .fusing.replacement import Replaced
+from .garbage import uncollected
 from .graph.edit import copy_of
 from .options import Options, parse
 from .records import Record, Settings
@@ -67,6 +68,7 @@ def explain(
     return found
 
 
+@uncollected()
 def explained(
     module: fx.GraphModule, inputs: Sequence[Any], options: Options, measure: bool = False
 ) -> Explanation:

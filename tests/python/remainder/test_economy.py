@@ -12,6 +12,8 @@ import threading
 import pytest
 import torch
 import torch.fx as fx
+from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
+from torch._dynamo.output_graph import SubgraphTracer
 from torch._functorch import config
 from torch._logging import _internal as logs
 
@@ -39,12 +41,43 @@ def f(x, y):
     return torch.nn.functional.silu(x @ y).sum()
 
 
+def operands():
+    return [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+
+
 def test_nothing_is_collected_while_a_graph_is_compiled(monkeypatch):
     seen, run = [], fx.GraphModule.recompile
     monkeypatch.setattr(fx.GraphModule, "recompile", lambda self: (seen.append(gc.isenabled()), run(self))[1])
-    operands = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
-    torch.compile(f, backend="cermet")(*operands).backward()
+    torch.compile(f, backend="cermet")(*operands()).backward()
     assert False in seen and gc.isenabled(), f"collected at recompiles: {seen}, afterwards: {gc.isenabled()}"
+
+
+def test_nothing_is_collected_while_dynamo_traces(monkeypatch):
+    seen, create = [], SubgraphTracer.create_proxy
+
+    def heard(*given, **named):
+        seen.append(gc.isenabled())
+        return create(*given, **named)
+
+    monkeypatch.setattr(SubgraphTracer, "create_proxy", heard)
+    garbage.uncollected_while_traced()  # as the import of the backend does: the fixture has reset Dynamo
+    garbage.uncollected_while_traced()
+    for fails in (False, True):
+        seen.clear()
+
+        def g(x, y):
+            x = f(x, y)
+            return x.reshape(7) if fails else x
+
+        with pytest.raises(Exception) if fails else contextlib.nullcontext():
+            torch.compile(g, backend="cermet", fullgraph=True)(*operands())
+        assert seen and not any(seen) and gc.isenabled(), f"collected: {seen}, afterwards: {gc.isenabled()}"
+
+
+def test_a_trace_that_began_before_anybody_listened_leaves_the_collector_as_it_is():
+    garbage.uncollected_while_traced()
+    callback_handler.run_end_callbacks(CallbackArgs(CallbackTrigger.DYNAMO, ""))
+    assert gc.isenabled()
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from .. import recording
 from ..counting import snapshot
 from ..errors import Error
+from ..garbage import uncollected
 from ..ops import op_library, regions
 from ..options import parse
 from ..recording import Recording
@@ -71,6 +72,7 @@ def capture(
     return recorded
 
 
+@uncollected()
 def _trace(model: Any, mode: FakeTensorMode, target: Target, call: Call, step: str, wanted: Wanted) -> None:
     torch._dynamo.reset()  # each as a process does that begins with it
     training = step == TRAIN

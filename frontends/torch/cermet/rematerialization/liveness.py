@@ -103,6 +103,7 @@ class Storages:
     def __init__(self, graph: fx.Graph) -> None:
         self.owner: dict[Hashable, fx.Node] = {}
         self._of: dict[fx.Node, frozenset[Hashable]] = {}
+        self._tensors: dict[Hashable, torch.Tensor] = {}
         for node in graph.nodes:
             if node.op == "output":
                 continue
@@ -129,7 +130,10 @@ class Storages:
 
     def tensor(self, storage: Hashable) -> torch.Tensor:
         """The value that names a storage."""
-        return next(each for each in _flat(example(self.owner[storage])) if storage in memory.memories(each))
+        if storage not in self._tensors:
+            of_owner = _flat(example(self.owner[storage]))
+            self._tensors[storage] = next(each for each in of_owner if storage in memory.memories(each))
+        return self._tensors[storage]
 
 
 def spans(graph: fx.Graph, storages: Storages, given: frozenset[Hashable]) -> dict[Hashable, tuple[int, int]]:

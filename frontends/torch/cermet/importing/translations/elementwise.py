@@ -14,26 +14,14 @@ import torch.fx as fx
 from ...graph.nodes import example
 from ...text import ELEMENT_TYPES, FLOATS, Value
 from .call import DTYPES, LOW_PRECISION, Call, Refused, is_number, wide
+from .promotion import Operand, common_dtype
 from .shape import Named
 
-Operand = Value | float
 _KEPT = ("add", "sub", "mul", "div")  # operations whose numbers keep the precision of the arithmetic
 
 
 def _operands(call: Call, arguments: list[Any]) -> list[Operand]:
     return [call.number(argument) if is_number(argument) else call.tensor(argument) for argument in arguments]
-
-
-def common_dtype(arguments: list[Any], operands: list[Operand]) -> torch.dtype:
-    """What torch promotes one or two operands to: numbers and tensors of rank 0 count less than other tensors."""
-
-    def sample(argument: Any, operand: Operand) -> Any:
-        if isinstance(operand, Value):
-            return torch.empty([1] if operand.type.dims else [], dtype=DTYPES[str(operand.type.element)])
-        return argument if isinstance(argument, (bool, int)) else float(operand)
-
-    samples = list(map(sample, arguments, operands))
-    return torch.result_type(samples[0], samples[-1])
 
 
 def _representable(value: float, element: str) -> bool:

@@ -53,17 +53,19 @@ def _addmm(call: Call) -> Value:
 
 def _is_one_row(call: Call, lhs: Value, right: Any, transpose_rhs: bool) -> bool:
     """Whether a product behind autograd has one row, and lies where what it sums lies side by side."""
+    if call.builder.differentiable or call.element not in LOW_PRECISION:
+        return False
+    if any(size != 1 for size in lhs.type.dims[:-1]):
+        return False
     matrix = example(right)
-    along = matrix if transpose_rhs else matrix.t()
+    order = slice(None) if transpose_rhs else slice(None, None, -1)
+    (columns, inner), strides = matrix.shape[order], matrix.stride()[order]
     return (
-        not call.builder.differentiable
-        and matrix.device.type in _DEVICES
-        and call.element in LOW_PRECISION
-        and all(size == 1 for size in lhs.type.dims[:-1])
-        and all(isinstance(size, int) for size in (*along.shape, *along.stride()))
-        and 1 < along.shape[1] <= _MAX_COLUMNS
-        and along.shape[0] > 1
-        and along.is_contiguous()
+        matrix.device.type in _DEVICES
+        and all(isinstance(size, int) for size in (columns, inner))
+        and 1 < inner <= _MAX_COLUMNS
+        and columns > 1
+        and strides == (inner, 1)
     )
 
 
