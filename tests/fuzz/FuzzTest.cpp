@@ -66,7 +66,8 @@ TEST(FuzzControl, AnApproximationIsFoundInFullPrecision) {
   EXPECT_EQ(check(given, compared).kind, "numbers");
 }
 
-// Far out a kernel's gelu_tanh is off by what its argument was rounded by, tens of units in the last place; not by more.
+// Far out a kernel's gelu_tanh is off by what its argument was rounded by, tens of units in the last place; not by
+// more.
 TEST(FuzzControl, ATailIsAsFarOffAsItsArgument) {
   Case given;
   given.text = "module attributes {cermet.version = 1 : i64} {\n"

@@ -33,15 +33,16 @@ import torch
 # Dynamo empties the processor's caches for each graph that it compiles, 40 ms, to log how long its guards take.
 torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 
-
-# Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at what is new once in
-# so many seconds, and what is there then stays as long as the process.
-gc.set_threshold(200_000, 20, 1000)
+# Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at everything once in
+# so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
+if not torch.cuda.is_available():
+    gc.set_threshold(200_000, 20, 1000)
 _SECONDS = 60
 _collected = time.monotonic()
 
 
 def _collect() -> None:
+    """What the imports made stays: no later collection looks through it again."""
     global _collected
     gc.collect()
     gc.freeze()
