@@ -14,6 +14,8 @@ import torch.nn.functional as F
 
 from cermet.ops import regions
 from cermet.importing.importer import import_graph
+from cermet.importing.translations.promotion import common_dtype
+from cermet.text import TensorType, Value
 from executed import executed, same
 from graphs import traced
 
@@ -207,3 +209,14 @@ def _launched(name: str, function: Callable[..., Any], dtype: torch.dtype) -> bo
         report = f"{name}: result {index} is {mine}, expected {theirs}\n{imported.text}"
         assert same(mine, theirs, exact=False, scale=scale), report
     return True
+
+
+def test_what_is_promoted_follows_the_default_dtype():
+    whole = Value("%x", TensorType((3,), "i64"))
+    before = torch.get_default_dtype()
+    try:
+        for default in (torch.float32, torch.float64, torch.float32):
+            torch.set_default_dtype(default)
+            assert common_dtype([None, 0.5], [whole, 0.5]) == default
+    finally:
+        torch.set_default_dtype(before)

@@ -62,7 +62,7 @@ def _is_one_row(call: Call, lhs: Value, right: Any, transpose_rhs: bool) -> bool
     (columns, inner), strides = matrix.shape[order], matrix.stride()[order]
     return (
         matrix.device.type in _DEVICES
-        and all(isinstance(size, int) for size in (columns, inner))
+        and all(isinstance(size, int) for size in (columns, inner, *strides))
         and 1 < inner <= _MAX_COLUMNS
         and columns > 1
         and strides == (inner, 1)

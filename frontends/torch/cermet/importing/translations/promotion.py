@@ -1,4 +1,5 @@
-"""What torch promotes operands to, asked of torch once for each pair of kinds: graphs ask it for every operation."""
+"""What torch promotes operands to, asked of torch once for each pair of kinds and each default dtype: graphs ask
+it for every operation."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _Kind = tuple[str, bool] | type  # a tensor's dtype and whether it has a rank, o
 def common_dtype(arguments: list[Any], operands: list[Operand]) -> torch.dtype:
     """What torch promotes one or two operands to: numbers and tensors of rank 0 count less than other tensors."""
     kinds = list(map(_kind, arguments, operands))
-    return _promoted(kinds[0], kinds[-1])
+    return _promoted(torch.get_default_dtype(), kinds[0], kinds[-1])
 
 
 def _kind(argument: Any, operand: Operand) -> _Kind:
@@ -27,7 +28,7 @@ def _kind(argument: Any, operand: Operand) -> _Kind:
 
 
 @functools.cache
-def _promoted(first: _Kind, last: _Kind) -> torch.dtype:
+def _promoted(default: torch.dtype, first: _Kind, last: _Kind) -> torch.dtype:
     return torch.result_type(_sample(first), _sample(last))
 
 
