@@ -34,7 +34,8 @@ def uncollected() -> Iterator[None]:
 
 
 def uncollected_while_traced() -> None:
-    """Collects nothing while Dynamo traces what it will hand to a compiler, until `torch._dynamo.reset()`."""
+    """Collects nothing while Dynamo traces and compiles, until `torch._dynamo.reset()`; also for other backends, since
+    Dynamo does not say for whom it traces."""
     if _begun not in callback_handler.start_callbacks:
         callback_handler.register_start_callback(_begun)
         callback_handler.register_end_callback(_ended)
