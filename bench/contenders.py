@@ -126,6 +126,8 @@ def make_liger(compiled: bool):
 
 # key -> what makes the contender of a model; None where it is not installed
 CONTENDERS = {"eager": make_eager, "flash": make_flash,
+              # What torch does for any backend: traced, differentiated, cut in two, and run as it is.
+              "traced": make_inductor("traced", backend="aot_eager"),
               "inductor": make_inductor("inductor"), "inductor-unmasked": make_unmasked,
               "inductor-dynamic": make_inductor("inductor, dynamic", dynamic=True),
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
