@@ -1,11 +1,11 @@
 """Device time of functions by themselves, as users compile them: torch.compile(f, backend="cermet"), Inductor, eager.
 
-LayerNorm, RMSNorm, GroupNorm, activations, an embedding and cumulative sums (alone, and of a softmax as top-p sampling
-has them), forward and backward, and the loss of given logits with its gradient in one, in bfloat16. Measured as
-bench/kernels.py does, with the same copy as the ceiling. Bytes: of a forward every input read once and every output
-written once (of a table the rows that it gives); of a backward the inputs that the formula needs and the cotangent read
-once, the gradients written once; what a contender saves beyond that is its own cost. Outputs and gradients are compared
-with float64 first.
+LayerNorm, RMSNorm, GroupNorm, activations (of one as its operations, too), an embedding, a table of positions that each
+sequence of a batch is given, and cumulative sums (alone, and of a softmax as top-p sampling has them), forward and
+backward, and the loss of given logits with its gradient in one, in bfloat16. Measured as bench/kernels.py does, with the
+same copy as the ceiling. Bytes: of a forward every input read once and every output written once (of a table the rows
+that it gives); of a backward the inputs that the formula needs and the cotangent read once, the gradients written once;
+what a contender saves beyond that is its own cost. Outputs and gradients are compared with float64 first.
 
     python bench/functions.py [--only NAME ...] [--contender NAME ...] [--repeats 20] [--tiny] [--out FILE]
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import sys
 import time
 from pathlib import Path
@@ -87,6 +88,14 @@ def group_norm(x, weight, bias):
     return F.group_norm(x, x.shape[1] // 8, weight, bias, EPS)
 
 
+def gelu_of_calls(x):  # as transformers writes it
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+
+
+def positions_of(rows: int, columns: int) -> list[torch.Tensor]:
+    return [rows_of(rows, columns).detach(), rows_of(1, columns)]
+
+
 def exclusive(chances):
     return chances.cumsum(-1) - chances
 
@@ -102,6 +111,7 @@ FUNCTIONS = {
     "group_norm": Function(group_norm, images_of, ((8192, 4096),), reads=(0, 1)),
     "embedding": Function(lambda table, tokens: F.embedding(tokens, table), table_of, ((32000, 2048),), reads=(1,),
                           table=0),
+    "positions": Function(lambda x, table: x + table, positions_of, ((8, 1024 * 1280),), reads=()),
     "cumsum": Function(lambda x: x.cumsum(-1, dtype=torch.float32).to(x.dtype),
                        lambda rows, columns: [rows_of(rows, columns)], ((8192, 4096), (8192, 1280), (512, 128256)),
                        reads=(), truth=lambda x: x.cumsum(-1)),
@@ -110,6 +120,7 @@ FUNCTIONS = {
                       truth=lambda x: exclusive(x.softmax(-1))),
     "gelu": activation(F.gelu),
     "gelu_tanh": activation(lambda x: F.gelu(x, approximate="tanh")),
+    "gelu_of_calls": activation(gelu_of_calls),
     "quick_gelu": activation(lambda x: x * torch.sigmoid(1.702 * x)),
     "silu": activation(F.silu),
     "relu_squared": activation(lambda x: F.relu(x).square()),

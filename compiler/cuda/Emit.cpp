@@ -160,7 +160,8 @@ bool isRandom(const ScheduledProgram& each) {
 }
 
 const char* skeletonOf(const ScheduledProgram& each) {
-  return each.schedule.skeleton == Skeleton::Flat ? "flat_kernel" : isLong(each) ? "long_row_kernel" : "row_kernel";
+  static constexpr const char* kKernels[] = {"flat_kernel", "row_kernel", "column_kernel"};
+  return isLong(each) ? "long_row_kernel" : kKernels[int(each.schedule.skeleton)];
 }
 
 bool uses(const KernelSpec& spec, Skeleton skeleton) {
@@ -247,7 +248,7 @@ KernelEntries kernelEntries(const KernelSpec& spec) {
   KernelEntries entries;
   entries.vector = fmt::format("{}_v{}", spec.name(), vectorOf(spec));
   entries.scalar = spec.name() + "_v1";
-  if (spec.accumulates())
+  if (spec.folds())
     entries.fold = spec.name() + "_fold";
   return entries;
 }
@@ -262,16 +263,17 @@ std::string emitKernel(const KernelSpec& spec) {
     source += device::random;
   source += device::rows;
   source += device::blocks;
-  for (Skeleton skeleton : {Skeleton::Flat, Skeleton::Row})
+  for (const auto& [skeleton, text] : {std::pair{Skeleton::Flat, device::flat}, {Skeleton::Row, device::row},
+                                       {Skeleton::Column, device::column}})
     if (uses(spec, skeleton)) {
-      source += skeleton == Skeleton::Flat ? device::flat : device::row;
+      source += text;
       skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));
     }
   if (std::ranges::any_of(spec.programs, hasCumsums))
     source += device::cumsum;
   if (std::ranges::any_of(spec.programs, isLong))
     source += device::long_row;
-  if (spec.accumulates())
+  if (spec.folds())
     source += device::fold;
   return source + fmt::format("\n// {} for {}: {} skeleton\n", spec.name(), spec.target, skeletons) + emitProgram(spec);
 }

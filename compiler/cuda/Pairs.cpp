@@ -13,7 +13,10 @@ bool ProgramValues::isPair(int index) const {
 
 bool ProgramValues::isPairArithmetic(int index) const {
   const Instruction& instruction = program.instructions[index];
-  const auto isSame = [&](int input) { return isPair(input) && program.instructions[input].type == instruction.type; };
+  const auto isSame = [&](int input) {
+    const Instruction& given = program.instructions[input];
+    return given.type == instruction.type && (isPair(input) || given.opcode == Opcode::Constant);
+  };
   switch (instruction.opcode) {
   case Opcode::Add:
   case Opcode::Sub:
@@ -39,11 +42,16 @@ std::string ProgramValues::pairExpression(int index) const {
                                      : fmt::format("{{{}, {}}}", low.rounded(index), high.rounded(index));
   const auto isSame = [&](int input) { return isPair(input) && program.instructions[input].type == instruction.type; };
   const auto input = [&](int n) { return fmt::format("v{}", instruction.inputs[n]); };
+  const auto either = [&](int n) {
+    return program.instructions[instruction.inputs[n]].opcode == Opcode::Constant
+               ? fmt::format("pair_of<{0}>({1}, {1})", deviceType(instruction.type), use(instruction.inputs[n]))
+               : input(n);
+  };
   if (instruction.opcode == Opcode::Load)
     return fmt::format("element.{}", field(instruction.operand));
   if (isPairArithmetic(index)) {
     const char sign = instruction.opcode == Opcode::Add ? '+' : instruction.opcode == Opcode::Sub ? '-' : '*';
-    return fmt::format("{} {} {}", input(0), sign, input(1));
+    return fmt::format("{} {} {}", either(0), sign, either(1));
   }
   if (instruction.opcode == Opcode::Neg && isSame(instruction.inputs[0]))
     return "-" + input(0);

@@ -236,7 +236,7 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::Rsqrt:
     return call("inverse_sqrt");
   case Opcode::Tanh:
-    return graded("tanh");
+    return fast && instruction.type == DType::BF16 ? call("brief_tanh") : graded("tanh");
   case Opcode::Erf:
     return graded("erf");
   case Opcode::Relu:

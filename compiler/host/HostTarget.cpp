@@ -112,7 +112,7 @@ bool HostBuild::lower(std::string* text) {
 } // namespace
 
 HostEntries hostEntries(const KernelSpec& spec) {
-  return {spec.name() + "_host", spec.accumulates() ? spec.name() + "_fold" : ""};
+  return {spec.name() + "_host", spec.folds() ? spec.name() + "_fold" : ""};
 }
 
 std::string hostKernelSource(const KernelSpec& spec, std::string& error) {

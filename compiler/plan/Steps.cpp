@@ -120,14 +120,14 @@ PlanSteps::Json PlanSteps::kernelJson(const Step& step, const std::string& targe
   Json programs = Json::array();
   for (const Program& each : step.programs) {
     const auto& [program, schedule] = each.scheduled;
-    const bool byRow = schedule.skeleton == Skeleton::Row;
-    const auto accumulators = llvm::count_if(program.operands, [](const Operand& operand) {
+    const bool inGroups = schedule.skeleton != Skeleton::Flat;
+    const auto accumulators = !each.scheduled.folds() ? 0 : llvm::count_if(program.operands, [](const Operand& operand) {
       return operand.isOutput && operand.kind == OperandKind::Column;
     });
     spec.programs.push_back(each.scheduled);
     programs.push_back({{"skeleton", name(schedule.skeleton)},
                         {"columns", program.columns},
-                        {"rows_per_block", byRow ? schedule.threads / schedule.threadsPerRow : 1},
+                        {"rows_per_block", inGroups ? schedule.threads / schedule.threadsPerRow : 1},
                         {"vector", schedule.vector},
                         {"blocks_per_sm", schedule.blocksPerSm},
                         {"accumulators", accumulators},

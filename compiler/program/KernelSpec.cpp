@@ -60,11 +60,11 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
   auto failed = [&](std::string_view what) {
     return fmt::format("kernel spec, line {}: {}", before + lines.number(), what);
   };
-  bool known = lines.next() && lines.count() == 2 + std::size(kSettings) && lines.word(0) == "schedule" &&
-               (lines.word(1) == "flat" || lines.word(1) == "row");
-  if (!known)
-    return failed("expected `schedule flat|row threads=...` and the other settings");
-  result.schedule.skeleton = lines.word(1) == "flat" ? Skeleton::Flat : Skeleton::Row;
+  const bool begins = lines.next() && lines.count() == 2 + std::size(kSettings) && lines.word(0) == "schedule";
+  const auto skeleton = begins ? std::ranges::find(kSkeletons, lines.word(1)) : std::end(kSkeletons);
+  if (skeleton == std::end(kSkeletons))
+    return failed("expected `schedule flat|row|column threads=...` and the other settings");
+  result.schedule.skeleton = Skeleton(skeleton - std::begin(kSkeletons));
   for (size_t i = 0; i < std::size(kSettings); ++i) {
     int64_t value = 0;
     if (!lines.setting(i + 2, kSettings[i].key, value) || value > INT32_MAX)
@@ -75,6 +75,9 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
     return failed(reason);
   if (std::string reason = parse(std::string(lines.remainder()), result.program); !reason.empty())
     return "kernel spec: " + reason;
+  if (result.schedule.skeleton == Skeleton::Column && (result.program.reduces() || !result.program.accumulates()))
+    return fmt::format("kernel spec: program {} is scheduled by columns, expected sums over rows and no reductions",
+                       result.program.name);
   const int perRow = result.schedule.threadsPerRow;
   if (result.program.reduces() && perRow != result.schedule.threads && (perRow & (perRow - 1)) != 0)
     return fmt::format("kernel spec: threads_per_row is {} of a program that reduces, expected a power of two or "
@@ -86,7 +89,7 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
 } // namespace
 
 const char* name(Skeleton skeleton) {
-  return skeleton == Skeleton::Flat ? "flat" : "row";
+  return kSkeletons[int(skeleton)].data();
 }
 
 bool mayStandBeside(const ScheduledProgram& each, const ScheduledProgram& first) {

@@ -3,15 +3,15 @@
 // device number, clock or environment is in it. Equal text means equal source.
 #pragma once
 #include "compiler/program/RowProgram.h"
+#include "runtime/abi/Skeleton.h"
 
 namespace cermet {
-
-enum class Skeleton { Flat, Row };
 
 struct Schedule {
   Skeleton skeleton = Skeleton::Flat;
   int threads = 256;        // per block
-  int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`
+  int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`; of the column
+                            // skeleton those of one row that a block has
   int vector = 1;           // elements a thread moves at once when bases and strides allow; of rows whose columns it
                             // does not divide, the whole ones in them (long_row.cuh)
   int vectorsPerThread = 1; // of a row, so that threadsPerRow * vector * vectorsPerThread >= columns; 0: too long to keep
@@ -28,6 +28,8 @@ constexpr int kMaxKept = 32; // registers of a thread for values that a later st
 struct ScheduledProgram {
   RowProgram program;
   Schedule schedule; // host: all defaults
+  // Whether blocks leave parts of sums over rows, which a second stage adds.
+  bool folds() const { return program.accumulates() && schedule.skeleton != Skeleton::Column; }
 };
 
 struct KernelSpec {
@@ -38,7 +40,7 @@ struct KernelSpec {
   std::vector<ScheduledProgram> programs;
 
   std::string name() const; // a C identifier
-  bool accumulates() const { return programs[0].program.accumulates(); }
+  bool folds() const { return programs[0].folds(); }
   int sharedBytes() const; // of a block of any of them
 };
 

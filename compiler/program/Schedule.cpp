@@ -46,6 +46,7 @@ constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponential
 constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMaxSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMaxPersistentThreads = 512;
+constexpr int kColumnThreads = 256, kColumnThreadsPerRow = 32; // of a block that has some columns of all rows
 constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
@@ -240,6 +241,15 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     schedule.threads = schedule.threadsPerRow = 128;
     if (scalingOf(program)) // which may have nothing to do: blocks that are only started cost more than a copy
       schedule.blocksPerSm = kScalingBlocks;
+    return schedule;
+  }
+
+  if (program.accumulates() && !program.reduces() && !program.hasCumsums() && !mapped && !hasBags &&
+      program.columns > int64_t(kMaxPersistentThreads) * kMaxElementsPerThread) {
+    schedule.skeleton = Skeleton::Column;
+    schedule.threads = kColumnThreads;
+    schedule.threadsPerRow = kColumnThreadsPerRow;
+    schedule.sharedBytes = kColumnThreads * schedule.vector * int(sizeof(float));
     return schedule;
   }
 

@@ -37,10 +37,16 @@ Status tooManyRows(const Plan& plan, const PlanStep& step) {
 
 // Blocks of the main kernel that run a program; on the host, parts that have partial rows.
 int64_t blocksOf(const PlanProgram& program, int threads, int64_t rows, int vector, int64_t largestGrid) {
-  const int64_t blocks = program.skeleton == SkeletonKind::Row
-                             ? ceilDivide(rows, program.rowsPerBlock)
-                             : ceilDivide(rows * program.columns, int64_t(threads) * vector);
-  return std::min(blocks, largestGrid);
+  const int64_t elements = int64_t(threads) * vector; // of a block that moves one vector a thread
+  switch (program.skeleton) {
+  case Skeleton::Flat:
+    return std::min(ceilDivide(rows * program.columns, elements), largestGrid);
+  case Skeleton::Row:
+    return std::min(ceilDivide(rows, program.rowsPerBlock), largestGrid);
+  case Skeleton::Column:
+    return rows == 0 ? 0 : ceilDivide(program.columns, elements / program.rowsPerBlock);
+  }
+  __builtin_unreachable();
 }
 
 // Brings the programs' arguments to where the kernel reads them, each right behind the one before.

@@ -258,9 +258,10 @@ void findLeading(PlanProgram& program) {
 
 Status parseProgram(const json& item, const Plan& plan, const std::string& kernel, PlanProgram& program) {
   const std::string skeleton = item.at("skeleton").get<std::string>();
-  if (skeleton != "flat" && skeleton != "row")
+  const auto known = std::ranges::find(kSkeletons, skeleton);
+  if (known == std::end(kSkeletons))
     return wrong("kernel '{}' has skeleton '{}'", kernel, skeleton);
-  program.skeleton = skeleton == "flat" ? SkeletonKind::Flat : SkeletonKind::Row;
+  program.skeleton = Skeleton(known - std::begin(kSkeletons));
   program.columns = integer(item, "columns", 1, kMaxDimension);
   program.rowsPerBlock = static_cast<int>(integer(item, "rows_per_block", 1, kMaxThreads));
   program.vector = static_cast<int>(integer(item, "vector", 1, 64));
@@ -277,7 +278,7 @@ Status parseProgram(const json& item, const Plan& plan, const std::string& kerne
     const PlanOperand& parsed = program.operands.back();
     columnOutputs += parsed.output && !parsed.walksRows();
   }
-  if (columnOutputs != program.accumulators)
+  if (program.skeleton == Skeleton::Column ? program.accumulators != 0 : columnOutputs != program.accumulators)
     return wrong("kernel '{}' has {} accumulators and {} column outputs", kernel, program.accumulators, columnOutputs);
   CERMET_RETURN_IF_ERROR(checkGathered(plan, kernel, program));
   findLeading(program);

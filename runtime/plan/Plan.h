@@ -5,6 +5,7 @@
 #include "runtime/abi/Limits.h"
 #include "runtime/abi/OperandKind.h"
 #include "runtime/abi/RowArguments.h"
+#include "runtime/abi/Skeleton.h"
 #include "runtime/support/Status.h"
 #include <array>
 #include <cstdint>
@@ -70,11 +71,10 @@ struct PlanOperand {
 };
 
 enum class StepKind { Kernel, External };
-enum class SkeletonKind { Flat, Row };
 
 // A row program of a kernel, over rows of its own.
 struct PlanProgram {
-  SkeletonKind skeleton = SkeletonKind::Flat;
+  Skeleton skeleton = Skeleton::Flat;
   int64_t columns = 0;
   int rowsPerBlock = 1, vector = 1, blocksPerSm = 0, accumulators = 0;
   std::vector<PlanOperand> operands;

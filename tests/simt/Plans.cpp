@@ -199,10 +199,13 @@ private:
     for (size_t i = 0; i < step.programs.size(); ++i) {
       const PlanProgram& program = step.programs[i];
       const Schedule& schedule = spec.programs[i].schedule;
-      const int64_t groups = schedule.skeleton == Skeleton::Flat
-                                 ? ceilDivide(arguments[i].rows * program.columns,
-                                              int64_t(schedule.threads) * (isVector ? program.vector : 1))
-                                 : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
+      const int64_t vector = isVector ? program.vector : 1;
+      const int64_t groups =
+          schedule.skeleton == Skeleton::Flat
+              ? ceilDivide(arguments[i].rows * program.columns, schedule.threads * vector)
+          : schedule.skeleton == Skeleton::Column
+              ? std::min(ceilDivide(program.columns, schedule.threadsPerRow * vector), options.blocks)
+              : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
       arguments[i].partialRows = schedule.blocksPerSm ? std::min(groups, options.blocks) : groups;
       grid.x += arguments[i].partialRows;
       partials[i].assign(size_t(program.accumulators) * arguments[i].partialRows * program.columns, NAN);

@@ -45,15 +45,6 @@ template <class P, int V> struct RowShape {
   static constexpr int kStageBytes = kStaged ? kSteps * P::kThreads * P::template TileBytes<V>::kAll : 0;
 };
 
-// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones. A sum
-// that became infinite has lost nothing: it stays infinite, as eager's does.
-DEVICE void add_compensated(float& sum, float& lost, float value) {
-  const float wanted = value - lost, grown = sum + wanted;
-  const float error = (grown - sum) - wanted;
-  lost = error - error == 0 ? error : 0;
-  sum = grown;
-}
-
 // Combines the Count values of stage S of Lanes neighbouring threads.
 template <class P, int S, int Lanes, int Count> DEVICE void butterfly(float (&values)[Count]) {
 #pragma unroll

@@ -185,6 +185,15 @@ DEVICE void copy_gathered(char* shared, const char* base, i64 offset, int column
   move_vector<T, Count>(shared, reinterpret_cast<const char*>(&none));
 }
 
+// Kahan's addition: `lost` is how much too large `sum` is. It keeps long sums over rows as accurate as short ones. A sum
+// that became infinite has lost nothing: it stays infinite, as eager's does.
+DEVICE void add_compensated(float& sum, float& lost, float value) {
+  const float wanted = value - lost, grown = sum + wanted;
+  const float error = (grown - sum) - wanted;
+  lost = error - error == 0 ? error : 0;
+  sum = grown;
+}
+
 // The last stage for a vector of elements: one at a time, or two where the program has an `emit_pair`. `slot` is the first
 // element's place among the accumulators, `keptSlot` among the kept values.
 template <class P, int V, class Tiles, class Columns, class Stores, int Sums, int Slots, class Kept>

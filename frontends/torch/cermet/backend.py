@@ -23,6 +23,7 @@ from .graph.decision import Declined
 from .graph.edit import copy_of
 from .graph.snapshots import ModuleSnapshot
 from .loss import edges, recall
+from .messages import said_while_traced
 from .options import parse
 from .records import Masks, Record, Settings
 from .remainder import choice
@@ -31,6 +32,7 @@ from .targets import devices
 
 _log = logging.getLogger("cermet")
 uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins
+said_while_traced()
 
 
 @uncollected()

@@ -37,7 +37,7 @@ def erase_unused(module: fx.GraphModule, dying: Sequence[fx.Node]) -> None:
     known = set(dying)
     while pending:
         node = pending.pop(0)
-        if node.users:
+        if node.users or node._erased:
             continue
         inputs = node.all_input_nodes
         module.graph.erase_node(node)

@@ -28,8 +28,9 @@ _VIEWS = {
     _aten.select.int,
 }
 _CHOICES = {_aten.index.Tensor, _aten.gather.default, _aten.index_select.default}
-_SORTS = {_aten.sort.default, _aten.sort.stable}
+SORTS = {_aten.sort.default, _aten.sort.stable}
 _TYPES = (torch.int64, torch.int32)
+_NARROW = (torch.uint8, torch.int16, torch.int32)
 _COMPARISONS = {
     _aten.lt.Scalar: operator.lt,
     _aten.le.Scalar: operator.le,
@@ -70,7 +71,7 @@ def known_inverse(node: fx.Node) -> fx.Node | None:
     if is_permutation(inverted):
         return plain(inverted)
     for user in node.users:
-        sorting = [pick for pick in user.users if _sorted(pick) is node] if user.target in _SORTS else []
+        sorting = [pick for pick in user.users if _sorted(pick) is node] if user.target in SORTS else []
         for found in (user, *sorting):
             if _scattered(found) is node or found in sorting:
                 return found
@@ -179,6 +180,15 @@ def _hold(found: Bounds, dtype: torch.dtype) -> bool:
     return dtype == torch.int64 or None not in found and all(-(2**31) <= end < 2**31 for end in found)
 
 
+def narrowest(found: Bounds, dtype: torch.dtype) -> torch.dtype:
+    """The narrowest type that holds every number between two; of what is not known, their own."""
+    if None in found:
+        return dtype
+    fits = (each for each in _NARROW if torch.iinfo(each).min <= found[0] and found[1] <= torch.iinfo(each).max)
+    narrow = next(fits, dtype)
+    return narrow if narrow.itemsize < dtype.itemsize else dtype
+
+
 def answer(mask: Any) -> bool | None:
     """What every element of a mask is, where all are the same."""
     if not isinstance(mask, fx.Node):
@@ -221,7 +231,7 @@ def note_numbers(graph: fx.Graph) -> None:
 
 def _sorted(node: fx.Node) -> fx.Node | None:
     """What a tensor has the order of, if that has one dimension."""
-    if node.target is not operator.getitem or node.args[1] != 1 or node.args[0].target not in _SORTS:
+    if node.target is not operator.getitem or node.args[1] != 1 or node.args[0].target not in SORTS:
         return None
     source = node.args[0].args[0]
     return plain(source) if example(source).dim() == 1 else None

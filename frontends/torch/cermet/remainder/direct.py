@@ -36,6 +36,7 @@ from .aten.inlining import inline
 from .aten.merging import merge
 from .aten.mutation import write
 from .aten.simplification import drop_copies, simplify
+from .aten.sorts import narrow
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine, hearing
@@ -173,6 +174,7 @@ def _compile(
             simplify(graph.graph)
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
+                narrow(graph.graph)
             join(graph.graph)
             write(graph.graph)
             accumulate(graph.graph)

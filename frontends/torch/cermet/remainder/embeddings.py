@@ -15,6 +15,7 @@ import operator
 import torch
 import torch.fx as fx
 
+from ..graph.numbers import narrowest
 from ..graph.traffic import judged, longest, size_of
 from ..ops import bags
 from .aten.rewriting import Rewriting
@@ -52,10 +53,13 @@ def _add_rows(rewriting: Rewriting, node: fx.Node) -> None:
         if padding >= 0:  # the last in the order, of no row
             is_padding = rewriting.call(node, _aten.eq.Scalar, numbers, padding)
             numbers = rewriting.call(node, _aten.masked_fill.Scalar, numbers, is_padding, rows)
+        narrow = narrowest((0, rows), like.dtype)
+        if narrow != like.dtype:  # which takes fewer passes (aten/sorts.py)
+            numbers = rewriting.call(node, _aten._to_copy.default, numbers, dtype=narrow)
         ordered = rewriting.call(node, _aten.sort.stable, numbers, stable=True)
         ascending = rewriting.call(node, operator.getitem, ordered, 0)
         places = rewriting.call(node, operator.getitem, ordered, 1)
-        every = rewriting.call(node, _aten.arange.default, rows + 1, dtype=like.dtype, device=like.device)
+        every = rewriting.call(node, _aten.arange.default, rows + 1, dtype=narrow, device=like.device)
         edges = rewriting.call(node, _aten.searchsorted.Tensor, ascending, every)
         begins = rewriting.call(node, _aten.slice.Tensor, edges, 0, 0, rows)
         ends = rewriting.call(node, _aten.slice.Tensor, edges, 0, 1, rows + 1)

@@ -21,6 +21,7 @@ from torch._dynamo import convert_frame, eval_frame, pgo
 from torch._dynamo.exc import BackendCompilerFailed
 
 from ..errors import Error
+from ..messages import said_while_traced
 
 _LIMITS = ("recompile_limit", "accumulated_recompile_limit")  # those of who compiled a frame before
 _PROFILES = ("automatic_dynamic_local_pgo", "automatic_dynamic_remote_pgo")
@@ -29,6 +30,7 @@ _PROFILES = ("automatic_dynamic_local_pgo", "automatic_dynamic_remote_pgo")
 def run(model: Callable[..., Any], backend: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Calls a model, compiled or not, as compiled by `backend`, which Dynamo gives each graph. A cermet.Error of the
     backend's is raised as itself."""
+    said_while_traced()
     known = inspect.signature(torch.compile).parameters
     isolated = {name: True for name in ("isolate_recompiles",) if name in known}
     with random_numbers_kept(), _frames_forgotten(), _uncompiled(model) as call:

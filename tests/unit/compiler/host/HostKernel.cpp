@@ -45,7 +45,7 @@ HostKernel::HostKernel(const std::vector<RowProgram>& programs, const std::strin
   main = reinterpret_cast<Main>(dlsym(library, entries.main.c_str()));
   fold = entries.fold.empty() ? nullptr : reinterpret_cast<Fold>(dlsym(library, entries.fold.c_str()));
   EXPECT_NE(main, nullptr);
-  EXPECT_EQ(fold != nullptr, spec.accumulates());
+  EXPECT_EQ(fold != nullptr, spec.folds());
 }
 
 HostKernel::~HostKernel() {

@@ -306,7 +306,7 @@ TEST(KernelSpec, ProgramsSideBySideComeBackExactly) {
     ASSERT_EQ(parsed.programs.size(), size_t(count));
     EXPECT_EQ(parsed.name(), count == 1 ? "sample" : "sample_and_other");
     EXPECT_EQ(parsed.sharedBytes(), 4096);
-    EXPECT_FALSE(parsed.accumulates());
+    EXPECT_FALSE(parsed.folds());
   }
 }
 
@@ -356,8 +356,10 @@ TEST(KernelSpec, RefusesWhatIsNotOne) {
        "kernel spec, line 1: begins with `cermet.kernel.9`, expected `cermet.kernel.1`"},
       {"target sm_90\n", "target\n", "kernel spec, line 2: expected `target <name>`"},
       {"numerics traced", "numerics loose", "kernel spec, line 3: expected `numerics traced`"},
+      {"schedule row", "schedule tile",
+       "kernel spec, line 4: expected `schedule flat|row|column threads=...` and the other settings"},
       {"schedule row", "schedule column",
-       "kernel spec, line 4: expected `schedule flat|row threads=...` and the other settings"},
+       "kernel spec: program sample is scheduled by columns, expected sums over rows and no reductions"},
       {"threads=256", "threads=250", "kernel spec, line 4: threads is 250, expected a multiple of 32 up to 1024"},
       {"vector=8", "vector=x", "kernel spec, line 4: expected `vector=<number>`, given `vector=x`"},
       {"vector=8", "vector=3", "kernel spec, line 4: vector is 3, expected 1, 2, 4, 8 or 16"},

@@ -1,0 +1,11 @@
+// The hand-written code that a row program's body stands in (compiler/cuda/device): it decides how many blocks there are.
+#pragma once
+#include <string_view>
+
+namespace cermet {
+
+enum class Skeleton { Flat, Row, Column };
+
+constexpr std::string_view kSkeletons[] = {"flat", "row", "column"}; // their names in specs and plans
+
+} // namespace cermet
