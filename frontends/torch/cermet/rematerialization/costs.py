@@ -3,9 +3,11 @@ compute it again."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import operator
-from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -146,26 +148,44 @@ def _random(node: fx.Node) -> bool:
 
 def _operations(node: fx.Node) -> int | None:
     """Multiplications and additions of a product, a convolution or an attention; None for what torch counts none of."""
-    count: Callable[..., int] | None = flop_registry.get(node.target._overloadpacket)
-    if count is None:
+    packet = node.target._overloadpacket
+    if packet not in flop_registry:
         return None
-    value, arguments = example(node), fx.node.map_arg((node.args, node.kwargs), example)
+    # Not all that torch has to count operations takes the type of a product's result.
+    args = tuple(_hinted(each) for each in node.args if not isinstance(each, torch.dtype))
+    return _counted(packet, args, tuple((key, _hinted(each)) for key, each in node.kwargs.items()), _hinted(node))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shaped:
+    """A tensor by what its operations are counted from."""
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+
+def _hinted(value: object) -> Any:
+    """What can be remembered of an argument, with sizes as they are judged."""
+    if isinstance(value, fx.Node):
+        value = example(value)
+    if isinstance(value, torch.Tensor):
+        return _Shaped(tuple(map(traffic.judged, value.shape)), value.dtype)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_hinted, value))
+    return traffic.judged(value) if isinstance(value, torch.SymInt) else value
+
+
+@functools.lru_cache(4096)
+def _counted(packet: Any, args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...], out: Any) -> int | None:
+    """Layers have the same products, and making tensors for torch to count them takes a tenth of a millisecond each."""
     with torch.utils._mode_utils.no_dispatch():
-        shaped = torch.utils._pytree.tree_map(_hinted, (arguments, value))
-    (args, kwargs), out = shaped
+        args, kwargs, out = torch.utils._pytree.tree_map(_unwritten, (args, dict(kwargs), out))
     try:
-        return int(count(*_without_types(args), **kwargs, out_val=out))
+        return int(flop_registry[packet](*args, **kwargs, out_val=out))
     except AssertionError:  # torch counts no attention whose heads are grouped
         return None
 
 
-def _without_types(arguments: Sequence[object]) -> list[object]:
-    """Not all that torch has to count operations takes the type of a product's result."""
-    return [each for each in arguments if not isinstance(each, torch.dtype)]
-
-
-def _hinted(value: object) -> object:
-    """A tensor of no memory that has a tensor's shape, with sizes as they are judged."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty([traffic.judged(size) for size in value.shape], dtype=value.dtype, device="meta")
-    return traffic.judged(value) if isinstance(value, torch.SymInt) else value
+def _unwritten(value: Any) -> Any:
+    """A tensor of no memory."""
+    return torch.empty(value.sizes, dtype=value.dtype, device="meta") if isinstance(value, _Shaped) else value

@@ -57,13 +57,14 @@ def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> Cut
     never = dict.fromkeys(_around_products(values, again), _AROUND)
     if products < 1:
         never |= dict.fromkeys(_too_long(graph, again, price, products), _LONG)
+    behind = set(info.tangents_closure)
     ends = last(graph, info.tangents_closure)
     for node in values:
-        if again[node] and not costs.is_product(node) and _is_read_behind(node, info.tangents_closure, ends):
+        if again[node] and not costs.is_product(node) and _is_read_behind(node, behind, ends):
             again[node] = costs.written(node)
         _add(network, node, info, outputs, None if node in never else again[node], price)
-    _, (_, behind) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
-    kept = [node for node in values if (node, "in") not in behind and (node, "out") in behind]
+    _, (_, beyond) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
+    kept = [node for node in values if (node, "in") not in beyond and (node, "out") in beyond]
     refused = {node: found for node, found in computing.items() if isinstance(found, str)}
     return Cut(kept, {node.name: (again[node], refused.get(node) or never.get(node, "")) for node in values})
 
@@ -82,16 +83,16 @@ def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, p
     return set(long)
 
 
-def _is_read_behind(node: fx.Node, behind: Collection[fx.Node], ends: Collection[fx.Node]) -> bool:
+def _is_read_behind(node: fx.Node, behind: set[fx.Node], ends: Collection[fx.Node]) -> bool:
     """Whether one kernel of the backward reads all that a call reads, and can write the call's results beside its own:
     what else reads those there may wait for it (waiting.py)."""
     kernels: set[fx.Node] | None = None
     for source in {base(each) for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)}:
-        found = readers([source]) & set(behind)
+        found = readers([source]) & behind
         kernels = found if kernels is None else kernels & found
     if not any(costs.computed_again(each) and not costs.is_product(each) for each in kernels or ()):
         return False
-    return all(each in ends or costs.is_view(each) for each in readers([node]) & set(behind))
+    return all(each in ends or costs.is_view(each) for each in readers([node]) & behind)
 
 
 def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]) -> set[fx.Node]:
