@@ -286,8 +286,8 @@ class Run:
         """The rows of each piece, and whether they are all: where many rows give nothing, the numbers of the others."""
         count = len(self.rows)
         if parts.kept is not None and count and not (self.rows.is_cuda and torch.cuda.is_current_stream_capturing()):
-            (kept,) = regions.launch(parts.kept.key, self._inputs(parts.kept, early, slice(None)))
-            places = kept_rows.places(self.key, kept.view(-1))
+            inputs = self._inputs(parts.kept, early, slice(None))
+            places = kept_rows.places(self.key, inputs, lambda: regions.launch(parts.kept.key, inputs)[0].view(-1))
             if places is not None:
                 return [places[piece] for piece in pieces_of(len(places), self.chunk)], False
         return pieces_of(count, self.chunk), True

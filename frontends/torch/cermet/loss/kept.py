@@ -2,13 +2,21 @@
 
 Only the device knows how many they are. A call waits for their number where the call before it left many out, and the
 first one does; else the number comes to the host behind the call, for the next, and nobody waits for it.
+
+Who waits at the head waits for all that runs before it, and has nothing queued behind. So a graph that is given what
+tells them asks first of all (`foresee`; remainder/foresight.py): by the time of the head the answer is there.
 """
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Sequence
+
 import torch
 
 from .. import locks
+from ..ops import regions
+from .derivation import derive
 
 _FEW = 1 / 16  # of the rows: so few are not worth a copy of the others
 
@@ -22,6 +30,7 @@ class _Watch:
         self._told: torch.Tensor | None = None  # in pinned memory, how many were kept when the event was recorded
         self._event = torch.cuda.Event()
         self._of = 0  # rows; 0 where nothing is on its way
+        self._foreseen: _Foreseen | None = None
 
     def expects_many(self) -> bool:
         with self._lock:
@@ -44,24 +53,90 @@ class _Watch:
             self._event.record()
             self._of = kept.numel()
 
+    def foresee(self, inputs: Sequence[torch.Tensor], kept: torch.Tensor) -> None:
+        order = (~kept).to(torch.uint8).sort(stable=True)[1]
+        told = torch.empty((), dtype=torch.int64, pin_memory=True)
+        told.copy_(kept.sum(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        with self._lock:
+            self._foreseen = _Foreseen(_names(inputs), order, told, event)
+
+    def foreseen(self, inputs: Sequence[torch.Tensor]) -> _Foreseen | None:
+        """What was asked of these, once."""
+        with self._lock:
+            found, self._foreseen = self._foreseen, None
+        return found if found is not None and found.of == _names(inputs) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Foreseen:
+    of: tuple[tuple[int, int, int], ...]
+    order: torch.Tensor  # the rows that are kept, and then the others
+    told: torch.Tensor  # how many are kept, when the event was recorded
+    event: torch.cuda.Event
+
+    def places(self) -> torch.Tensor | None:
+        self.event.synchronize()
+        count = int(self.told)
+        return self.order[:count] if _are_many(count, len(self.order)) else None
+
+
+def _names(inputs: Sequence[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
+    """What is another where a tensor is, or has other numbers."""
+    return tuple((each.data_ptr(), each.numel(), each._version) for each in inputs)
+
 
 _lock = locks.lock()
 _watches: dict[tuple[int, torch.device], _Watch] = {}
 
 
-def places(key: int, kept: torch.Tensor) -> torch.Tensor | None:
-    """The numbers of the rows that are kept, of the truths of all; None where so many are that all may be. `key`: the
-    region's, by which calls are told apart."""
-    if not kept.is_cuda:
-        return _chosen(kept)
-    with _lock:
-        watch = _watches.setdefault((key, kept.device), _Watch())
-    if not watch.expects_many():
-        watch.tell(kept)
+def places(
+    key: int, inputs: Sequence[torch.Tensor], kept: Callable[[], torch.Tensor]
+) -> torch.Tensor | None:
+    """The numbers of the rows that are kept; None where so many are that all may be.
+
+    Args:
+        key: the region's, by which calls are told apart.
+        inputs: what tells them.
+        kept: the truths of all rows, made of those.
+    """
+    if not inputs[0].is_cuda:
+        return _chosen(kept())
+    watch = _watch(key, inputs[0].device)
+    if (foreseen := watch.foreseen(inputs)) is not None:
+        chosen = foreseen.places()
+    elif watch.expects_many():
+        chosen = _chosen(kept())
+    else:
+        watch.tell(kept())
         return None
-    chosen = _chosen(kept)
     watch.found(chosen is not None)
     return chosen
+
+
+def foresee(operands: Sequence[torch.Tensor], key: int, position: int, differentiated: bool) -> None:
+    """Asks which rows a head will multiply that follows. `operands`: of region `key`, but for its input `position`, the
+    logits; `differentiated`: whether gradients are asked for."""
+    derived = derive(key, position)
+    parts = derived.gradient if differentiated else derived.loss
+    if parts is None or parts.kept is None or any(origin != "input" for origin, _ in parts.kept.inputs):
+        return
+    given = [*operands[:position], None, *operands[position:]]
+    inputs = [given[index] for _, index in parts.kept.inputs]
+    if not inputs[0].is_cuda or not inputs[0].numel() or torch.cuda.is_current_stream_capturing():
+        return
+    watch = _watch(key, inputs[0].device)
+    if watch.expects_many():
+        ports = regions.signature(parts.kept.key, inputs[0].device).inputs
+        inputs = [each.reshape(-1, *port.dims[1:]) for each, port in zip(inputs, ports)]
+        (kept,) = regions.launch(parts.kept.key, inputs)
+        watch.foresee(inputs, kept.view(-1))
+
+
+def _watch(key: int, device: torch.device) -> _Watch:
+    with _lock:
+        return _watches.setdefault((key, device), _Watch())
 
 
 def _chosen(kept: torch.Tensor) -> torch.Tensor | None:

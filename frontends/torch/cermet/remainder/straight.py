@@ -21,8 +21,11 @@ import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
+from ..loss import kept
+from ..loss.chunks import Call
 from ..ops import regions
 from ..rematerialization.places import Otherwise
+from . import foresight
 from .capture import Capture
 from .ownership import alone
 
@@ -137,7 +140,7 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 
 def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
-    nodes = list(module.graph.nodes)
+    nodes, heads = foresight.asked(list(module.graph.nodes))
     last = _last_readers(nodes)
     names: dict[fx.Node, str] = {}
     constants = _Constants(names)
@@ -150,6 +153,7 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
         lines.append(f"    {_free(names[each])} = {asked}")
     if inputs:
         lines += [f"    {''.join(names[node] + ', ' for node in inputs)}= arguments", "    arguments.clear()"]
+    lines += [_asks(call, constants) for node in inputs for call in heads.get(node, ())]
     dead = [names[node] for node in inputs if node not in last]
     if dead:
         lines.append(f"    del {', '.join(dead)}")
@@ -165,10 +169,17 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
         names[node] = f"v{index}"
         called = _call(node, constants, otherwise.get(node))
         lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
+        lines += [_asks(call, constants) for call in heads.get(node, ())]
         done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
         if done:
             lines.append(f"    del {', '.join(names[source] for source in done)}")
     return "\n".join(lines) + "\n", constants.values
+
+
+def _asks(call: Call, constants: _Constants) -> str:
+    """The line that asks which rows a head will multiply."""
+    given = constants.written([*call.operands])
+    return f"    {constants.name(kept.foresee, 'f')}({given}, {call.key}, {call.position}, {any(call.wanted)})"
 
 
 def _last_readers(nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:

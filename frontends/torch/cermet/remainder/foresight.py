@@ -1,0 +1,67 @@
+"""What decides how many rows a head multiplies is asked before anything else runs.
+
+The labels are an input, moved by one and flattened; a head that looks at them waits for all that runs before it. What
+makes them so comes first in the graph, then the question, whose answer the head finds (loss/kept.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.fx as fx
+
+from ..graph.nodes import example, target_name
+from ..graph.traffic import hint
+from ..loss import chunks
+
+_HEAD = "cermet_v1.linear_rows_"
+_MOST = 16  # calls that are made earlier
+_LARGEST = 1 << 22  # numbers that one of them gives
+
+
+def asked(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], dict[fx.Node, list[chunks.Call]]]:
+    """The nodes of a graph in an order of the same results, and of which heads may be asked behind which of them."""
+    order, behind = list(nodes), {}
+    for head in [node for node in nodes if target_name(node).startswith(_HEAD)]:
+        call = chunks.call_of(target_name(head), *head.args)
+        needed = _needed(call.operands)
+        if needed is None:
+            continue
+        early = [node for node in order if node in needed]
+        late = [node for node in order if node not in needed or node.op == "placeholder"]
+        inputs = sum(node.op == "placeholder" for node in late)
+        order = late[:inputs] + [node for node in early if node.op != "placeholder"] + late[inputs:]
+        behind.setdefault(max(needed, key=order.index), []).append(call)
+    return order, behind
+
+
+def _needed(operands: Sequence[fx.Node]) -> set[fx.Node] | None:
+    """What operands are made of; None where that is much, or from something that the graph writes."""
+    needed: set[fx.Node] = set()
+    pending = list(operands)
+    while pending:
+        node = pending.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        pending += node.all_input_nodes
+        if len(needed) > _MOST or not _is_small(node) or any(map(_writes, node.users)):
+            return None
+    return needed
+
+
+def _is_small(node: fx.Node) -> bool:
+    """An input, or a call of few numbers."""
+    value = example(node)
+    if node.op == "placeholder":
+        return isinstance(value, (torch.Tensor, int, torch.SymInt))
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or _writes(node):
+        return False
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not random and isinstance(value, torch.Tensor) and math.prod(map(hint, value.shape)) <= _LARGEST
+
+
+def _writes(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
