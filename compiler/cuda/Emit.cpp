@@ -263,8 +263,8 @@ std::string emitKernel(const KernelSpec& spec) {
     source += device::random;
   source += device::rows;
   source += device::blocks;
-  for (const auto& [skeleton, text] : {std::pair{Skeleton::Flat, device::flat}, {Skeleton::Row, device::row},
-                                       {Skeleton::Column, device::column}})
+  for (const auto& [skeleton, text] :
+       {std::pair{Skeleton::Flat, device::flat}, {Skeleton::Row, device::row}, {Skeleton::Column, device::column}})
     if (uses(spec, skeleton)) {
       source += text;
       skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));

@@ -121,9 +121,10 @@ PlanSteps::Json PlanSteps::kernelJson(const Step& step, const std::string& targe
   for (const Program& each : step.programs) {
     const auto& [program, schedule] = each.scheduled;
     const bool inGroups = schedule.skeleton != Skeleton::Flat;
-    const auto accumulators = !each.scheduled.folds() ? 0 : llvm::count_if(program.operands, [](const Operand& operand) {
-      return operand.isOutput && operand.kind == OperandKind::Column;
-    });
+    const auto accumulators =
+        !each.scheduled.folds() ? 0 : llvm::count_if(program.operands, [](const Operand& operand) {
+          return operand.isOutput && operand.kind == OperandKind::Column;
+        });
     spec.programs.push_back(each.scheduled);
     programs.push_back({{"skeleton", name(schedule.skeleton)},
                         {"columns", program.columns},

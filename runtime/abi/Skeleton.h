@@ -1,4 +1,4 @@
-// The hand-written code that a row program's body stands in (compiler/cuda/device): it decides how many blocks there are.
+// The hand-written code that a row program stands in (compiler/cuda/device): it decides how many blocks there are.
 #pragma once
 #include <string_view>
 

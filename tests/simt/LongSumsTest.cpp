@@ -1,5 +1,6 @@
-// Sums over rows that no block has registers for (column.cuh), on the simulated machine against the float64 interpreter:
-// alone, beside what is stored of each row, over few rows, many and none, of widths that vectors divide and do not.
+// Sums over rows that no block has registers for (column.cuh), on the simulated machine against the float64
+// interpreter: alone, beside what is stored of each row, over few rows, many and none, of widths that vectors divide
+// and do not.
 #include "tests/simt/Truth.h"
 
 #include <fmt/format.h>
@@ -20,8 +21,8 @@ protected:
   const int64_t columns = GetParam().columns;
   const std::string& dtype = GetParam().dtype;
   const Symbols symbols{{"r0", GetParam().r0}, {"r1", GetParam().r1}};
-  const std::string t = tile(columns, dtype), f = tile(columns, "f32"), w = fmt::format("tensor<{}x{}>", columns, dtype),
-                    sums = fmt::format("tensor<{}xf32>", columns);
+  const std::string t = tile(columns, dtype), f = tile(columns, "f32"),
+                    w = fmt::format("tensor<{}x{}>", columns, dtype), sums = fmt::format("tensor<{}xf32>", columns);
 
   static void expectColumns(const std::string& text) {
     for (const PlanStep& step : planOf(text).steps)
@@ -33,20 +34,22 @@ protected:
 };
 
 TEST_P(LongSums, Alone) {
-  const std::string text = fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}) -> {2} {{\n"
-                                       "%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.sum_rows %0 : {1} to {2}\n"
-                                       "return %1 : {2}\n}} }}",
-                                       t, f, sums);
+  const std::string text =
+      fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}) -> {2} {{\n"
+                  "%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.sum_rows %0 : {1} to {2}\n"
+                  "return %1 : {2}\n}} }}",
+                  t, f, sums);
   expectColumns(text);
   check(text, symbols);
 }
 
 // The gradients of a product with a weight: one for each row, and one summed over them.
 TEST_P(LongSums, BesideATile) {
-  const std::string text = fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}, %w: {1}) "
-                                       "-> {0} {{\n%0 = cermet.broadcast %w : {1} to {0}\n%1 = cermet.mul %x, %0 : {0}\n"
-                                       "return %1 : {0}\n}} }}",
-                                       t, w);
+  const std::string text =
+      fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}, %w: {1}) "
+                  "-> {0} {{\n%0 = cermet.broadcast %w : {1} to {0}\n%1 = cermet.mul %x, %0 : {0}\n"
+                  "return %1 : {0}\n}} }}",
+                  t, w);
   const std::string backward = gradient(text, {1, 1})["backward"];
   expectColumns(backward);
   check(backward, symbols);

@@ -87,6 +87,36 @@ TEST_F(CudaLaunch, FlatGridsCoverEveryElement) {
   EXPECT_EQ(cuda.launches[1].grid[0], 9u); // one element a thread
 }
 
+// A block has the columns of as many vectors as a row has threads, in all rows, and nothing is folded.
+TEST_F(CudaLaunch, ColumnGridsCoverEveryColumn) {
+  Json plan = sumPlan("$TARGET", kCubin);
+  Json step = plan["steps"][1];
+  step["skeleton"] = "column";
+  step["rows_per_block"] = 32;
+  step["blocks_per_sm"] = step["accumulators"] = 0;
+  step["entries"]["fold"] = "";
+  step["operands"][0]["value"] = 0;
+  plan["values"].erase(3);
+  plan["steps"] = Json::array({step});
+  const auto executable = prepare(context, plan, "auto");
+  ASSERT_TRUE(executable);
+  const auto launch = [&](int64_t rows, int offset) {
+    const TestTensor x(memory + offset, {rows, 5, 8}), weight(memory + 4096, {8}), total(memory + 8192, {8});
+    const cermet_tensor tensors[] = {x, weight, total};
+    return executable->launch(nullptr, tensors, 3, nullptr, 0);
+  };
+  for (const auto& [offset, blocks] : {std::pair{0, 1u}, {4, 4u}}) { // two threads of four columns, or of one
+    cuda.launches.clear();
+    ASSERT_TRUE(launch(900, offset).ok());
+    ASSERT_EQ(cuda.launches.size(), 1u);
+    EXPECT_EQ(cuda.launches[0].grid[0], blocks);
+  }
+  cuda.launches.clear();
+  ASSERT_TRUE(launch(0, 0).ok());
+  EXPECT_TRUE(cuda.launches.empty());
+  EXPECT_EQ(cuda.memsets.size(), 1u);
+}
+
 // [heads, tokens] of what lies as [tokens, heads]: rows are walked as they lie, and the shared row of a token stays.
 TEST_F(CudaLaunch, RowsAreWalkedInMemoryOrder) {
   Json plan = scalePlan("$TARGET", kCubin);

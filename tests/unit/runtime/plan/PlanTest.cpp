@@ -89,6 +89,7 @@ TEST(Plan, WhatIsWrongIsNamed) {
       {"/values/0/dims/2", 9, "the dimensions of 'x' are not those of a tile operand"},
       {"/steps/0/kind", "loop", "a step has kind 'loop'"},
       {"/steps/0/skeleton", "warp", "kernel 'scale' has skeleton 'warp'"},
+      {"/steps/0/accumulators", 1, "kernel 'scale' has 1 accumulators and 0 column outputs"},
       {"/steps/0/columns", 0, "'columns' is 0, expected 1 to"},
       {"/steps/0/threads", 2048, "'threads' is 2048, expected 1 to 1024"},
       {"/steps/0/threads", 1.5, "'threads' is not an integer"},
