@@ -48,14 +48,14 @@ class _Watch:
             if self._of:
                 return
             if self._told is None:
-                self._told = torch.empty((), dtype=torch.int64, pin_memory=True)
+                self._told = torch.empty((), dtype=torch.int64, device="cpu", pin_memory=True)
             self._told.copy_(kept.sum(), non_blocking=True)
             self._event.record()
             self._of = kept.numel()
 
     def foresee(self, inputs: Sequence[torch.Tensor], kept: torch.Tensor) -> None:
         order = (~kept).to(torch.uint8).sort(stable=True)[1]
-        told = torch.empty((), dtype=torch.int64, pin_memory=True)
+        told = torch.empty((), dtype=torch.int64, device="cpu", pin_memory=True)
         told.copy_(kept.sum(), non_blocking=True)
         event = torch.cuda.Event()
         event.record()
