@@ -14,13 +14,14 @@ from typing import Any
 from torch._dynamo.variables import ConstantVariable, misc
 
 _LOGGER, _CALLED = "LoggingLoggerVariable", "call_method"  # of Dynamo, 2.10 to 2.13
+_OURS = "_cermet"  # a mark on what stands there
 
 
 def said_while_traced() -> None:
     """From now on, whoever compiles what is traced."""
     owner = getattr(misc, _LOGGER, None)
     theirs = getattr(owner, _CALLED, None)
-    if theirs is None or hasattr(theirs, "__wrapped__"):
+    if theirs is None or hasattr(theirs, _OURS):
         return
 
     @functools.wraps(theirs)
@@ -29,6 +30,7 @@ def said_while_traced() -> None:
             return ConstantVariable.create(None)
         return theirs(self, tx, name, args, kwargs)
 
+    setattr(call_method, _OURS, True)
     setattr(owner, _CALLED, call_method)
 
 

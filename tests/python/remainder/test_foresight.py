@@ -116,15 +116,45 @@ def test_what_was_asked_of_other_labels_is_no_answer(monkeypatch):
     monkeypatch.setattr(kept, "_watches", {})
     watch = kept._watch(7, torch.device("cuda"))
     labels = torch.tensor([1, -100, 2, -100], device="cuda")
+    others = labels.clone()
     watch.foresee([labels], labels != -100)
-    assert watch.foreseen([labels.clone()]) is None and watch.foreseen([labels]) is None  # asked once
-    watch.foresee([labels], labels != -100)
+    assert watch.foreseen([others]) is None
+    watch.foresee([others], others == 1)
     assert watch.foreseen([labels.view(2, 2).view(-1)]).places().tolist() == [0, 2]
+    assert watch.foreseen([labels]) is None  # asked once
+    assert watch.foreseen([others]).places().tolist() == [0]
     watch.foresee([labels], labels != -100)
     labels[1] = 5
     assert watch.foreseen([labels]) is None
     watch.foresee([labels], labels >= 0)
     assert watch.foreseen([labels]).places().tolist() == [0, 1, 2]
+
+
+class Answered:
+    """An event of a device that is never behind."""
+
+    def record(self):
+        pass
+
+    synchronize = record
+
+
+def test_an_answer_is_of_the_memory_that_it_holds(monkeypatch):
+    """Of calls that fail before their heads: what has their labels' memory later is not taken for them."""
+    monkeypatch.setattr(torch.cuda, "Event", Answered)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *given, pin_memory=False, **named: empty(*given, **named))
+    watch = kept._Watch()
+    for number in range(3 * kept._ASKED):
+        labels = torch.full((64,), number)
+        watch.foresee([labels], labels < 0)
+        failed = labels.data_ptr()
+        del labels
+    assert len(watch._foreseen) == kept._ASKED
+    labels = torch.full((64,), 7)
+    assert labels.data_ptr() != failed and watch.foreseen([labels]) is None
+    watch.foresee([labels], torch.arange(64) % 5 == 0)
+    assert watch.foreseen([labels]).places().tolist() == list(range(0, 64, 5))
 
 
 def test_a_model_asks(written):

@@ -19,6 +19,7 @@ from ..ops import regions
 from .derivation import derive
 
 _FEW = 1 / 16  # of the rows: so few are not worth a copy of the others
+_ASKED = 8  # answers that wait for their heads, of one region
 
 
 class _Watch:
@@ -30,7 +31,7 @@ class _Watch:
         self._told: torch.Tensor | None = None  # in pinned memory, how many were kept when the event was recorded
         self._event = torch.cuda.Event()
         self._of = 0  # rows; 0 where nothing is on its way
-        self._foreseen: _Foreseen | None = None
+        self._foreseen: dict[tuple[object, ...], _Foreseen] = {}
 
     def expects_many(self) -> bool:
         with self._lock:
@@ -60,18 +61,21 @@ class _Watch:
         event = torch.cuda.Event()
         event.record()
         with self._lock:
-            self._foreseen = _Foreseen(_names(inputs), order, told, event)
+            self._foreseen[_names(inputs)] = _Foreseen(tuple(inputs), order, told, event)
+            if len(self._foreseen) > _ASKED:  # of calls that failed before their heads
+                del self._foreseen[next(iter(self._foreseen))]
 
     def foreseen(self, inputs: Sequence[torch.Tensor]) -> _Foreseen | None:
         """What was asked of these, once."""
         with self._lock:
-            found, self._foreseen = self._foreseen, None
-        return found if found is not None and found.of == _names(inputs) else None
+            return self._foreseen.pop(_names(inputs), None)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Foreseen:
-    of: tuple[tuple[int, int, int], ...]
+    """An answer on its way. It holds what it was asked of, so that nothing else has that memory meanwhile."""
+
+    inputs: tuple[torch.Tensor, ...]
     order: torch.Tensor  # the rows that are kept, and then the others
     told: torch.Tensor  # how many are kept, when the event was recorded
     event: torch.cuda.Event
@@ -83,7 +87,7 @@ class _Foreseen:
 
 
 def _names(inputs: Sequence[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
-    """What is another where a tensor is, or has other numbers."""
+    """What is another where a tensor is, or was written since."""
     return tuple((each.data_ptr(), each.numel(), each._version) for each in inputs)
 
 
@@ -91,9 +95,7 @@ _lock = locks.lock()
 _watches: dict[tuple[int, torch.device], _Watch] = {}
 
 
-def places(
-    key: int, inputs: Sequence[torch.Tensor], kept: Callable[[], torch.Tensor]
-) -> torch.Tensor | None:
+def places(key: int, inputs: Sequence[torch.Tensor], kept: Callable[[], torch.Tensor]) -> torch.Tensor | None:
     """The numbers of the rows that are kept; None where so many are that all may be.
 
     Args:
@@ -118,6 +120,8 @@ def places(
 def foresee(operands: Sequence[torch.Tensor], key: int, position: int, differentiated: bool) -> None:
     """Asks which rows a head will multiply that follows. `operands`: of region `key`, but for its input `position`, the
     logits; `differentiated`: whether gradients are asked for."""
+    if not any(each.is_cuda for each in operands):
+        return
     derived = derive(key, position)
     parts = derived.gradient if differentiated else derived.loss
     if parts is None or parts.kept is None or any(origin != "input" for origin, _ in parts.kept.inputs):

@@ -174,7 +174,7 @@ def _compile(
             simplify(graph.graph)
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
-                narrow(graph.graph)
+                tried("sorts", lambda: narrow(graph.graph))
             join(graph.graph)
             write(graph.graph)
             accumulate(graph.graph)
