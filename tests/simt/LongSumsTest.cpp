@@ -10,13 +10,7 @@
 namespace cermet::simt {
 namespace {
 
-struct Case {
-  int64_t columns;
-  std::string dtype;
-  int64_t r0, r1;
-};
-
-class LongSums : public testing::TestWithParam<Case> {
+class LongSums : public testing::TestWithParam<TileCase> {
 protected:
   const int64_t columns = GetParam().columns;
   const std::string& dtype = GetParam().dtype;
@@ -35,29 +29,26 @@ protected:
 
 TEST_P(LongSums, Alone) {
   const std::string text =
-      fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}) -> {2} {{\n"
-                  "%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.sum_rows %0 : {1} to {2}\n"
-                  "return %1 : {2}\n}} }}",
-                  t, f, sums);
+      graphOf(fmt::format("(%x: {}) -> {}", t, sums),
+              fmt::format("%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.sum_rows %0 : {1} to {2}\nreturn %1 : {2}\n",
+                          t, f, sums));
   expectColumns(text);
   check(text, symbols);
 }
 
 // The gradients of a product with a weight: one for each row, and one summed over them.
 TEST_P(LongSums, BesideATile) {
-  const std::string text =
-      fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f(%x: {0}, %w: {1}) "
-                  "-> {0} {{\n%0 = cermet.broadcast %w : {1} to {0}\n%1 = cermet.mul %x, %0 : {0}\n"
-                  "return %1 : {0}\n}} }}",
-                  t, w);
+  const std::string text = graphOf(
+      fmt::format("(%x: {0}, %w: {1}) -> {0}", t, w),
+      fmt::format("%0 = cermet.broadcast %w : {1} to {0}\n%1 = cermet.mul %x, %0 : {0}\nreturn %1 : {0}\n", t, w));
   const std::string backward = gradient(text, {1, 1})["backward"];
   expectColumns(backward);
   check(backward, symbols);
 }
 
 INSTANTIATE_TEST_SUITE_P(Widths, LongSums,
-                         testing::Values(Case{40968, "bf16", 4, 5}, Case{33001, "f32", 1, 3}, Case{32770, "f16", 1, 1},
-                                         Case{32776, "bf16", 0, 3}),
+                         testing::Values(TileCase{40968, "bf16", 4, 5}, TileCase{33001, "f32", 1, 3},
+                                         TileCase{32770, "f16", 1, 1}, TileCase{32776, "bf16", 0, 3}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
 
 } // namespace

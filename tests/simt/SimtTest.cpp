@@ -12,13 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Case {
-  int64_t columns;
-  std::string dtype;
-  int64_t r0, r1;
-};
-
-class Simt : public testing::TestWithParam<Case> {
+class Simt : public testing::TestWithParam<TileCase> {
 protected:
   Symbols symbols() const { return {{"r0", GetParam().r0}, {"r1", GetParam().r1}}; }
 };
@@ -45,15 +39,13 @@ TEST_P(Simt, Glu) {
 // Widths on both sides of every edge: below one vector, a warp or less a row, several rows a block, a block a row,
 // ragged ends, odd widths, rows too long for registers.
 INSTANTIATE_TEST_SUITE_P(Widths, Simt,
-                         testing::Values(Case{1, "f32", 1, 1}, Case{3, "bf16", 1, 5}, Case{64, "bf16", 3, 7},
-                                         Case{128, "f16", 5, 9}, Case{1000, "bf16", 2, 2}, Case{4095, "bf16", 1, 3},
-                                         Case{4096, "bf16", 2, 2}, Case{1536, "f32", 2, 2}, Case{70000, "bf16", 1, 2}),
+                         testing::Values(TileCase{1, "f32", 1, 1}, TileCase{3, "bf16", 1, 5},
+                                         TileCase{64, "bf16", 3, 7}, TileCase{128, "f16", 5, 9},
+                                         TileCase{1000, "bf16", 2, 2}, TileCase{4095, "bf16", 1, 3},
+                                         TileCase{4096, "bf16", 2, 2}, TileCase{1536, "f32", 2, 2},
+                                         TileCase{70000, "bf16", 1, 2}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
 
-// A function over tiles of 5 x 7 x columns.
-std::string graphOf(const std::string& signature, const std::string& body) {
-  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f{} {{\n{}}} }}", signature, body);
-}
 const Symbols kRows{{"r0", 5}, {"r1", 7}};
 std::string rowOf(const std::string& dtype) {
   return tile(1, dtype);

@@ -225,6 +225,10 @@ std::string tile(int64_t columns, const std::string& dtype) {
   return fmt::format("tensor<?x?x{}x{}, #cermet.symbols<[\"r0\", \"r1\"]>>", columns, dtype);
 }
 
+std::string graphOf(const std::string& signature, const std::string& body) {
+  return fmt::format("module attributes {{cermet.version = 1 : i64}} {{ func.func @f{} {{\n{}}} }}", signature, body);
+}
+
 std::string rmsNorm(int64_t columns, const std::string& dtype, bool residual) {
   const std::string x = tile(columns, dtype), w = fmt::format("tensor<{}x{}>", columns, dtype);
   if (!residual)

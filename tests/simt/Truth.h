@@ -63,6 +63,12 @@ void expectRight(const std::string& text, const Plan& plan, const Outcome& run, 
 void check(const std::string& text, const Symbols& symbols, int64_t step = 1, bool isSwapped = false);
 
 // Graphs over tiles of r0 x r1 x columns.
+struct TileCase {
+  int64_t columns;
+  std::string dtype;
+  int64_t r0, r1;
+};
+std::string graphOf(const std::string& signature, const std::string& body); // of a function f
 std::string tile(int64_t columns, const std::string& dtype);
 std::string rmsNorm(int64_t columns, const std::string& dtype, bool residual);
 std::string glu(int64_t columns, const std::string& dtype);

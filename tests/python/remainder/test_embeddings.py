@@ -44,6 +44,8 @@ def test_what_stands_for_a_gradient_is_the_sum(numbers, dtype, kind, padding, de
     cotangent = torch.randn(*tokens.shape, COLUMNS, device=device).to(dtype)
     module = make_fx(gradient, tracing_mode="fake")(cotangent, tokens)
     assert embeddings.add_rows(module.graph) == sums(module) == 1
+    (order,) = [node for node in module.graph.nodes if node.target is torch.ops.aten.sort.stable]
+    assert order.args[0].meta["val"].dtype == torch.int16  # which holds ROWS
     module.graph.lint()
     module.recompile()
     wide, most = (gradient(values, tokens) for values in (cotangent.double(), cotangent.double().abs()))

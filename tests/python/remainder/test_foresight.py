@@ -85,8 +85,7 @@ def test_what_must_not_come_first_stays(change, written, monkeypatch):
 
 def test_an_order_has_every_node_once_and_inputs_first():
     module = graphs.trace(lambda x, labels: (x.exp() @ x, labels + 1), torch.randn(3, 3), torch.zeros(3))
-    nodes = list(module.graph.nodes)
-    assert foresight.asked(nodes) == (nodes, {})
+    assert foresight.asked(module) == (list(module.graph.nodes), {})
 
 
 @pytest.mark.gpu
@@ -108,6 +107,17 @@ def test_a_gpu_is_not_waited_for_at_the_head(monkeypatch):
         for ours, true in zip(*results):
             torch.testing.assert_close(ours, true, equal_nan=True, rtol=1e-3, atol=1e-3)
     assert len(found) == 4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+def test_a_loss_in_inference_mode_asks_at_the_head(monkeypatch):
+    monkeypatch.setattr(kept, "_watches", {})
+    run = graphs.compiled(loss, "aot", logits_bytes=BUDGET, strict=True)
+    for part in (0.7, 0.3):
+        given = [value.detach() for value in inputs(part, "cuda")]
+        with torch.inference_mode():
+            torch.testing.assert_close(run(*given), loss(*given), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.gpu
@@ -155,6 +165,13 @@ def test_an_answer_is_of_the_memory_that_it_holds(monkeypatch):
     assert labels.data_ptr() != failed and watch.foreseen([labels]) is None
     watch.foresee([labels], torch.arange(64) % 5 == 0)
     assert watch.foreseen([labels]).places().tolist() == list(range(0, 64, 5))
+
+
+def test_nothing_is_foreseen_of_what_nobody_counts_the_writes_of(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Event", Answered)
+    with torch.inference_mode():
+        labels = torch.arange(64)
+    assert kept._Watch().foreseen([labels]) is None
 
 
 def test_a_model_asks(written):

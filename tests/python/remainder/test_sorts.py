@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from cermet.remainder import direct
 from cermet.remainder.aten.sorts import narrow
 
 ROWS = 5000
@@ -54,6 +55,25 @@ def test_a_sort_takes_the_narrowest_type(name, mode):
     given = inputs()
     for made, true in zip(module(*given), function(*given)):
         torch.testing.assert_close(made, true, rtol=0, atol=0)
+
+
+def test_both_graphs_of_a_step_are_narrowed(monkeypatch):
+    types: list[torch.dtype] = []
+
+    def narrowed(graph):
+        narrow(graph, CPU)
+        types.extend(sorted_types(graph.owning_module))
+
+    def f(scores):
+        order = torch.sort(scores.topk(2)[1].view(-1), stable=True)[1]
+        return scores.exp()[order // 2]
+
+    monkeypatch.setattr(direct, "narrow", narrowed)
+    given = torch.randn(ROWS, 7, requires_grad=True)
+    made = torch.compile(f, backend="cermet", options={"remainder": "aot", "strict": True})(given)
+    assert types == [torch.uint8]
+    torch.testing.assert_close(made, f(given))
+    torch.testing.assert_close(*(torch.autograd.grad(each.sum(), given) for each in (made, f(given))))
 
 
 def test_other_devices_sort_as_they_did():

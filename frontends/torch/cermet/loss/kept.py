@@ -55,6 +55,7 @@ class _Watch:
             self._of = kept.numel()
 
     def foresee(self, inputs: Sequence[torch.Tensor], kept: torch.Tensor) -> None:
+        """Behind what was launched."""
         order = (~kept).to(torch.uint8).sort(stable=True)[1]
         told = torch.empty((), dtype=torch.int64, device="cpu", pin_memory=True)
         told.copy_(kept.sum(), non_blocking=True)
@@ -87,8 +88,9 @@ class _Foreseen:
 
 
 def _names(inputs: Sequence[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
-    """What is another where a tensor is, or was written since."""
-    return tuple((each.data_ptr(), each.numel(), each._version) for each in inputs)
+    """What is another where a tensor is, or was written since. Nobody counts who writes those of inference mode."""
+    versions = (-1 if each.is_inference() else each._version for each in inputs)
+    return tuple((each.data_ptr(), each.numel(), version) for each, version in zip(inputs, versions))
 
 
 _lock = locks.lock()
@@ -130,6 +132,8 @@ def foresee(operands: Sequence[torch.Tensor], key: int, position: int, different
     inputs = [given[index] for _, index in parts.kept.inputs]
     if not inputs[0].is_cuda or not inputs[0].numel() or torch.cuda.is_current_stream_capturing():
         return
+    if torch.is_inference_mode_enabled() or any(each.is_inference() for each in inputs):
+        return
     watch = _watch(key, inputs[0].device)
     if watch.expects_many():
         ports = regions.signature(parts.kept.key, inputs[0].device).inputs
@@ -140,7 +144,9 @@ def foresee(operands: Sequence[torch.Tensor], key: int, position: int, different
 
 def _watch(key: int, device: torch.device) -> _Watch:
     with _lock:
-        return _watches.setdefault((key, device), _Watch())
+        if (key, device) not in _watches:
+            _watches[key, device] = _Watch()
+        return _watches[key, device]
 
 
 def _chosen(kept: torch.Tensor) -> torch.Tensor | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 import torch.fx as fx
 
+from ..graph.effects import PURE, effect_of
 from ..graph.nodes import example, target_name
 from ..graph.traffic import hint
 from ..loss import chunks
@@ -21,12 +22,12 @@ _MOST = 16  # calls that are made earlier
 _LARGEST = 1 << 22  # numbers that one of them gives
 
 
-def asked(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], dict[fx.Node, list[chunks.Call]]]:
+def asked(module: fx.GraphModule) -> tuple[list[fx.Node], dict[fx.Node, list[chunks.Call]]]:
     """The nodes of a graph in an order of the same results, and of which heads may be asked behind which of them."""
-    order, behind = list(nodes), {}
-    for head in [node for node in nodes if target_name(node).startswith(_HEAD)]:
+    order, behind = list(module.graph.nodes), {}
+    for head in [node for node in order if target_name(node).startswith(_HEAD)]:
         call = chunks.call_of(target_name(head), *head.args)
-        needed = _needed(call.operands)
+        needed = _needed(module, call.operands)
         if needed is None:
             continue
         early = [node for node in order if node in needed]
@@ -37,7 +38,7 @@ def asked(nodes: Sequence[fx.Node]) -> tuple[list[fx.Node], dict[fx.Node, list[c
     return order, behind
 
 
-def _needed(operands: Sequence[fx.Node]) -> set[fx.Node] | None:
+def _needed(module: fx.GraphModule, operands: Sequence[fx.Node]) -> set[fx.Node] | None:
     """What operands are made of; None where that is much, or from something that the graph writes."""
     needed: set[fx.Node] = set()
     pending = list(operands)
@@ -47,21 +48,17 @@ def _needed(operands: Sequence[fx.Node]) -> set[fx.Node] | None:
             continue
         needed.add(node)
         pending += node.all_input_nodes
-        if len(needed) > _MOST or not _is_small(node) or any(map(_writes, node.users)):
+        written = any(node in effect_of(user, module).written for user in node.users)
+        if len(needed) > _MOST or written or not _is_small(node, module):
             return None
     return needed
 
 
-def _is_small(node: fx.Node) -> bool:
-    """An input, or a call of few numbers."""
+def _is_small(node: fx.Node, module: fx.GraphModule) -> bool:
+    """An input, or a call of few numbers that does nothing else."""
     value = example(node)
     if node.op == "placeholder":
         return isinstance(value, (torch.Tensor, int, torch.SymInt))
-    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload) or _writes(node):
+    if node.op != "call_function" or effect_of(node, module).kind != PURE:
         return False
-    random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return not random and isinstance(value, torch.Tensor) and math.prod(map(hint, value.shape)) <= _LARGEST
-
-
-def _writes(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(value, torch.Tensor) and math.prod(map(hint, value.shape)) <= _LARGEST

@@ -140,7 +140,7 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 
 def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
-    nodes, heads = foresight.asked(list(module.graph.nodes))
+    nodes, heads = foresight.asked(module)
     last = _last_readers(nodes)
     names: dict[fx.Node, str] = {}
     constants = _Constants(names)
