@@ -1,4 +1,5 @@
-"""Launches every named region, forward and backward, on plain driver memory: what compute-sanitizer runs.
+"""Launches every named region and every graph of tests/graphs, forward and backward, on plain driver memory: what
+compute-sanitizer runs.
 
 No torch: its own kernels and its caching allocator would hide what a tool looks for. Inputs are written in full and
 outputs are not, so that initcheck sees a read of anything unwritten. Sizes are small, since tools slow kernels a
@@ -13,10 +14,13 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import plain
 import regions
 from core import Core, Program, Tensor
 
-SIZES = {"f32": 4, "bf16": 2, "f16": 2}
+FORMATS = {"f32": "f", "f16": "e", "f64": "d", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u8": "B", "i1": "?"}
+INTEGERS_BELOW = 4  # rows and columns of such numbers are there
+ROWS = (1, 7)  # of plain graphs, in every symbolic dimension
 CASES = [("bf16", 4096, 9), ("bf16", 127, 37), ("f16", 128, 65), ("f32", 1000, 5), ("bf16", 20000, 3)]
 
 
@@ -43,14 +47,16 @@ class Memory:
         return address.value
 
     def tensor(self, sizes, dtype: str, filled: bool) -> Tensor:
-        count, width = math.prod(sizes), SIZES[dtype]
+        count, form = math.prod(sizes), FORMATS.get(dtype, "f")
+        width = 2 if dtype == "bf16" else struct.calcsize(f"<{form}")
         address = self.allocate(count * width)
-        if filled:  # numbers between -1 and 1 that differ from each other
-            ramp = ((i * 2654435761 % 1024) / 512 - 1 for i in range(count))
+        if filled:  # numbers between -1 and 1 that differ from each other, or integers
+            steps = (i * 2654435761 % 1024 for i in range(count))
+            ramp = [step / 512 - 1 if form in "fed" else step % (2 if form == "?" else INTEGERS_BELOW) for step in steps]
             if dtype == "bf16":
                 data = b"".join(struct.pack("<f", value)[2:] for value in ramp)
             else:
-                data = struct.pack(f"<{count}{'e' if dtype == 'f16' else 'f'}", *ramp)
+                data = struct.pack(f"<{count}{form}", *ramp)
             self.do("cuMemcpyHtoD_v2", ctypes.c_uint64(address), data, ctypes.c_size_t(len(data)))
         strides = [math.prod(sizes[i + 1:]) for i in range(len(sizes))]
         return Tensor(address, list(sizes), strides, dtype)
@@ -71,26 +77,39 @@ def run(memory: Memory, program: Program, inputs: list[Tensor]) -> list[Tensor]:
     return outputs
 
 
+def run_both_ways(memory: Memory, core: Core, text: str, wanted: list[bool], inputs: list[Tensor]) -> None:
+    """A graph, and its gradient by cotangents of the outputs' shapes; all of its memory is given back."""
+    gradient = core.differentiate(text, wanted)
+    results = run(memory, core.program(gradient["forward"]), inputs)
+    count = gradient["outputs"]
+    cotangents = [memory.tensor(result.sizes, result.dtype, True) for result in results[:count]]
+    sources = {"input": inputs, "output": results[:count], "saved": results[count:], "cotangent": cotangents}
+    run(memory, core.program(gradient["backward"]),
+        [sources[use["from"]][use["index"]] for use in gradient["backward_inputs"]])
+    memory.release()
+
+
 def main() -> None:
     memory, core = Memory(), Core(cache=None)  # the directory cache: the four tools compile once between them
-    launches = 0
+    graphs = 0
     for pattern in regions.PATTERNS:
         for dtype, columns, rows in CASES:
-            text = regions.text(pattern, dtype, columns)
             tiles = regions.TILES[pattern]
-            gradient = core.differentiate(text, [True] * (tiles + regions.HAS_WEIGHT[pattern]))
             inputs = [memory.tensor((rows, columns), dtype, True) for _ in range(tiles)]
             if regions.HAS_WEIGHT[pattern]:
                 inputs.append(memory.tensor((columns,), dtype, True))
-            results = run(memory, core.program(gradient["forward"]), inputs)
-            count = gradient["outputs"]
-            cotangents = [memory.tensor((rows, columns), dtype, True) for _ in range(count)]
-            sources = {"input": inputs, "output": results[:count], "saved": results[count:], "cotangent": cotangents}
-            run(memory, core.program(gradient["backward"]),
-                [sources[use["from"]][use["index"]] for use in gradient["backward_inputs"]])
-            launches += 2
-            memory.release()
-    print(f"{launches} launches of {len(regions.PATTERNS)} regions, counters {core.counters()}")
+            run_both_ways(memory, core, regions.text(pattern, dtype, columns), [True] * len(inputs), inputs)
+            graphs += 1
+    for path in plain.GRAPHS:
+        text = path.read_text()
+        whole = core.program(text)
+        for rows in ROWS:
+            inputs = [memory.tensor(sizes, value["dtype"], True)
+                      for value, sizes in zip(whole.inputs, plain.sizes(whole.inputs, rows))]
+            run(memory, whole, inputs)  # where nothing is saved
+            run_both_ways(memory, core, text, plain.wanted(text, whole.inputs), inputs)
+            graphs += 1
+    print(f"{graphs} graphs, counters {core.counters()}")
 
 
 if __name__ == "__main__":

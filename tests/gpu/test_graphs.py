@@ -3,16 +3,14 @@ output with the float64 interpreter."""
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
 import pytest
 from core import nvrtc, package_folder
+from plain import GRAPHS, wanted
 
 ROOT = Path(__file__).resolve().parents[2]
-GRAPHS = sorted((ROOT / "tests/graphs").glob("*.mlir"))
-FLOATS = ("f32", "bf16", "f16")
 
 
 def program(name: str) -> Path:
@@ -36,10 +34,7 @@ def run(*command) -> str:
 @pytest.mark.parametrize("graph", GRAPHS, ids=lambda path: path.stem)
 def test_plain_graphs(core, graph, tmp_path):
     text = graph.read_text()
-    named = re.search(r"of its gradient: \d+ \(([^)]*)\)", text.splitlines()[0])
-    wanted = [value["name"] in named[1].split() if named else value["dtype"] in FLOATS
-              for value in core.program(text).inputs]
-    gradient = core.differentiate(text, wanted)
+    gradient = core.differentiate(text, wanted(text, core.program(text).inputs))
     for part, content in (("forward", gradient["forward"]), ("backward", gradient["backward"]), ("plain", text)):
         path = tmp_path / f"{part}.mlir"
         path.write_text(content)

@@ -33,6 +33,9 @@ import torch
 # Dynamo empties the processor's caches for each graph that it compiles, 40 ms, to log how long its guards take.
 torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 
+# And it collects garbage behind each.
+torch._dynamo.config.run_gc_after_compile = False
+
 # Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at everything once in
 # so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
 if not torch.cuda.is_available():

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 import torch
@@ -112,6 +113,38 @@ def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_
             raise ValueError
         assert not gc.isenabled(), "collects beside a thread that compiles"
     assert gc.isenabled(), "does not collect behind the last thread"
+
+
+@pytest.fixture
+def unfrozen():
+    """The run keeps what its imports made out of all collections."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_what_was_made_meanwhile_is_old_and_its_garbage_is_found(unfrozen):
+    class Knot:
+        pass
+
+    with garbage.uncollected():
+        kept = [[] for _ in range(10_000)]
+        knot = Knot()
+        knot.itself, gone = knot, weakref.ref(knot)
+        del knot
+    young = {id(item) for generation in (0, 1) for item in gc.get_objects(generation)}
+    assert not any(id(item) in young for item in kept), "the next collection goes through all of it"
+    assert gc.get_freeze_count() == 0 and gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_a_program_keeps_out_of_collections_stays_out():
+    gc.freeze()
+    kept_out = gc.get_freeze_count()
+    with garbage.uncollected():
+        pass
+    assert gc.get_freeze_count() == kept_out > 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
