@@ -14,6 +14,7 @@ from test_clusters_behind_autograd import called
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, relative
 
 import cermet
+from cermet.graph import traffic
 from cermet.ops import regions, wide_linears
 from cermet.remainder import wide_linears as layers
 from cermet.rematerialization import costs
@@ -123,7 +124,7 @@ def test_numbers_are_as_near_as_eagers(program, how, device):
 
 @pytest.mark.parametrize("rows", [254, 256, 334])
 def test_all_lengths_are_one_graph(rows, how, device):
-    """Of a symbolic number of rows, which no sum is divided by."""
+    """Of a symbolic number of rows, which sums are divided by: 4 are fewer than pieces."""
 
     def call(x, *others):
         torch._dynamo.mark_dynamic(x, 1)
@@ -131,18 +132,23 @@ def test_all_lengths_are_one_graph(rows, how, device):
 
     which, counted = compiled(two), torch._dynamo.utils.counters["stats"]
     before = counted["unique_graphs"]
-    lengths = (rows, rows + 2, rows + 30)
+    lengths = (rows, rows + 2, rows + 30, 4)
     assert_as_near_as_eager(call, two, [given(device, length, length) for length in lengths])
     assert counted["unique_graphs"] - before == 1
 
 
 @only_in_parts
-@pytest.mark.parametrize("rows", [250, 256])
-def test_nothing_of_a_layers_size_is_in_f32(rows, how, device, ran):
-    step(compiled(two), given(device, rows=rows))
+@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("rows", [250, 254, 256])  # 127 rows are no piece, and divide the second
+def test_nothing_of_a_layers_size_is_in_f32(rows, marked, how, device, ran):
+    values = given(device, rows=rows)
+    if marked:
+        torch._dynamo.mark_dynamic(values[0], 1)
+    call = compiled(two)
+    step(lambda x, *others: call(values[0].requires_grad_() if marked else x, *others), values)
     assert len(ran) == 2
     sizes = [
-        (node.name, value.numel())
+        (node.name, traffic.hint(value.numel()))
         for graph in ran
         for node in graph.nodes
         if isinstance(value := node.meta.get("val"), torch.Tensor)

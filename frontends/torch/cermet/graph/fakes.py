@@ -1,20 +1,22 @@
 """Fake tensors without numbers whose sizes and strides are known, made in a tenth of the time that a call takes under
-their mode: the mode asks its cache, or torch's Python, what the result of a call would be.
+their mode: the mode asks its cache, or torch's Python, what the result of a call would be. They ask nothing of a symbolic size: what
+torch would like to know of one, whether it is 0, would bind the graph to the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 
-def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any]) -> FakeTensor:
-    """A tensor in the memory of `value`, that begins where it does."""
-    with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
-        meta = torch.as_strided(value, sizes, strides, value.storage_offset())
+def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], behind: Any = 0) -> FakeTensor:
+    """A tensor in the memory of `value`, that begins as many elements behind it."""
+    with _form(value.fake_mode):
+        meta = torch.as_strided(value, sizes, strides, value.storage_offset() + behind)
     return FakeTensor(value.fake_mode, meta, value.fake_device)
 
 
@@ -28,6 +30,13 @@ def fresh(
     value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype, requires_grad: bool = False
 ) -> FakeTensor:
     """A tensor of its own memory, where `value` is."""
-    with torch.no_grad(), in_kernel_invocation_manager(value.fake_mode):
+    with _form(value.fake_mode):
         meta = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
     return FakeTensor(value.fake_mode, meta.requires_grad_(requires_grad), value.fake_device)
+
+
+@contextlib.contextmanager
+def _form(mode: FakeTensorMode) -> Iterator[None]:
+    unasked = contextlib.nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()
+    with torch.no_grad(), in_kernel_invocation_manager(mode), unasked:
+        yield

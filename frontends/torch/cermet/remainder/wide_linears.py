@@ -8,12 +8,15 @@ it, once.
 
 The units that multiply bf16 cut off what they add, so that an error grows with how many numbers are added; where those
 are rounded, with the root of that. So a long sum is made in pieces, which are added with rounding: measured, of as many
-numbers at once as `_PIECE` says the error is half of that of a product in f32.
+numbers at once as `_PIECE` says the error is half of that of a product in f32. A sum over rows whose number is a symbol,
+or has no such divisor, is made of as many equal pieces whatever that is, and a rest of fewer than those.
 """
 
 from __future__ import annotations
 
+import math
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,13 +217,16 @@ class _Writer(Writer):
 
     def pieces(self, rows: fx.Node, dim: int, step: int = 1) -> int:
         """Into how many equal pieces, each a multiple of `step`, a product of parts that adds over a dimension of such a
-        matrix divides that; 0 where it is none."""
+        matrix divides that, or if that is of rows all but fewer than so many; 0 where it is none."""
         size = rows.meta["val"].shape[dim]
-        if not self.in_parts(rows) or not isinstance(size, int):
+        if not self.in_parts(rows):
             return 0
-        most = int(_PIECE * size**0.5) // step * step
-        inner = next((inner for inner in range(most, 0, -step) if size % inner == 0), 0)
-        return size // inner if 4 * inner >= min(size, most) and inner else 0
+        if isinstance(size, int):
+            most = int(_PIECE * size**0.5) // step * step
+            inner = next((inner for inner in range(most, 0, -step) if size % inner == 0), 0)
+            if inner and 4 * inner >= min(size, most):
+                return size // inner
+        return 0 if dim else math.ceil(2 * judged(size) ** 0.5 / _PIECE)  # short enough for four times as many rows
 
     def cast(self, source: fx.Node, dtype: torch.dtype) -> fx.Node:
         value = source.meta["val"]
@@ -257,8 +263,34 @@ class _Writer(Writer):
         self._keys.add(key)
         return self.call(_dense(matrix.meta["val"], dims, _NARROW), regions.launch_op(1, 1), matrix, key)
 
-    def _in_pieces(self, left: fx.Node, right: fx.Node, pieces: int) -> fx.Node:
-        """The product in f32 of two matrices of bf16, as that of each piece."""
+    def _in_pieces(self, left: fx.Node, right: fx.Node, pieces: int) -> list[fx.Node]:
+        """The product in f32 of two matrices of bf16, as that of each piece, and that of a rest."""
+        size = right.meta["val"].shape[0]
+        if isinstance(size, int) and size % pieces == 0:
+            return [self._of_each(left, right, pieces)]
+        border, at = self._border(right, pieces)
+        of_left, of_right = ([self._cut(each, dim, border, at, is_rest) for is_rest in (False, True)]
+                             for dim, each in ((1, left), (0, right)))
+        return [self._of_each(*sides, count) for sides, count in zip(zip(of_left, of_right), (pieces, 1))]
+
+    def _border(self, matrix: fx.Node, pieces: int) -> tuple[Any, Any]:
+        """How many rows of a matrix are in equal pieces, as an argument and as a size."""
+        rows = matrix.meta["val"].shape[0]
+        at = rows // pieces * pieces
+        if isinstance(rows, int):
+            return at, at
+        count = self.call(rows, _aten.sym_size.int, matrix, 0)
+        return self.call(at, operator.mul, self.call(rows // pieces, operator.floordiv, count, pieces), pieces), at
+
+    def _cut(self, matrix: fx.Node, dim: int, border: Any, at: Any, is_rest: bool) -> fx.Node:
+        value = matrix.meta["val"]
+        dims = list(value.shape)
+        dims[dim] = dims[dim] - at if is_rest else at
+        made = fakes.view(value, dims, value.stride(), at * value.stride(dim) if is_rest else 0)
+        return self.call(made, _aten.slice.Tensor, matrix, dim, *((border, sys.maxsize) if is_rest else (0, border)))
+
+    def _of_each(self, left: fx.Node, right: fx.Node, pieces: int) -> fx.Node:
+        """The products of as many equal pieces."""
         a, b = left.meta["val"], right.meta["val"]
         rows, columns, inner = a.shape[0], b.shape[1], a.shape[1] // pieces
         (down, along), (below, beside) = a.stride(), b.stride()
@@ -281,9 +313,15 @@ class _Writer(Writer):
 
     def with_parts(self, narrow: fx.Node, parts: fx.Node, pieces: int) -> fx.Node:
         """The product of a matrix in bf16 with one in f32 that is given as EACH of its parts."""
-        made = self._in_pieces(narrow, parts, pieces)
-        _, rows, columns = made.meta["val"].shape
-        return self.sum(self.shaped(made, [pieces, rows, len(EACH), columns // len(EACH)]), 0, 2)
+        total, *rest = (self._sum(each) for each in self._in_pieces(narrow, parts, pieces))
+        for each in rest:
+            total = self.call(fakes.like(total.meta["val"]), _aten.add.Tensor, total, each)
+        return total
+
+    def _sum(self, products: fx.Node) -> fx.Node:
+        """Over pieces and parts."""
+        pieces, rows, columns = products.meta["val"].shape
+        return self.sum(self.shaped(products, [pieces, rows, len(EACH), columns // len(EACH)]), 0, 2)
 
     def of_parts(self, parts: fx.Node, narrow: fx.Node, pieces: int) -> fx.Node:
         """The product of the transpose of a matrix in f32 that is given as its LEFT parts with one in bf16: made as its
