@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 
 import pytest
@@ -12,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import cermet
 from cermet.rematerialization import liveness, ordering
 
+aten = torch.ops.aten
 SIDE = 1024  # of a tensor of 4 MB in f32: more than what is worth a move
 
 
@@ -46,6 +48,26 @@ def test_what_makes_more_than_it_frees_runs_as_late_as_it_can():
     module = traced(function, torch.randn(SIDE))
     assert ordering.order(module)
     assert [name for name in names(module) if name != "expand"] == ["mul", "cos", "sum", "mul", "sum", "add"]
+
+
+def test_a_view_whose_size_is_known_later_stays_behind_that():
+    def function(x):
+        large = x.expand(SIDE, SIDE) * 2
+        other = torch.cos(x).sum()
+        return other, large[: SIDE // 2].sum()
+
+    module = traced(function, torch.randn(SIDE))
+    large = next(node for node in module.graph.nodes if node.target is aten.mul.Tensor)
+    half = next(node for node in module.graph.nodes if node.target is aten.slice.Tensor)
+    with module.graph.inserting_before(half):
+        count = module.graph.call_function(aten.sym_size.int, (large, 0))
+        count.meta["val"] = SIDE
+        border = module.graph.call_function(operator.floordiv, (count, 2))
+        border.meta["val"] = SIDE // 2
+    half.update_arg(3, border)
+    assert ordering.order(module)
+    module.graph.lint()
+    assert large.next is count, "it is needed there first"
 
 
 def test_nothing_passes_what_writes_or_draws():

@@ -144,8 +144,8 @@ def given(graph: fx.Graph) -> list[fx.Node]:
 
 
 def move_before(node: fx.Node, place: fx.Node) -> None:
-    """A call, with what is read through its results."""
-    for each in (node, *_views_behind(node)):
+    """A call, with what is read through its results before that place. Others stay: they may read what is there."""
+    for each in (node, *(view for view in _views_behind(node) if view < place)):
         place.prepend(each)
 
 
