@@ -16,7 +16,7 @@ from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, relative
 import cermet
 from cermet.graph import traffic
 from cermet.ops import regions, wide_linears
-from cermet.remainder import wide_linears as layers
+from cermet.remainder import wide_products
 from cermet.rematerialization import costs
 
 HIDDEN, WIDE, RANK = 192, 320, 8
@@ -83,7 +83,7 @@ def double(values):
 @pytest.fixture(params=["f32", "parts"])
 def how(request, monkeypatch):
     """On either device; `parts` is what a GPU has."""
-    monkeypatch.setattr(layers, "_DEVICES", {"cpu", "cuda"} if request.param == "parts" else set())
+    monkeypatch.setattr(wide_products, "_DEVICES", {"cpu", "cuda"} if request.param == "parts" else set())
     with torch._functorch.config.patch(enable_autograd_cache=False):  # whose key knows of no such change
         yield request.param
 
