@@ -56,7 +56,7 @@ public:
       numbers.try_emplace(&op, numbers.size());
     normalize(copy, [&](Operation* op) {
       Operation* original = originalOf(op);
-      if (!original)
+      if (!original || isView(op)) // which computes nothing
         return;
       op->setAttr(kOriginal, builder.getI64IntegerAttr(numbers.lookup(original)));
       if (kept.contains(original))
@@ -221,6 +221,12 @@ bool take(Selection& cluster, const Search& search, const NormalCopy& copy, llvm
   return true;
 }
 
+// Whether an operation joins what these compute and nothing else: each is stored where the whole has it.
+bool isPlaceOf(Operation* op, const llvm::SmallPtrSetImpl<Operation*>& members) {
+  return isa<ir::ConcatOp>(op) &&
+         llvm::all_of(op->getOperands(), [&](Value operand) { return members.contains(operand.getDefiningOp()); });
+}
+
 // A launch, or what one node of a frontend's became.
 void keepNode(Operation* node, const Selection& cluster, llvm::DenseSet<Operation*>& kept) {
   kept.insert(node);
@@ -281,8 +287,9 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     for (Operation* original : cluster.ops) {
       if (!isFused(original) && !isLaunch(original))
         continue;
-      const bool isIn = llvm::all_of(
-          copy.copiesOf(original), [&](Operation* op) { return members.contains(op) || isRepeated(op) || isView(op); });
+      const bool isIn = llvm::all_of(copy.copiesOf(original), [&](Operation* op) {
+        return members.contains(op) || isRepeated(op) || isView(op) || isPlaceOf(op, members);
+      });
       isWhole &= isIn;
       if (!isIn)
         inPart.push_back(original);

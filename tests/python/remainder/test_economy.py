@@ -13,6 +13,7 @@ import weakref
 import pytest
 import torch
 import torch.fx as fx
+from tiny_models import tiny, words
 from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 from torch._dynamo.output_graph import SubgraphTracer
 from torch._functorch import config
@@ -115,36 +116,26 @@ def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_
     assert gc.isenabled(), "does not collect behind the last thread"
 
 
-@pytest.fixture
-def unfrozen():
-    """The run keeps what its imports made out of all collections."""
+@torch._dynamo.config.patch(run_gc_after_compile=True)
+def test_what_a_first_step_was_given_goes_with_its_caller():
+    """Without a collection that anybody asks for: what Dynamo caught holds the frames of all its callers."""
+    model = tiny("Llama")
+    call = torch.compile(model, backend="cermet")
+
+    def step():
+        given = words(2, 8)
+        call(input_ids=given, labels=given).loss.backward()
+        return weakref.ref(given)
+
+    thresholds = gc.get_threshold()
     gc.unfreeze()
-    yield
-    gc.freeze()
-
-
-def test_what_was_made_meanwhile_is_old_and_its_garbage_is_found(unfrozen):
-    class Knot:
-        pass
-
-    with garbage.uncollected():
-        kept = [[] for _ in range(10_000)]
-        knot = Knot()
-        knot.itself, gone = knot, weakref.ref(knot)
-        del knot
-    young = {id(item) for generation in (0, 1) for item in gc.get_objects(generation)}
-    assert not any(id(item) in young for item in kept), "the next collection goes through all of it"
-    assert gc.get_freeze_count() == 0 and gone() is not None
-    gc.collect()
-    assert gone() is None
-
-
-def test_what_a_program_keeps_out_of_collections_stays_out():
-    gc.freeze()
-    kept_out = gc.get_freeze_count()
-    with garbage.uncollected():
-        pass
-    assert gc.get_freeze_count() == kept_out > 0
+    gc.set_threshold(700, 10, 10)  # Python's own
+    try:
+        held = step()
+        made = [[] for _ in range(1000)]  # as a program does
+        assert held() is None and made
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

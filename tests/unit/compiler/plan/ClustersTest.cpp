@@ -57,8 +57,9 @@ TEST(Clusters, WhatDoesNotGainEnoughIsANearMiss) {
 }
 
 // A graph that nobody will differentiate, of three f32 tensors x, y, d, with the private function @body behind it.
-std::string launched(const std::string& body, const std::string& results, const std::string& function) {
-  const std::string t = tensor({"2", "64", "256"}, "f32");
+std::string launched(const std::string& body, const std::string& results, const std::string& function,
+                     const std::string& columns = "256") {
+  const std::string t = tensor({"2", "64", columns}, "f32");
   return fmt::format("module attributes {{cermet.version = 1 : i64, cermet.no_gradient}} {{\n  func.func @f(%x: {0} "
                      "loc(\"x\"), %y: {0} loc(\"y\"), %d: {0} loc(\"d\")) -> ({1}) {{\n{2}  }}\n{3}}}\n",
                      t, results, fmt::format(fmt::runtime(body), t), function);
@@ -221,6 +222,35 @@ TEST(Clusters, ALaunchThatIsInAGroupInPartLeavesTheOthersTheirKernel) {
   const json found = answerOf(launched(rest, kTile, body))["regions"];
   ASSERT_EQ(found.size(), 1u) << found;
   EXPECT_EQ(found[0]["replaced"], json({"first", "abs"}));
+}
+
+// Two launches that read the halves of one tensor, of which the second joins what it computes: each half is read once,
+// and the joined ones are stored where the whole has them.
+TEST(Clusters, HalvesThatTwoLaunchesReadAreReadOnce) {
+  const std::string whole = tensor({"r0", "r1", "2048"}, "f32"), half = tensor({"r0", "r1", "1024"}, "f32");
+  const std::string tile = tensor({"2", "64", "2048"}, "f32"), part = tensor({"2", "64", "1024"}, "f32");
+  const std::string halves = fmt::format(
+      "    %h = cermet.slice %a [0, 0, 0] : {0} to {1}\n    %u = cermet.slice %a [0, 0, 1024] : {0} to {1}\n", whole,
+      half);
+  const std::string bodies = fmt::format(
+      "  func.func private @gated(%a: {0}) -> {1} {{\n{2}    %s = cermet.silu %h : {1}\n"
+      "    %m = cermet.mul %s, %u : {1}\n    return %m : {1}\n  }}\n"
+      "  func.func private @gradients(%a: {0}, %b: {1}) -> {0} {{\n{2}    %s = cermet.silu %h : {1}\n"
+      "    %m = cermet.mul %b, %s : {1}\n    %t = cermet.mul %b, %u : {1}\n    %g = cermet.sigmoid %h : {1}\n"
+      "    %n = cermet.mul %t, %g : {1}\n    %c = cermet.concat %n, %m {{dim = 2 : i64}} : {1}, {1} to {0}\n"
+      "    return %c : {0}\n  }}\n",
+      whole, half, halves);
+  const std::string rest = fmt::format(
+      "    %g = cermet.opaque \"gated\"(%x) {{{{cermet.body = @gated}}}} : ({{0}}) -> {0} loc(\"gated\")\n"
+      "    %b = cermet.opaque \"product\"(%y) : ({{0}}) -> {0} loc(\"product\")\n"
+      "    %c = cermet.opaque \"gradients\"(%x, %b) {{{{cermet.body = @gradients}}}} : ({{0}}, {0}) -> {{0}} "
+      "loc(\"gradients\")\n    return %g, %c : {0}, {{0}}\n",
+      part);
+  const json found = answerOf(launched(rest, part + ", " + tile, bodies, "2048"))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"x", "product"}));
+  EXPECT_EQ(found[0]["replaced"], json({"gated", "gradients"}));
+  EXPECT_EQ(kernelsOf(found[0]["text"]), 1) << found[0]["text"];
 }
 
 TEST(Clusters, AReshapeOfAResultIsNoSecondResult) {
