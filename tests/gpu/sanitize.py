@@ -47,7 +47,7 @@ class Memory:
         return address.value
 
     def tensor(self, sizes, dtype: str, filled: bool) -> Tensor:
-        count, form = math.prod(sizes), FORMATS.get(dtype, "f")
+        count, form = math.prod(sizes), "f" if dtype == "bf16" else FORMATS[dtype]
         width = 2 if dtype == "bf16" else struct.calcsize(f"<{form}")
         address = self.allocate(count * width)
         if filled:  # numbers between -1 and 1 that differ from each other, or integers

@@ -182,7 +182,8 @@ def spell(module: fx.GraphModule, in_parts: bool = True) -> set[int]:
     keys: set[int] = set()
     for node in nodes:
         with module.graph.inserting_before(node):
-            node.replace_all_uses_with(_SPELLED[node.target](WideWriter(node, views, keys if in_parts else None), *node.args))
+            write = WideWriter(node, views, keys if in_parts else None)
+            node.replace_all_uses_with(_SPELLED[node.target](write, *node.args))
         module.graph.erase_node(node)
     return keys
 
