@@ -128,6 +128,36 @@ def test_halves_of_one_tensor_are_read_once_for_what_is_made_again_and_its_gradi
     assert len(ran) == 2 and [*map(launches, ran)] == [1, 1]
 
 
+def ordered(x: torch.Tensor, y: torch.Tensor, order: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """The backward is given a symbol beside tensors."""
+    x = x.clone()
+    x[:, order] = y - y.mean(1, keepdim=True)
+    return x
+
+
+def taken(x: torch.Tensor, y: torch.Tensor, order: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """Tracing finds a symbol to be a number when it has made sizes of it."""
+    z = x.clone()
+    z[:, order] = x
+    return z.take_along_dim(numbers[..., None], -1)
+
+
+@pytest.mark.parametrize("function", [ordered, taken])
+def test_rows_that_are_written_in_an_order_may_be_of_any_number(function):
+    call = torch.compile(function, backend="cermet", fullgraph=True, options={"remainder": "aot", "strict": True})
+    for rows in (18, 8):
+        order, numbers = torch.randperm(rows), torch.randint(0, 32, (2, rows))
+        values, results = [torch.randn(2, rows, 32) for _ in range(2)], []
+        for which in (call, function):
+            leaves = [value.clone().requires_grad_() for value in values]
+            for each, dim in ((leaves[0], 1), (leaves[1], 1), (order, 0), (numbers, 1)):
+                torch._dynamo.maybe_mark_dynamic(each, dim)
+            z = which(*leaves, order, numbers)
+            results.append((z, *torch.autograd.grad(z.square().sum(), leaves, materialize_grads=True)))
+        for ours, theirs in zip(*results):
+            assert torch.allclose(ours, theirs, atol=1e-5)
+
+
 class Embeddings(torch.nn.Module):
     """Rows of two tables, as many of the second as the first has words at most, and their norm."""
 

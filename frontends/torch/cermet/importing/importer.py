@@ -158,8 +158,8 @@ class _Importer:
         self.values[node] = value
         tensor = example(node) if tensor is None else tensor
         if self.judged and isinstance(tensor, torch.Tensor):
-            sizes = {dimension(size): judged(size) for size in tensor.shape if not isinstance(size, int)}
-            self.builder.sizes |= {symbol: size for symbol, size in sizes.items() if size}
+            sizes = {dimension(size): judged(size) for size in tensor.shape}
+            self.builder.sizes |= {symbol: size for symbol, size in sizes.items() if isinstance(symbol, str) and size}
         same = self.returned.get(node)
         if same in self.memory:
             self.merged |= dict.fromkeys(memories(tensor) - {HIDDEN}, self.memory[same])

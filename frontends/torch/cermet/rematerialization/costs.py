@@ -99,10 +99,10 @@ def is_product(node: fx.Node) -> bool:
 
 
 def written(node: fx.Node) -> int:
-    """Bytes of what a call gives."""
+    """Bytes of the tensors that a call gives."""
     value = example(node)
     several = value if isinstance(value, (tuple, list)) else (value,)
-    return sum(traffic.size_of(each, traffic.judged) for each in several)
+    return sum(traffic.size_of(each, traffic.judged) for each in several if isinstance(each, torch.Tensor))
 
 
 def is_long_product(node: fx.Node) -> bool:
