@@ -158,6 +158,23 @@ def test_rows_that_are_written_in_an_order_may_be_of_any_number(function):
             assert torch.allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.parametrize("remainder", ["aot", "eager"])
+def test_what_only_detached_values_follow_from_has_no_gradient(remainder):
+    """And none of zeros, also where one region gives those and others."""
+
+    def function(x, y, scale, bias):
+        total = y + y
+        normed = (total - total.mean(-1, keepdim=True)) * torch.rsqrt(total.var(-1, keepdim=True) + 0.1)
+        noted.copy_(F.layer_norm(normed + x, (COLUMNS,), scale, bias).detach())
+        return normed.cumsum(-1) / COLUMNS
+
+    noted = torch.empty(ROWS, COLUMNS)
+    given = [torch.randn(size, requires_grad=True) for size in ((ROWS, COLUMNS), (ROWS, COLUMNS), COLUMNS, COLUMNS)]
+    call = torch.compile(function, backend="cermet", options={"remainder": remainder, "strict": True})
+    call(*given).square().sum().backward()
+    assert [value.grad is None for value in given] == [True, False, True, True]
+
+
 class Embeddings(torch.nn.Module):
     """Rows of two tables, as many of the second as the first has words at most, and their norm."""
 

@@ -34,6 +34,7 @@ from ..targets.devices import device_index, target_of
 from . import library, op_library
 from .registry import Places, Registry
 from .signatures import Gradient, Signature
+from .slices import Function
 
 NAMESPACE = "cermet_v1"
 MAX_INPUTS, MAX_OUTPUTS = native.limit("region_inputs"), native.limit("region_outputs")
@@ -295,7 +296,24 @@ class _Region(torch.autograd.Function):
 
         arguments = derived.arguments(ctx.saved_tensors, cotangent)
         results = backward(derived.backward, lambda *tensors: launch(derived.backward, tensors), *arguments)
+        there = tuple(each is not None for each in cotangents)
+        gone = frozenset() if all(there) else _unreached(derived.backward, derived.backward_inputs, there)
+        results = [None if place in gone else result for place, result in enumerate(results)]
         return None, None, None, *derived.of_inputs(results, len(ctx.wanted))
+
+
+@functools.cache
+def _unreached(key: int, inputs: tuple[tuple[str, int], ...], there: tuple[bool, ...]) -> frozenset[int]:
+    """The gradients, by their numbers, that follow from no cotangent that is there of those that the backward `key`
+    takes: autograd has none of them, and no zeros."""
+    try:
+        function = Function.read(_registry.text(key))
+    except Error:
+        return frozenset()  # of an operation with several results
+    asked = zip(function.arguments, inputs, strict=True)
+    given = {name for (name, _), (origin, index) in asked if origin == "cotangent" and there[index]}
+    results = enumerate(function.results)
+    return frozenset(place for place, (name, _) in results if given.isdisjoint(function.needed([name])[1]))
 
 
 def backward(key: int, run: Callable[..., tuple[Any, ...]], *arguments: Any) -> tuple[Any, ...]:
