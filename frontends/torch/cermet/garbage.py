@@ -1,7 +1,7 @@
 """Python's collector of garbage, which waits while a graph is traced and compiled.
 
 That makes hundreds of thousands of objects that stay, and few that are garbage: the collector goes through all of
-them again and again, a tenth of the time, and finds next to nothing. Afterwards it goes through them once: exceptions
+them again and again, a tenth of the time, and finds next to nothing. Afterwards it goes through them: exceptions
 that Dynamo caught hold the frames of all their callers, and so what these had on the device.
 """
 

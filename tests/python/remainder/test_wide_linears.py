@@ -122,6 +122,11 @@ def test_numbers_are_as_near_as_eagers(program, how, device):
     assert_as_near_as_eager(compiled(program), program, [given(device, seed) for seed in range(EVERY_SEED)])
 
 
+@only_in_parts
+def test_a_number_of_rows_without_a_fitting_divisor_leaves_a_rest(how, device):
+    assert_as_near_as_eager(compiled(two), two, [given(device, seed, 254) for seed in range(EVERY_SEED)])
+
+
 @pytest.mark.parametrize("rows", [254, 256, 334])
 def test_all_lengths_are_one_graph(rows, how, device):
     """Of a symbolic number of rows, which sums are divided by: 4 are fewer than pieces."""

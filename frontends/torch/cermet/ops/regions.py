@@ -297,8 +297,9 @@ class _Region(torch.autograd.Function):
         arguments = derived.arguments(ctx.saved_tensors, cotangent)
         results = backward(derived.backward, lambda *tensors: launch(derived.backward, tensors), *arguments)
         there = tuple(each is not None for each in cotangents)
-        gone = frozenset() if all(there) else _unreached(derived.backward, derived.backward_inputs, there)
-        results = [None if place in gone else result for place, result in enumerate(results)]
+        if not all(there):
+            gone = _unreached(derived.backward, derived.backward_inputs, there)
+            results = [None if place in gone else result for place, result in enumerate(results)]
         return None, None, None, *derived.of_inputs(results, len(ctx.wanted))
 
 

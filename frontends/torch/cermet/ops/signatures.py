@@ -70,7 +70,7 @@ class Gradient:
         rest = iter(kept)
         return [cotangent(index) if origin == "cotangent" else next(rest) for origin, index in self.backward_inputs]
 
-    def of_inputs(self, results: Sequence[torch.Tensor], inputs: int) -> list[torch.Tensor | None]:
+    def of_inputs(self, results: Sequence[torch.Tensor | None], inputs: int) -> list[torch.Tensor | None]:
         """The gradient of each of so many inputs, from the backward's results."""
         places = {place: result for one, result in zip(self.backward_outputs, results) for place in one}
         return [places.get(place) for place in range(inputs)]
