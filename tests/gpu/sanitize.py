@@ -19,6 +19,7 @@ import regions
 from core import Core, Program, Tensor
 
 FORMATS = {"f32": "f", "f16": "e", "f64": "d", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u8": "B", "i1": "?"}
+FORMATS |= {"f8e4m3": "B", "f8e5m2": "B"}  # written by no graph's input
 INTEGERS_BELOW = 4  # rows and columns of such numbers are there
 ROWS = (1, 7)  # of plain graphs, in every symbolic dimension
 CASES = [("bf16", 4096, 9), ("bf16", 127, 37), ("f16", 128, 65), ("f32", 1000, 5), ("bf16", 20000, 3)]

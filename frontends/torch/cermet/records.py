@@ -7,7 +7,6 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import torch
 import torch.fx as fx
 
 from .attention import masks, variants

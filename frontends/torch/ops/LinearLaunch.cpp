@@ -77,7 +77,7 @@ template <bool kMakesLogits> void launchLogits(StableIValue* stack, uint64_t inp
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
-  for (int inputs = 1; inputs <= kMaxLossInputs; ++inputs)
+  for (int inputs = 0; inputs <= kMaxLossInputs; ++inputs)
     for (int outputs = 2; outputs <= kMaxLossOutputs; ++outputs) {
       const std::string arity = std::to_string(inputs) + "_" + std::to_string(outputs);
       library.impl(("linear_launch_" + arity).c_str(), launchLogits<true>);

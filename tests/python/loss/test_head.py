@@ -53,8 +53,15 @@ def two_losses(hidden, weight, labels):
     return loss_of(logits, labels) + loss_of(logits, labels.flip(0))
 
 
+def contrasted(hidden, weight, labels):
+    """Each row's own column is the right one, as between two batches: its region reads the logits alone."""
+    logits = F.linear(hidden, weight).view(-1, VOCABULARY)
+    return F.cross_entropy(logits.float(), torch.arange(len(logits), device=logits.device))
+
+
 @pytest.mark.parametrize(
-    ("function", "op"), [(scaled, "linear_head_1"), (capped, "linear_head_1"), (two_losses, "linear_head_2")]
+    ("function", "op"),
+    [(scaled, "linear_head_1"), (capped, "linear_head_1"), (two_losses, "linear_head_2"), (contrasted, "linear_head_0")],
 )
 def test_what_the_loss_region_absorbs_is_part_of_the_head(function, op):
     arguments = inputs()
@@ -166,7 +173,7 @@ def test_loss_and_gradients(function, remainder, dtype, device):
 
 @pytest.mark.parametrize("cotangent", [1.0, 0.25])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-@pytest.mark.parametrize("function", [dead, capped, scaled])
+@pytest.mark.parametrize("function", [dead, capped, scaled, contrasted])
 def test_errors_by_the_rule_for_numbers(function, dtype, cotangent):
     errors: dict[str, dict[str, list[float]]] = {"ours": {}, "eager": {}}
     call = graphs.compiled(function, "aot")

@@ -72,7 +72,13 @@ def uncertain(hidden, weight, labels, shown):
     return (each * shown).sum(-1).log().sum()
 
 
-VALUES = (preference, softmaxed, of_losses, weighted_by_itself, with_z_loss, uncertain)
+def of_logits_alone(hidden, weight, labels, shown):
+    """Its region reads nothing else."""
+    chances = F.linear(hidden, weight).float().log_softmax(-1)
+    return (chances.exp() * chances).sum(-1).flatten().square().log().sum()
+
+
+VALUES = (preference, softmaxed, of_losses, weighted_by_itself, with_z_loss, uncertain, of_logits_alone)
 
 
 def summed(hidden, weight, labels, shown):

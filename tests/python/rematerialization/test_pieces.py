@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from cermet import options
+from cermet.ops import regions
 from cermet.remainder import direct
 
 WORDS, HIDDEN, ROWS, PIECE = 2000, 64, 160, 32
@@ -23,6 +26,19 @@ class Model(torch.nn.Module):
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         y = x + self.down(self.up(x[:, :8]).relu()).sum(1, keepdim=True)
         return F.cross_entropy(self.head(y).float().flatten(0, 1), labels.flatten())
+
+
+class Residual(Model):
+    """A sum lies where a product was, in the forward."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__(wide)
+        self.mix, self.norm = torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.RMSNorm(HIDDEN, eps=1e-6)
+        self.bfloat16()
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        x = x + self.mix(x)
+        return super().forward(x + self.norm(x), labels)
 
 
 def given() -> tuple[torch.Tensor, torch.Tensor]:
@@ -43,6 +59,7 @@ def rows(monkeypatch):
 
         def __init__(self, graph, *arguments, **keywords) -> None:
             self.rows = [node.args[-4] for node in graph.graph.nodes if "linear_rows" in str(node.target)]
+            self.head = next((node.args[-6] for node in graph.graph.nodes if "linear_rows" in str(node.target)), None)
             if not found:
                 found.extend(self.rows)
             super().__init__(graph, *arguments, **keywords)
@@ -96,6 +113,24 @@ def test_a_bound_is_held(rows):
 def test_rows_of_a_symbolic_number(rows):
     step(Model(1 << 16), dynamic=True)
     assert rows == [PIECE]
+
+
+def test_another_process_is_told_of_all_that_a_joined_forward_launches(rows, monkeypatch):
+    kept = []
+    settle = direct.StraightLine.settle
+
+    def settled(self) -> None:
+        settle(self)
+        kept.append(self)
+
+    monkeypatch.setattr(direct.StraightLine, "settle", settled)
+    step(Residual(1 << 16))
+    assert rows == [ROWS]
+    (forward,) = [line for line in kept if line.head is not None]
+    assert any(places for *_, places in forward._regions)
+    for line in kept:
+        launched = {int(key) for key in re.findall(r"\b\d{12,}\b", line.source)}
+        assert launched - {regions.register(*each) for each in line._regions} <= {line.head}
 
 
 def test_a_frozen_head_gains_nothing(rows):

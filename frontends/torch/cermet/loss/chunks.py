@@ -345,7 +345,7 @@ def _rows_name(inputs: int, terms: int) -> str:
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
-    for inputs in range(1, MAX_INPUTS + 1):
+    for inputs in range(MAX_INPUTS + 1):
         tensors = ", ".join(["Tensor hidden", "Tensor weight", *(f"Tensor a{i}" for i in range(inputs))])
         for outputs in range(2, MAX_OUTPUTS + 1):
             name = f"linear_launch_{inputs}_{outputs}"
@@ -390,7 +390,7 @@ def rows_op(inputs: int, terms: int = 0) -> torch._ops.OpOverload:
 
 
 def _op(name: str, inputs: int, outputs: int) -> torch._ops.OpOverload:
-    if not (1 <= inputs <= MAX_INPUTS and 2 <= outputs <= MAX_OUTPUTS):
+    if not (0 <= inputs <= MAX_INPUTS and 2 <= outputs <= MAX_OUTPUTS):
         raise Error(
             f"a loss of {inputs} operands and {outputs} results, expected at most {MAX_INPUTS} and {MAX_OUTPUTS}"
         )

@@ -105,15 +105,15 @@ def _parts(answer: Mapping[str, Any] | None, position: int) -> Parts | None:
         for name, part in answer.items()
     }
     rows = made["rows"]
-    if rows.inputs.count(("input", position)) != 1 or not 1 < len(rows.inputs) <= MAX_INPUTS + 1:
+    if rows.inputs.count(("input", position)) != 1 or len(rows.inputs) > MAX_INPUTS + 1:
         return None
     kept = made.get("kept")
-    if kept is not None and len(kept.inputs) > regions.MAX_INPUTS:
+    if kept is not None and not 0 < len(kept.inputs) <= regions.MAX_INPUTS:
         kept = None  # all are
     others = [part for name, part in made.items() if name not in ("rows", "kept")]
     if rows.outputs > MAX_OUTPUTS or any(part.outputs > regions.MAX_OUTPUTS for part in others):
         return None
-    if any(len(part.inputs) > regions.MAX_INPUTS for part in others):
+    if not all(0 < len(part.inputs) <= regions.MAX_INPUTS for part in others):  # of none, a launch has no sizes
         return None
     return Parts(made.get("before"), rows, made["after"], kept)
 

@@ -107,7 +107,7 @@ def _linear_values(terms: int, *arguments: Any) -> torch.Tensor:
 def _define() -> torch.library.Library:
     ops = torch.library.Library(NAMESPACE, "FRAGMENT")
     tags = (torch.Tag.pt2_compliant_tag,)
-    for inputs in range(1, MAX_INPUTS):  # the backward's have one more
+    for inputs in range(MAX_INPUTS):  # the backward's have one more
         for terms in range(MOST_TERMS + 1):
             others, factors = signature(terms)
             given = f"Tensor hidden, Tensor weight, Tensor? bias{others}"
@@ -138,6 +138,6 @@ def linear_op(inputs: int, terms: int) -> torch._ops.OpOverload:
 
 @functools.cache
 def _op(kind: str, inputs: int, terms: int) -> torch._ops.OpOverload:
-    if not 1 <= inputs < MAX_INPUTS:
+    if not 0 <= inputs < MAX_INPUTS:
         raise Error(f"values of {inputs} operands, expected at most {MAX_INPUTS - 1}")
     return getattr(getattr(torch.ops, NAMESPACE), f"{kind}_{inputs}_{terms}").default

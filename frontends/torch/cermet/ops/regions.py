@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+import torch.fx as fx
 
 from .. import native
 from ..counting import count
@@ -47,6 +48,11 @@ def forget() -> None:
     with _registry.lock:
         for known in (_registry.plans, _registry.signatures, _registry.gradients):
             known.clear()
+
+
+def launched(node: fx.Node) -> int | None:
+    """The key of what a call launches. None of any other call: a head, too, is a product beside its launch."""
+    return node.args[-1] if str(node.target).startswith(f"{NAMESPACE}.launch_") else None
 
 
 def text(key: int) -> str:

@@ -34,11 +34,10 @@ class Lost(Exception):
 
 
 class Fused:
-    """What was put into a graph, and `keys`, which another process has to be told (regions.kept)."""
+    """What was put into a graph."""
 
     def __init__(self, failed: Failing) -> None:
         self.replaced = Replaced()
-        self.keys: list[int] = []
         self._has_parts = False
         self._failed = failed
         self._preparation = Preparation(())
@@ -49,10 +48,9 @@ class Fused:
         self.replaced = replacement.apply(decision)
         keys = {key: region.device for region in self.replaced.regions for key in region.keys()}
         for node in module.graph.nodes:
-            if _launches(node) and node.args[-1] in parts:
-                keys[node.args[-1]] = example(node.args[0]).device
+            if (key := regions.launched(node)) in parts:
+                keys[key] = example(node.args[0]).device
                 self._has_parts = True
-        self.keys = list(keys)
         if launched:
             self._preparation = Preparation(keys.items())
         for near_miss in [*decision.near_misses, *self.replaced.near_misses]:
@@ -92,13 +90,9 @@ def fuse(module: fx.GraphModule, failed: Failing, launched: bool = True, parts: 
     return fused
 
 
-def _launches(node: fx.Node) -> bool:
-    return str(node.target).startswith(f"{regions.NAMESPACE}.launch_")
-
-
 def _body(node: fx.Node) -> str:
     """The text of what a launch computes, if its symbols have one size each here."""
-    if not _launches(node):
+    if regions.launched(node) is None:
         return ""
     *operands, key = node.args
     what, results = regions.signature(key), example(node)

@@ -141,22 +141,23 @@ def _compile(
         replay writes it."""
         return kind == BACKWARD and captures is None
 
-    def placed(kind: str, graph: fx.GraphModule) -> places.Placed:
+    def placed(kind: str, graph: fx.GraphModule) -> dict[fx.Node, places.Otherwise]:
         try:
             return places.place(graph.graph, given=free(kind))
         except Exception as error:
             failed(error, "results in the place of operands")
-            return places.Placed()
+            return {}
 
     def planned(backward: fx.GraphModule, replaced: Replaced) -> Callable[[], Plan]:
         put = list(zip(replaced.regions, replaced.calls))
         return functools.partial(noting.of, partition.noted, options.memory, forward[0], backward, put)
 
-    def line(kind: str, graph: fx.GraphModule, keys: Sequence[int] = (), place: bool = False) -> StraightLine:
+    def line(kind: str, graph: fx.GraphModule, place: bool = False) -> Callable[[], StraightLine]:
+        """Writes a graph as it is when that is called; where its results lie is settled here."""
         # Asked first: a launch over operands says of all of them that it may write them.
         capture = captures.of(graph, kind) if captures is not None else None
-        found = placed(kind, graph) if place else places.Placed()
-        return StraightLine(graph, (*keys, *found.keys), capture, kind == BACKWARD and LOSES_GRAD, found.otherwise)
+        otherwise = placed(kind, graph) if place else {}
+        return functools.partial(StraightLine, graph, capture, kind == BACKWARD and LOSES_GRAD, otherwise)
 
     def whole(backward: fx.GraphModule) -> None:
         if pieces.join(forward[0], backward, keeping.price):
@@ -179,16 +180,15 @@ def _compile(
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
-            halved: set[int] = set()
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
             ordering.order(graph)
             if kind == BACKWARD and price is not None:
                 held = ordering.given(graph.graph)
                 tried("values that are made twice", lambda: twice.make_twice(graph, held))
             if price is not None:
-                tried("launches that are halved", lambda: halved.update(halves.halve(graph, free(kind))))
+                tried("launches that are halved", lambda: halves.halve(graph, free(kind)))
             widen(graph.graph)
-            written = functools.partial(line, kind, graph, (*fused.keys, *halved), place=True)
+            written = line(kind, graph, place=True)
             made.append(written())
             if kind == FORWARD:
                 again.append(written)
@@ -203,7 +203,7 @@ def _compile(
                 plain = fused.taken_back()
                 if plain is not None:
                     widen(plain.graph)
-                return line(kind, plain) if plain is not None else None
+                return line(kind, plain)() if plain is not None else None
 
             made[-1].otherwise = otherwise if launched else None
             return made[-1]

@@ -28,7 +28,7 @@ def asked(module: fx.GraphModule) -> tuple[list[fx.Node], dict[fx.Node, list[chu
     for head in [node for node in order if target_name(node).startswith(_HEAD)]:
         call = chunks.call_of(target_name(head), *head.args)
         needed = _needed(module, call.operands)
-        if needed is None:
+        if not needed:
             continue
         early = [node for node in order if node in needed]
         late = [node for node in order if node not in needed or node.op == "placeholder"]

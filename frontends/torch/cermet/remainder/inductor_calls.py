@@ -38,7 +38,7 @@ def _launches() -> list[torch._ops.OpOverload]:
     """The ops that launch and that stand in graphs, of all arities."""
     inputs, outputs = range(1, regions.MAX_INPUTS + 1), range(1, regions.MAX_OUTPUTS + 1)
     ops = [regions.launch_op(*arity) for arity in itertools.product(inputs, outputs)]
-    inputs = range(1, chunks.MAX_INPUTS + 1)
+    inputs = range(chunks.MAX_INPUTS + 1)
     rows = itertools.starmap(chunks.rows_op, itertools.product(inputs, range(chunks.MOST_TERMS + 1)))
     numbers = itertools.starmap(values.linear_op, itertools.product(inputs[:-1], range(chunks.MOST_TERMS + 1)))
     return [*ops, *(chunks.launch_op(count, 2) for count in inputs), *rows, *numbers]

@@ -39,19 +39,17 @@ class StraightLine(OutputCode):
     def __init__(
         self,
         graph: fx.GraphModule,
-        keys: Sequence[int] = (),
         capture: Capture | None = None,
         refuses_grad: bool = False,
         otherwise: Mapping[fx.Node, Otherwise] | None = None,
     ) -> None:
-        """`keys`: regions that the graph launches and that are registered for it alone (clusters.py, places.py).
-        `refuses_grad`: a call in grad mode raises. `otherwise`: launches that write over arguments, if they may."""
+        """`refuses_grad`: a call in grad mode raises. `otherwise`: launches that write over arguments, if they may."""
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
         self.source, self._constants = _write(graph, otherwise or {})
         self._capture = capture  # under CUDA graphs
         self._refuses_grad = refuses_grad
-        self._regions = regions.kept(keys)
+        self._regions = regions.kept(_launched(graph, otherwise or {}))
         self.otherwise: Callable[[], StraightLine | None] | None = None  # what runs in its place, where it cannot run
         self.peak = 0  # bytes that are held at the most while it and its forward run, where that was asked for
         self._pickled: bytes | None = None
@@ -174,6 +172,12 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
         if done:
             lines.append(f"    del {', '.join(names[source] for source in done)}")
     return "\n".join(lines) + "\n", constants.values
+
+
+def _launched(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> dict[int, None]:
+    """The keys of all that a graph may launch; another process has to be told of them."""
+    keys = [regions.launched(node) for node in module.graph.nodes]
+    return dict.fromkeys(key for key in (*keys, *(each.key for each in otherwise.values())) if key is not None)
 
 
 def _asks(call: Call, constants: _Constants) -> str:

@@ -15,7 +15,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ..graph import memory, traffic
 from ..graph.nodes import example
-from ..ops.regions import NAMESPACE
+from ..ops.regions import NAMESPACE, launched
 
 # Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
 # second and moves 2.0e12 bytes, an H200 reaches about 700e12 and 4.0e12.
@@ -69,7 +69,7 @@ def computing(node: fx.Node) -> int | str:
     if not isinstance(node.target, torch._ops.OpOverload):
         return UNKNOWN
     if node.target.namespace == NAMESPACE:
-        return traffic.moved_by(node) if _is_launch(node) else "a product and its loss"
+        return traffic.moved_by(node) if launched(node) is not None else "a product and its loss"
     if node.target.namespace != "aten":
         return UNKNOWN
     if node.target._schema.is_mutable:
@@ -82,11 +82,6 @@ def computing(node: fx.Node) -> int | str:
     return UNKNOWN if operations is None else max(operations // OPERATIONS_PER_BYTE, traffic.moved_by(node))
 
 
-def _is_launch(node: fx.Node) -> bool:
-    """Of a kernel alone: a head is a product too."""
-    return str(node.target).startswith(f"{NAMESPACE}.launch_")
-
-
 def is_product(node: fx.Node) -> bool:
     """A product, a convolution, an attention, and what is unknown."""
     if node.target is operator.getitem or is_view(node) or not _has_tensor(example(node)):
@@ -94,7 +89,7 @@ def is_product(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return True
     if node.target.namespace == NAMESPACE:
-        return not _is_launch(node)
+        return launched(node) is None
     return node.target.namespace == "aten" and node.target._overloadpacket in flop_registry
 
 

@@ -27,9 +27,9 @@ _PART = 3e-3  # of what all calls take, that the second kernels may
 _ROUNDS, _TRIALS = 4, 3
 
 
-def halve(module: fx.GraphModule, given: bool) -> set[int]:
-    """In a functional graph, in place; returns the keys of the parts. `given`: as for places.place, which is next."""
-    return _Halves(module, given).take()
+def halve(module: fx.GraphModule, given: bool) -> None:
+    """In a functional graph, in place. `given`: as for places.place, which is next."""
+    _Halves(module, given).take()
 
 
 class _Halves:
@@ -39,17 +39,13 @@ class _Halves:
         self._most, self._call = self._held()
         self._room: float | None = None  # bytes that may be moved again
 
-    def take(self) -> set[int]:
-        keys: set[int] = set()
+    def take(self) -> None:
         for _ in range(_ROUNDS):
             launch = seams.launch_of(self._call, self._functions) if self._call is not None else None
             if launch is None or next(seams.halves(launch), None) is None or not self._may_move(launch.node):
                 break
-            found = self._best(launch)
-            if found is None:
+            if not self._halved(launch):
                 break
-            keys |= found
-        return keys & {node.args[-1] for node in self._graph.nodes if node.args and isinstance(node.args[-1], int)}
 
     def _may_move(self, node: fx.Node) -> bool:
         """Whether nobody writes what the launch touches."""
@@ -60,8 +56,8 @@ class _Halves:
                 written |= storages.of(effect_of(each, self._module).written)
         return written.isdisjoint(storages.of((node, *node.all_input_nodes)))
 
-    def _best(self, launch: seams.Launch) -> set[int] | None:
-        """Takes a launch apart at the first seam where that is worth it."""
+    def _halved(self, launch: seams.Launch) -> bool:
+        """Takes a launch apart at the first seam where that is worth it, if there is one."""
         if self._room is None:
             self._room = _PART * sum(computed_again(node) or 0 for node in self._graph.nodes)
         before = computed_again(launch.node) or 0
@@ -77,11 +73,11 @@ class _Halves:
             if most <= self._most - max(_LEAST, _WORTH * time) and time <= self._room:
                 self._most, self._call = most, call
                 self._room -= time
-                return taken.keys
+                return True
             if not waits:
                 ordering.move_before(taken.first, second)
             launch = launch._replace(node=parts.put_together(self._graph, taken))
-        return None
+        return False
 
     def _advance(self, call: fx.Node) -> None:
         *_, given = self._graph.find_nodes(op="placeholder")

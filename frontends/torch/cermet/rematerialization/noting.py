@@ -219,7 +219,7 @@ def _name(node: fx.Node) -> str:
     """Of a launch what it computes."""
     if not isinstance(node.target, torch._ops.OpOverload):
         return str(node.target)
-    if not str(node.target).startswith(f"{regions.NAMESPACE}.launch_"):
+    if regions.launched(node) is None:
         return str(node.target.overloadpacket)
     found = re.search(r"func\.func @([\w$.]+)", regions.text(parts.whole_key(node)))
     return found[1] if found else "a launch"

@@ -23,7 +23,6 @@ from ..graph.nodes import example, target_name
 from ..ops import regions
 from .liveness import Storages
 
-_LAUNCH = f"{regions.NAMESPACE}.launch_"
 _SYNCHRONOUS = ("aten", "prims", regions.NAMESPACE)  # operations that are done with their operands when they return
 _HIGHER_ORDER = ("run_and_save_rng_state", "run_with_rng_state")
 
@@ -35,14 +34,9 @@ class Otherwise(NamedTuple):
     inputs: tuple[fx.Node, ...]
 
 
-class Placed(NamedTuple):
-    keys: tuple[int, ...] = ()  # of the launches that were put into a graph, and of those that run otherwise
-    otherwise: Mapping[fx.Node, Otherwise] = {}
-
-
-def place(graph: fx.Graph, given: bool) -> Placed:
-    """Gives results of a graph that runs as it is the memory of operands, in place. `given`: of inputs, too, but for
-    those that are the caller's."""
+def place(graph: fx.Graph, given: bool) -> dict[fx.Node, Otherwise]:
+    """Gives results of a graph that runs as it is the memory of operands, in place; returns the launches that may not
+    do so at each call. `given`: of inputs, too, but for those that are the caller's."""
     return _Places(graph, given).place()
 
 
@@ -71,12 +65,11 @@ class _Places:
             self._last.update(dict.fromkeys(touched, node))
             if not _is_synchronous(node):
                 self._kept |= touched
-        self.launches = [node for node in graph.nodes if target_name(node).startswith(_LAUNCH)]
+        self.launches = [node for node in graph.nodes if regions.launched(node) is not None]
         self._may = {node: _may_take(node) for node in self.launches}
 
-    def place(self) -> Placed:
+    def place(self) -> dict[fx.Node, Otherwise]:
         """What may fail has been asked before: a graph is changed as a whole or not."""
-        keys: dict[int, None] = {}
         otherwise: dict[fx.Node, Otherwise] = {}
         moved = memory.Moved()
         for node in self.launches:
@@ -88,13 +81,11 @@ class _Places:
             asked = tuple(each for each in inputs.values() if each is not None)
             node.target = regions.launch_over_op(len(node.args) - 1, count)
             node.args = (*node.args[:-1], _key(plain, count, taken))
-            keys[node.args[-1]] = None
             if asked:
                 own = {result: place for result, place in taken.items() if inputs[result] is None}
                 otherwise[node] = Otherwise(_key(plain, count, own) if own else plain, asked)
-                keys[otherwise[node].key] = None
             self._move(node, taken, moved)
-        return Placed(tuple(keys), otherwise)
+        return otherwise
 
     def taken(self, node: fx.Node) -> dict[int, int]:
         """For results the operand whose memory each takes."""

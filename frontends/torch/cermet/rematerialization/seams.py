@@ -95,9 +95,9 @@ def launches(graph: fx.Graph) -> dict[fx.Node, Launch]:
 
 def launch_of(node: fx.Node, known: dict[int, Function | None]) -> Launch | None:
     """None of what is none, nor of one of named operations, as a launch is that nobody differentiates."""
-    if not str(node.target).startswith(f"{regions.NAMESPACE}.launch_") or not _is_read_apart(node):
+    key = regions.launched(node)
+    if key is None or not _is_read_apart(node):
         return None
-    key = node.args[-1]
     if key not in known:
         try:
             known[key] = Function.read(regions.text(key))
