@@ -264,6 +264,24 @@ def test_every_length_of_a_dynamic_mask():
     assert counted() == {"causal_masks": 1}
 
 
+def test_one_head_of_keys_for_all_queries_binds_no_length(device):
+    """No kernel has it: torch makes it of products, which ask for more than a symbol says."""
+
+    def attend(query, key, value):
+        rows, columns = mask_spellings.indices(query.shape[2])
+        mask = (columns <= rows).to(query.device)
+        return F.scaled_dot_product_attention(query, key, value, mask)
+
+    compiled = graphs.compiled(attend, "aot")
+    for length in (64, 48):
+        torch.manual_seed(0)
+        query = torch.randn(2, 4, length, 32, device=device, requires_grad=True)
+        key, value = (torch.randn(2, 1, length, 32, device=device) for _ in range(2))
+        for tensor in (query, key, value):
+            torch._dynamo.mark_dynamic(tensor, 2)
+        torch.testing.assert_close(compiled(query, key, value), attend(query, key, value), rtol=1e-4, atol=1e-5)
+
+
 def test_an_assumed_size_that_does_not_hold_is_an_error():
     module = graphs.trace(attending(mask_spellings.comparison), *operands())
     (mask,) = masks.find(module).masks

@@ -17,6 +17,7 @@ import torch.fx as fx
 import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ..graph import fakes
 from ..graph.decision import Declined
 from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
@@ -88,7 +89,7 @@ def _traced(node: fx.Node, given: dict[str, Any]) -> tuple[torch.Tensor, str | N
     if mode is None:
         raise Declined("the graph was traced without fake tensors")
     values = dict(fx.node.map_arg(given, example))
-    with mode, torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
+    with fakes.calling(mode), torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
         for name in ("query", "key", "value"):  # as autocast casts them
             values[name] = values[name].to(old.dtype)
         with _Kernels() as kernels:
@@ -143,7 +144,7 @@ def _again(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda item: values.get(item, example(item)))
     mode = next(iter(values.values())).fake_mode  # type: ignore[attr-defined]
     try:
-        with mode, torch.set_grad_enabled(old.requires_grad):
+        with fakes.calling(mode), torch.set_grad_enabled(old.requires_grad):
             return getattr(args[0], node.target)(*args[1:], **kwargs) if node.op == "call_method" else node.target(
                 *args, **kwargs
             )

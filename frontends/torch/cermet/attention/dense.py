@@ -9,8 +9,8 @@ import sympy
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
-from torch._dispatch.python import enable_python_dispatcher
 
+from ..graph import fakes
 from ..graph.decision import Declined
 from ..graph.layouts import written
 from ..graph.nodes import example
@@ -42,7 +42,7 @@ class Dense:
         old = example(like)
         first = old[0] if isinstance(old, (tuple, list)) else old
         try:
-            with self.mode, enable_python_dispatcher(), torch.set_grad_enabled(first.requires_grad):
+            with fakes.calling(self.mode), torch.set_grad_enabled(first.requires_grad):
                 found = _run(node, args, kwargs)
                 if isinstance(found, torch.Tensor) and found.dtype != first.dtype:
                     if first.dtype in (torch.bfloat16, torch.float16) and found.is_floating_point():  # autocast's

@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+
+@contextlib.contextmanager
+def calling(mode: FakeTensorMode) -> Iterator[None]:
+    """Under which any operation is called as AOTAutograd traces it: one that is composed of others in Python, since
+    torch's C++ (a product's of several dimensions) binds a symbolic size to its number."""
+    with mode, enable_python_dispatcher():
+        yield
 
 
 def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], behind: Any = 0) -> FakeTensor:

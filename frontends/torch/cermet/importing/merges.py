@@ -14,6 +14,7 @@ from collections.abc import Collection
 import torch
 import torch.fx as fx
 
+from ..graph import fakes
 from ..graph.effects import PURE, effect_of
 from ..graph.layouts import written
 from ..graph.nodes import example
@@ -94,7 +95,8 @@ def _value(node: fx.Node, operand: fx.Node, given: torch.Tensor) -> torch.Tensor
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given if each is operand else example(each))
     call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     was = example(node)
-    with was.fake_mode, torch.set_grad_enabled(was.requires_grad), torch.autocast(was.device.type, enabled=False):
+    autocast = torch.autocast(was.device.type, enabled=False)
+    with fakes.calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), autocast:
         return call(*args, **kwargs)
 
 
