@@ -9,7 +9,7 @@ import torch
 import graphs
 from cermet import inspection, options
 from cermet.errors import Error
-from cermet.loss import accumulation, chunks, derivation
+from cermet.loss import accumulation, chunks, derivation, kept
 from cermet.ops import regions
 from heads import VOCABULARY, close, dead, inputs, returned
 from pieces import DTYPES, LOSSES, allocations, compiled, heads_of, rows_of
@@ -245,7 +245,8 @@ def test_a_step_waits_for_nothing():
 
 @pytest.mark.gpu
 @GPU
-def test_a_recorded_step_gives_the_numbers_of_one_that_is_not():
+def test_a_recorded_step_gives_the_numbers_of_one_that_is_not(monkeypatch):
+    monkeypatch.setattr(kept, "_watches", {})
     hidden, weight, labels = inputs(torch.bfloat16, "cuda", rows=200)
     call = compiled(dead, rows_of(9, torch.bfloat16), mode="reduce-overhead")
     expected = [value.clone() for value in torch.autograd.grad(dead(hidden, weight, labels), (hidden, weight))]

@@ -100,6 +100,7 @@ def test_a_gpu_is_not_waited_for_at_the_head(monkeypatch):
     for part in (0.7, 0.3, 1.0, 0.9):
         torch.manual_seed(int(10 * part))
         given = inputs(part, "cuda")
+        given[2].add_(0)  # who reads its memory by another tensor has another version
         results = []
         for call in (run, loss):
             value = call(*given)
@@ -165,6 +166,18 @@ def test_an_answer_is_of_the_memory_that_it_holds(monkeypatch):
     assert labels.data_ptr() != failed and watch.foreseen([labels]) is None
     watch.foresee([labels], torch.arange(64) % 5 == 0)
     assert watch.foreseen([labels]).places().tolist() == list(range(0, 64, 5))
+
+
+def test_an_alias_that_an_operator_is_handed_has_the_answer(monkeypatch):
+    """Torch makes some at an operator's first call."""
+    monkeypatch.setattr(torch.cuda, "Event", Answered)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *given, pin_memory=False, **named: empty(*given, **named))
+    watch, labels = kept._Watch(), torch.arange(64)
+    labels[0] = 5
+    watch.foresee([labels], torch.arange(64) % 5 == 0)
+    assert labels.data._version != labels._version
+    assert watch.foreseen([labels.data]).places().tolist() == list(range(0, 64, 5)) and not watch._foreseen
 
 
 def test_nothing_is_foreseen_of_what_nobody_counts_the_writes_of(monkeypatch):

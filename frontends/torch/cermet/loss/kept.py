@@ -62,14 +62,15 @@ class _Watch:
         event = torch.cuda.Event()
         event.record()
         with self._lock:
-            self._foreseen[_names(inputs)] = _Foreseen(tuple(inputs), order, told, event)
+            self._foreseen[_names(inputs)] = _Foreseen(tuple(inputs), _versions(inputs), order, told, event)
             if len(self._foreseen) > _ASKED:  # of calls that failed before their heads
                 del self._foreseen[next(iter(self._foreseen))]
 
     def foreseen(self, inputs: Sequence[torch.Tensor]) -> _Foreseen | None:
-        """What was asked of these, once."""
+        """What was asked of these, once; nothing where they were written since."""
         with self._lock:
-            return self._foreseen.pop(_names(inputs), None)
+            found = self._foreseen.pop(_names(inputs), None)
+        return found if found is not None and found.versions == _versions(found.inputs) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +78,7 @@ class _Foreseen:
     """An answer on its way. It holds what it was asked of, so that nothing else has that memory meanwhile."""
 
     inputs: tuple[torch.Tensor, ...]
+    versions: tuple[int, ...]  # of the inputs, when they were read
     order: torch.Tensor  # the rows that are kept, and then the others
     told: torch.Tensor  # how many are kept, when the event was recorded
     event: torch.cuda.Event
@@ -87,10 +89,14 @@ class _Foreseen:
         return self.order[:count] if _are_many(count, len(self.order)) else None
 
 
-def _names(inputs: Sequence[torch.Tensor]) -> tuple[tuple[int, int, int], ...]:
-    """What is another where a tensor is, or was written since. Nobody counts who writes those of inference mode."""
-    versions = (-1 if each.is_inference() else each._version for each in inputs)
-    return tuple((each.data_ptr(), each.numel(), version) for each, version in zip(inputs, versions))
+def _names(inputs: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
+    """What is another where a tensor is. Not its version: torch hands an operator of ours aliases at its first call,
+    which have versions of their own."""
+    return tuple((each.data_ptr(), each.numel()) for each in inputs)
+
+
+def _versions(inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    return tuple(each._version for each in inputs)
 
 
 _lock = locks.lock()
