@@ -126,7 +126,7 @@ def test_it_is_one_kernel_that_stores_its_result_where_that_is(monkeypatch):
 
     def fused(*arguments):
         found = fuse(*arguments)
-        keys.extend(found.keys)
+        keys.extend(key for region in found.replaced.regions for key in region.keys())
         return found
 
     monkeypatch.setattr(clusters, "fuse", fused)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import cermet
 import graphs
@@ -262,6 +263,23 @@ def test_constants_and_nested_arguments_are_passed_as_they_are():
         for mine, theirs in zip(ours(x, n), function(x, n)):
             torch.testing.assert_close(mine, theirs)
             assert mine.stride() == theirs.stride()
+
+
+def test_a_view_of_what_lies_otherwise_than_traced():
+    """`softplus_backward` of a cotangent and of an operand in another order, of which torch's fake tensors take the
+    operand's where sizes are symbolic."""
+
+    def function(x, y):
+        a = F.elu(x * y)
+        return F.softplus(a.view(2, -1, 4, 8).transpose(1, 2)), torch.log(a.abs() + 1)
+
+    def gradient(call, x, y):
+        return torch.autograd.grad([value.sin().sum() for value in call(x, y)], x)[0]
+
+    ours = torch.compile(function, backend="cermet", dynamic=True, options={"remainder": "aot", "strict": True})
+    for n in (10, 7):
+        x, y = torch.randn(2, n, 32, requires_grad=True), torch.randn(2, n, 32)
+        torch.testing.assert_close(gradient(ours, x, y), gradient(function, x, y))
 
 
 def test_a_graph_that_refuses_grad_mode_says_so():

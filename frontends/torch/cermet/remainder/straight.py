@@ -12,7 +12,7 @@ import contextlib
 import io
 import operator
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import Any
 
@@ -27,9 +27,11 @@ from ..ops import regions
 from ..rematerialization.places import Otherwise
 from . import foresight
 from .capture import Capture
+from .orders import unsure
 from .ownership import alone
 
 _heard: ContextVar[list[StraightLine] | None] = ContextVar("cermet_straight_lines", default=None)
+_VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 _LITERALS = (bool, int, str, type(None), type(Ellipsis))
 
 
@@ -139,7 +141,7 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
     nodes, heads = foresight.asked(module)
-    last = _last_readers(nodes)
+    last, strange = _last_readers(nodes), unsure(nodes)
     names: dict[fx.Node, str] = {}
     constants = _Constants(names)
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -165,7 +167,7 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
             names[node] = constants.name(_attribute(module, str(node.target)))
             continue
         names[node] = f"v{index}"
-        called = _call(node, constants, otherwise.get(node))
+        called = _call(node, constants, otherwise.get(node), strange)
         lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
         lines += [_asks(call, constants) for call in heads.get(node, ())]
         done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
@@ -199,7 +201,8 @@ def _free(name: str) -> str:
     return f"free_{name}"
 
 
-def _call(node: fx.Node, constants: _Constants, otherwise: Otherwise | None) -> str:
+def _call(node: fx.Node, constants: _Constants, otherwise: Otherwise | None, strange: Set[fx.Node]) -> str:
+    """`strange`: values of which a view may need a copy."""
     if node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[1], int):
         return f"{constants.written(node.args[0])}[{node.args[1]}]"
     arguments = [constants.written(argument) for argument in node.args]
@@ -210,6 +213,8 @@ def _call(node: fx.Node, constants: _Constants, otherwise: Otherwise | None) -> 
     if node.op == "call_method":
         return f"{arguments[0]}.{node.target}({', '.join(arguments[1:])})"
     target = node.target if node.op == "call_function" else _attribute(node.graph.owning_module, str(node.target))
+    if target in _VIEWS and node.args[0] in strange:
+        target = torch.ops.aten.reshape.default
     return f"{constants.name(target, 'f')}({', '.join(arguments)})"
 
 

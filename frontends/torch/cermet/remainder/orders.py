@@ -1,0 +1,60 @@
+"""Memory orders that tracing may have wrong.
+
+Of an elementwise call whose operands lie in several orders, torch's fake tensors of symbolic sizes may have another
+order than the kernel gives (`softplus_backward` of operands of which one is transposed has). A view of such a value may
+need a copy, which tracing did not see.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+
+import torch
+import torch.fx as fx
+
+from ..graph.layouts import written
+from ..graph.nodes import example
+from ..graph.traffic import hint
+from ..rematerialization.costs import is_view
+
+
+def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """Those whose strides may be others than those that were traced; `nodes` are in the order of a graph."""
+    found: set[fx.Node] = set()
+    for node in nodes:
+        if node.op != "call_function" or not isinstance(example(node), torch.Tensor):
+            continue
+        if is_view(node) or node.target is operator.getitem:
+            if not found.isdisjoint(node.all_input_nodes):
+                found.add(node)
+        elif str(node.target).startswith("aten."):
+            alike = _alike(node)
+            if not found.isdisjoint(alike) or _have_several_orders(alike):
+                found.add(node)
+    return found
+
+
+def _alike(node: fx.Node) -> list[fx.Node]:
+    """The operands that have the sizes of the result, where some are symbolic."""
+    value = example(node)
+    if all(isinstance(size, int) for size in value.shape):
+        return []
+    tensors = [each for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)]
+    sizes = list(map(written, value.shape))
+    return [each for each in tensors if list(map(written, example(each).shape)) == sizes]
+
+
+def _have_several_orders(nodes: Sequence[fx.Node]) -> bool:
+    return any(_differ(one, other) for one, other in itertools.combinations([_order(example(each)) for each in nodes], 2))
+
+
+def _order(value: torch.Tensor) -> list[int]:
+    """The dimensions along which there is more than one element, from outermost to innermost in memory."""
+    strides = [hint(stride) if hint(size) > 1 else 0 for size, stride in zip(value.shape, value.stride())]
+    return sorted((axis for axis, stride in enumerate(strides) if stride), key=lambda axis: -strides[axis])
+
+
+def _differ(one: list[int], other: list[int]) -> bool:
+    return [axis for axis in one if axis in other] != [axis for axis in other if axis in one]
