@@ -11,7 +11,7 @@ from cermet import inspection, options
 from cermet.errors import Error
 from cermet.loss import accumulation, chunks, derivation, kept
 from cermet.ops import regions
-from heads import VOCABULARY, close, dead, inputs, returned
+from heads import VOCABULARY, close, contrasted, dead, inputs, returned
 from pieces import DTYPES, LOSSES, allocations, compiled, heads_of, rows_of
 
 
@@ -22,6 +22,11 @@ from pieces import DTYPES, LOSSES, allocations, compiled, heads_of, rows_of
 def test_every_kind_of_loss_comes_in_pieces(function):
     (head,) = heads_of(function, *inputs(rows=200))
     assert head[0].startswith("linear_head") and head[1] == 1
+
+
+def test_the_whole_where_labels_count_rows():
+    """A piece does not know which rows it has."""
+    assert heads_of(contrasted, *inputs(rows=90)) == [("linear_head_0", 0)]
 
 
 def test_the_whole_within_the_budget():

@@ -11,7 +11,7 @@ import graphs
 from cermet.loss import chunks, derivation, head
 from cermet.ops import library, regions
 from cermet.importing.importer import import_graph
-from heads import HIDDEN, ROWS, VOCABULARY, close, dead, inputs, loss_of, returned, targets
+from heads import HIDDEN, ROWS, VOCABULARY, close, contrasted, dead, inputs, loss_of, returned, targets
 from truth import MEDIAN_SEEDS, Float64, assert_as_good_as_eager, relative
 
 
@@ -51,12 +51,6 @@ def capped(hidden, weight, labels):
 def two_losses(hidden, weight, labels):
     logits = F.linear(hidden, weight).view(-1, VOCABULARY)
     return loss_of(logits, labels) + loss_of(logits, labels.flip(0))
-
-
-def contrasted(hidden, weight, labels):
-    """Each row's own column is the right one, as between two batches: its region reads the logits alone."""
-    logits = F.linear(hidden, weight).view(-1, VOCABULARY)
-    return F.cross_entropy(logits.float(), torch.arange(len(logits), device=logits.device))
 
 
 @pytest.mark.parametrize(

@@ -170,8 +170,9 @@ def _define() -> torch.library.Library:
     tags = (torch.Tag.pt2_compliant_tag,)
     for inputs in range(MAX_INPUTS + 1):
         tensors = ", ".join(["Tensor hidden, Tensor weight, Tensor? bias", *(f"Tensor a{i}" for i in range(inputs))])
-        ops.define(f"head_{inputs}({tensors}, int key, int position) -> Tensor", tags=tags)
-        ops.impl(f"head_{inputs}", functools.partial(_head, False), "CompositeImplicitAutograd")
+        if inputs:  # the logits at least
+            ops.define(f"head_{inputs}({tensors}, int key, int position) -> Tensor", tags=tags)
+            ops.impl(f"head_{inputs}", functools.partial(_head, False), "CompositeImplicitAutograd")
         for terms in range(MOST_TERMS + 1):
             others, factors = signature(terms)
             given = tensors.replace("Tensor? bias", f"Tensor? bias{others}")
@@ -187,7 +188,7 @@ _library = _define()
 @functools.cache
 def op(made: bool, inputs: int, terms: int = 0) -> torch._ops.OpOverload:
     """The outer op for `inputs` operands, and so many terms. Raises cermet.Error where there is none."""
-    if not 0 <= inputs <= MAX_INPUTS:
+    if not int(not made) <= inputs <= MAX_INPUTS:
         raise Error(f"a loss of {inputs} operands, expected at most {MAX_INPUTS}")
     name = _linear_head_name(inputs, terms) if made else f"head_{inputs}"
     return getattr(getattr(torch.ops, NAMESPACE), name).default

@@ -1,20 +1,18 @@
 """Memory orders that tracing may have wrong.
 
 Of an elementwise call whose operands lie in several orders, torch's fake tensors of symbolic sizes may have another
-order than the kernel gives (`softplus_backward` of operands of which one is transposed has). A view of such a value may
-need a copy, which tracing did not see.
+order than the kernel gives (`softplus_backward` of operands of which one is transposed has). A view of such a value, or
+of what follows from it, may need a copy, which tracing did not see.
 """
 
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Sequence
 
 import torch
 import torch.fx as fx
 
-from ..graph.layouts import written
 from ..graph.nodes import example
 from ..graph.traffic import hint
 from ..rematerialization.costs import is_view
@@ -24,26 +22,28 @@ def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """Those whose strides may be others than those that were traced; `nodes` are in the order of a graph."""
     found: set[fx.Node] = set()
     for node in nodes:
-        if node.op != "call_function" or not isinstance(example(node), torch.Tensor):
+        value = example(node)
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or _is_static(value):
             continue
-        if is_view(node) or node.target is operator.getitem:
-            if not found.isdisjoint(node.all_input_nodes):
+        operands = [each for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)]
+        if not found.isdisjoint(operands):
+            if is_view(node) or not found.isdisjoint(_alike(node, operands)):
                 found.add(node)
-        elif str(node.target).startswith("aten."):
-            alike = _alike(node)
-            if not found.isdisjoint(alike) or _have_several_orders(alike):
-                found.add(node)
+        elif len(operands) > 1 and _have_several_orders(_alike(node, operands)):
+            found.add(node)
     return found
 
 
-def _alike(node: fx.Node) -> list[fx.Node]:
-    """The operands that have the sizes of the result, where some are symbolic."""
-    value = example(node)
-    if all(isinstance(size, int) for size in value.shape):
+def _is_static(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in value.shape)
+
+
+def _alike(node: fx.Node, operands: Sequence[fx.Node]) -> list[fx.Node]:
+    """The operands of a call of ATen's that have the sizes of its result."""
+    if not str(node.target).startswith("aten."):
         return []
-    tensors = [each for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)]
-    sizes = list(map(written, value.shape))
-    return [each for each in tensors if list(map(written, example(each).shape)) == sizes]
+    sizes = list(map(hint, example(node).shape))
+    return [each for each in operands if list(map(hint, example(each).shape)) == sizes]
 
 
 def _have_several_orders(nodes: Sequence[fx.Node]) -> bool:

@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from ..graph import memory
 from ..graph.layouts import written
-from ..graph.nodes import example, target_name
+from ..graph.nodes import example
 from ..ops import regions
 from .liveness import Storages
 

@@ -69,7 +69,7 @@ def _cudnn_takes(call: _Call) -> bool:
     widest = 256 if call.target.capability in _SERVER else 128
     if call.query.dtype not in _HALVES or any(width > widest or width % 8 for width in call.widths):
         return False
-    if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():
+    if call.mask is not None and call.mask.requires_grad and torch.is_grad_enabled():  # it has no gradient of one
         return False
     return call.fused(groups=True) and call.square and bool(call.key.shape[-2] != 1)
 
