@@ -3,6 +3,9 @@
 The gradient of a weight reads a value that is made again of saved ones, which a later kernel reads too. In autograd's
 order the product comes first, and so the value must be there before that kernel runs. Where nothing but an output
 follows from the product, it may run behind that kernel, which then writes what it reads anyway.
+
+What else the product reads is held until then. That is worth it where it is less than the kernel spares, and where the
+backward's peak is elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Collection, Iterable
 
 import torch.fx as fx
 
+from ..ops import regions
+from . import liveness, ordering
 from .costs import computed_again, is_product, is_view, written
 
 
@@ -20,10 +25,11 @@ def wait(graph: fx.Graph) -> None:
     order = {node: index for index, node in enumerate(graph.nodes)}
     behind = following(graph)
     ends = last(graph, behind)
+    room = _Room(graph, order)
     for node in list(graph.nodes):
         if node not in ends or is_view(node) or node.target is operator.getitem:
             continue
-        kernel = _kernel_behind(node, order, behind, ends)
+        kernel = _kernel_behind(node, order, behind, ends, room)
         if kernel is None:
             continue
         items = [user for user in kernel.users if user.target is operator.getitem]
@@ -31,6 +37,42 @@ def wait(graph: fx.Graph) -> None:
         for moved in [*_views_before(node), *_through(node)]:
             place.append(moved)
             place = moved
+
+
+class _Room:
+    """What a backward may hold beside what it holds anyway, without holding more at its most.
+
+    Of what only elementwise calls read and make nothing is counted: it is in no memory once they share kernels.
+    """
+
+    def __init__(self, graph: fx.Graph, order: dict[fx.Node, int]) -> None:
+        self._graph = graph
+        self._order = order
+        self._held: list[int] = []  # while each call runs; empty until somebody asks
+        self._most = 0
+
+    def take(self, size: int, since: fx.Node, until: fx.Node) -> bool:
+        """Whether there is room for so many bytes behind one call and through another, which then are held there."""
+        if not self._held:
+            self._held = self._profile()
+            self._most = max(self._held)
+        between = range(self._order[since] + 1, self._order[until] + 1)
+        if any(self._held[place] + size > self._most for place in between):
+            return False
+        for place in between:
+            self._held[place] += size
+        return True
+
+    def _profile(self) -> list[int]:
+        nodes, storages = list(self._graph.nodes), liveness.Storages(self._graph)
+        real = storages.of(
+            each
+            for node in nodes
+            if node.op == "placeholder" or is_product(node) or regions.launched(node) is not None
+            for each in (node, *node.all_input_nodes)
+        )
+        spans = liveness.spans(self._graph, storages, storages.of(ordering.given(self._graph)))
+        return liveness.profile(nodes, storages, {each: span for each, span in spans.items() if each in real})
 
 
 def following(graph: fx.Graph) -> set[fx.Node]:
@@ -104,10 +146,10 @@ def _made_of(node: fx.Node, following: set[fx.Node], ends: set[fx.Node]) -> set[
 
 
 def _kernel_behind(
-    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node]
+    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node], room: _Room
 ) -> fx.Node | None:
     """The kernel behind a product that could write what the product reads, where waiting for it holds fewer bytes than
-    it reads once instead of twice."""
+    it reads once instead of twice, or there is room for them."""
     again = [source for source in node.all_input_nodes if base(source) not in following]
     again = [source for source in again if base(source).op == "call_function"]
     sources = set().union(*(_made_of(source, following, ends) for source in again)) if again else set()
@@ -121,7 +163,7 @@ def _kernel_behind(
         shared = sources & {base(source) for source in kernel.all_input_nodes}
         held = {viewed(source) for source in node.all_input_nodes if base(source) in following}
         held = {value for value in held if not any(order[user] > order[kernel] for user in readers([value]))}
-        return kernel if _bytes(held) <= _bytes(shared) else None
+        return kernel if _bytes(held) <= _bytes(shared) or room.take(_bytes(held), node, kernel) else None
     return None
 
 
