@@ -4,14 +4,15 @@ The gradient of a weight reads a value that is made again of saved ones, which a
 order the product comes first, and so the value must be there before that kernel runs. Where nothing but an output
 follows from the product, it may run behind that kernel, which then writes what it reads anyway.
 
-What else the product reads is held until then. That is worth it where it is less than the kernel spares, and where the
-backward's peak is elsewhere.
+What else the product reads is held until then. That is worth it where it is no more than the kernel spares, or where
+the backward's peak is elsewhere, and if all wait that read the value.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import torch.fx as fx
 
@@ -26,17 +27,35 @@ def wait(graph: fx.Graph) -> None:
     behind = following(graph)
     ends = last(graph, behind)
     room = _Room(graph, order)
-    for node in list(graph.nodes):
-        if node not in ends or is_view(node) or node.target is operator.getitem:
+    together: dict[frozenset[fx.Node], list[_Waiting]] = {}  # by what is made again for them
+    for node in graph.nodes:
+        if node in ends and not is_view(node) and node.target is not operator.getitem:
+            if (found := _waiting(node, order, behind, ends)) is not None:
+                together.setdefault(found.again, []).append(found)
+    for group in together.values():  # what one of them reads early is not written late
+        large = [each for each in group if not each.is_small]
+        if large and not room.take((_bytes(each.held), each.node, each.kernel) for each in large):
             continue
-        kernel = _kernel_behind(node, order, behind, ends, room)
-        if kernel is None:
-            continue
-        items = [user for user in kernel.users if user.target is operator.getitem]
-        place = max([kernel, *items], key=order.__getitem__)
-        for moved in [*_views_before(node), *_through(node)]:
-            place.append(moved)
-            place = moved
+        for each in group:
+            _move(each, order)
+
+
+def _move(waiting: _Waiting, order: dict[fx.Node, int]) -> None:
+    items = [user for user in waiting.kernel.users if user.target is operator.getitem]
+    place = max([waiting.kernel, *items], key=order.__getitem__)
+    for moved in [*_views_before(waiting.node), *_through(waiting.node)]:
+        place.append(moved)
+        place = moved
+
+
+class _Waiting(NamedTuple):
+    """A product that may wait."""
+
+    node: fx.Node
+    kernel: fx.Node  # behind which
+    again: frozenset[fx.Node]  # what it reads that the kernel could write
+    held: frozenset[fx.Node]  # what else it reads, until then
+    is_small: bool  # whether that is no more than is read once instead of twice
 
 
 class _Room:
@@ -51,16 +70,18 @@ class _Room:
         self._held: list[int] = []  # while each call runs; empty until somebody asks
         self._most = 0
 
-    def take(self, size: int, since: fx.Node, until: fx.Node) -> bool:
-        """Whether there is room for so many bytes behind one call and through another, which then are held there."""
+    def take(self, asked: Iterable[tuple[int, fx.Node, fx.Node]]) -> bool:
+        """Whether there is room for so many bytes each, behind one call and through another, which then are held."""
         if not self._held:
             self._held = self._profile()
             self._most = max(self._held)
-        between = range(self._order[since] + 1, self._order[until] + 1)
-        if any(self._held[place] + size > self._most for place in between):
+        held = [*self._held]
+        for size, since, until in asked:
+            for place in range(self._order[since] + 1, self._order[until] + 1):
+                held[place] += size
+        if max(held) > self._most:
             return False
-        for place in between:
-            self._held[place] += size
+        self._held = held
         return True
 
     def _profile(self) -> list[int]:
@@ -145,11 +166,10 @@ def _made_of(node: fx.Node, following: set[fx.Node], ends: set[fx.Node]) -> set[
     return found
 
 
-def _kernel_behind(
-    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node], room: _Room
-) -> fx.Node | None:
-    """The kernel behind a product that could write what the product reads, where waiting for it holds fewer bytes than
-    it reads once instead of twice, or there is room for them."""
+def _waiting(
+    node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node]
+) -> _Waiting | None:
+    """A product, if a kernel behind it could write what the product reads."""
     again = [source for source in node.all_input_nodes if base(source) not in following]
     again = [source for source in again if base(source).op == "call_function"]
     sources = set().union(*(_made_of(source, following, ends) for source in again)) if again else set()
@@ -163,7 +183,8 @@ def _kernel_behind(
         shared = sources & {base(source) for source in kernel.all_input_nodes}
         held = {viewed(source) for source in node.all_input_nodes if base(source) in following}
         held = {value for value in held if not any(order[user] > order[kernel] for user in readers([value]))}
-        return kernel if _bytes(held) <= _bytes(shared) or room.take(_bytes(held), node, kernel) else None
+        is_small = _bytes(held) <= _bytes(shared)
+        return _Waiting(node, kernel, frozenset(map(base, again)), frozenset(held), is_small)
     return None
 
 
