@@ -134,7 +134,7 @@ SCENES = {
     "GPT-2": Scene(
         gpt2,
         text,
-        {"forward": 8, "backward": 13},
+        {"forward": 8, "backward": 10},
         {"forward": {"constant_pad_nd": 1}, "backward": {"cat": 2}},
     ),
     # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them. A product of few

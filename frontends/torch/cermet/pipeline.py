@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from . import passes
-from .attention import compaction, grouped, masks, packed, variants
+from .attention import compaction, grouped, grouped_products, masks, packed, variants
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
@@ -79,6 +79,7 @@ def _its_own(record: Record, mask: masks.Mask) -> bool:
 
 def _group_heads(record: Record) -> None:
     record.grouped = grouped.apply(record.module)
+    record.grouped_products = grouped_products.apply(record.module)
 
 
 def _compact(record: Record) -> None:
@@ -275,6 +276,7 @@ def tally(record: Record) -> None:
     count("near_misses", len(near_misses))
     count("released", record.released)
     count("grouped_attentions", record.grouped)
+    count("grouped_products", record.grouped_products)
     count("dropouts", record.dropouts)
     count("wide_linears", record.wide_linears)
     for mask in record.masks.masks if "unmasked" in record.have else ():

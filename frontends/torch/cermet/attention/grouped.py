@@ -56,18 +56,15 @@ def apply(module: fx.GraphModule) -> int:
 
 
 def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
-    functions = Functions(modules, outer_values(modules))
-    writes = {module.graph: _writes(module) for module in modules}
+    shared = Shared(modules)
     values: dict[fx.Node, torch.Tensor] = {}
     for module in modules:
         for node in attentions(module):
             given = arguments(node)
             if given.get("enable_gqa", False) is not False:
                 continue
-            sources = [_shared(functions, writes, given[name], example(given["query"])) for name in ("key", "value")]
-            if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
-                continue
-            for change_of in (_grouped, _beside_each_other):
+            sources = shared.sources(given)
+            for change_of in (_grouped, _beside_each_other) if sources is not None else ():
                 try:
                     change = change_of(module, node, values, *sources)
                 except Declined:
@@ -76,9 +73,8 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
                 yield change
                 break
         for node in _over_segments(module):
-            given = dict(zip(("query", "key", "value"), node.args))
-            sources = [_shared(functions, writes, given[name], example(given["query"])) for name in ("key", "value")]
-            if None in sources or example(sources[0]).shape[-3] != example(sources[1]).shape[-3]:
+            sources = shared.sources(dict(zip(("query", "key", "value"), node.args)))
+            if sources is None:
                 continue
             try:
                 yield _SharedBySegments.of(module, node, *sources)
@@ -183,32 +179,47 @@ def _apart(given: dict[str, Any]) -> tuple[int, ...]:
     return -1, example(given["query"]).shape[-3], 1, example(given["value"]).shape[-1]
 
 
-def _shared(functions: Functions, writes: _Writes, repeated: fx.Node, query: torch.Tensor) -> fx.Node | None:
-    """The tensor whose heads, each as often as queries share it, are this one's."""
-    if not isinstance(repeated, fx.Node) or example(repeated).dim() != 4:
+class Shared:
+    """What finds the heads that others are repetitions of, in a graph and its bodies."""
+
+    def __init__(self, modules: Sequence[fx.GraphModule]) -> None:
+        self._functions = Functions(modules, outer_values(modules))
+        self._writes: _Writes = {module.graph: _writes(module) for module in modules}
+
+    def source(self, repeated: fx.Node, query: torch.Tensor) -> fx.Node | None:
+        """The tensor whose heads, each as often as queries share it, are this one's."""
+        if not isinstance(repeated, fx.Node) or example(repeated).dim() != 4:
+            return None
+        node, between = repeated, []
+        for _ in range(_STEPS):
+            inputs = [item for item in node.all_input_nodes if isinstance(example(item), torch.Tensor)]
+            if not inputs or node.op == "placeholder":
+                return None
+            between.append(node)
+            node = inputs[0]
+            settled = [*between, node] if self._reads_alone(between, node) else []
+            try:
+                with self._functions.settled(settled):
+                    if _repeats(self._functions, repeated, node, query):
+                        return node
+            except (Unsupported, TooComplex):
+                return None
         return None
-    node, between = repeated, []
-    for _ in range(_STEPS):
-        inputs = [item for item in node.all_input_nodes if isinstance(example(item), torch.Tensor)]
-        if not inputs or node.op == "placeholder":
-            return None
-        between.append(node)
-        node = inputs[0]
-        try:
-            with functions.settled([*between, node] if _reads_alone(between, node, writes) else []):
-                if _repeats(functions, repeated, node, query):
-                    return node
-        except (Unsupported, TooComplex):
-            return None
-    return None
 
+    def sources(self, given: dict[str, Any]) -> list[fx.Node] | None:
+        """Those of an attention's keys and values, if both are repeated alike."""
+        query = example(given["query"])
+        key, value = (self.source(given[name], query) for name in ("key", "value"))
+        if key is None or value is None or example(key).shape[-3] != example(value).shape[-3]:
+            return None
+        return [key, value]
 
-def _reads_alone(between: Sequence[fx.Node], source: fx.Node, writes: _Writes) -> bool:
-    """Whether nothing writes a source's memory from the first of these, which lie between it and its repetition, on: a
-    cache has got its rows by then."""
-    first, memory = min(between), memories(example(source))
-    behind = [target for node, targets in writes[source.graph] if not node < first for target in targets]
-    return all(memory.isdisjoint(memories(example(target))) for target in behind)
+    def _reads_alone(self, between: Sequence[fx.Node], source: fx.Node) -> bool:
+        """Whether nothing writes a source's memory from the first of these, which lie between it and its repetition,
+        on: a cache has got its rows by then."""
+        first, memory = min(between), memories(example(source))
+        behind = [target for node, targets in self._writes[source.graph] if not node < first for target in targets]
+        return all(memory.isdisjoint(memories(example(target))) for target in behind)
 
 
 def _writes(module: fx.GraphModule) -> list[tuple[fx.Node, tuple[fx.Node, ...]]]:

@@ -138,7 +138,7 @@ def counters() -> dict[str, int]:
     rewritten (two where calls with and without padding came), `regions` replaced in them,
     `near_misses`, `causal_masks` of attentions that became `is_causal`, `full_masks` of those that need none,
     `window_masks`, `document_masks`, `padding_masks` and `length_masks` of those over segments or to the keys of a buffer that are there, `grouped_attentions` that no longer repeat
-    heads, `released` pieces of packed products (packed.py), `dropouts` in regions (dropouts.py), `wide_linears` in f32 on and onto tensors of
+    heads, and `grouped_products` of attentions that are written out, `released` pieces of packed products (packed.py), `dropouts` in regions (dropouts.py), `wide_linears` in f32 on and onto tensors of
     sixteen bits (wide_linears.py), calls of graphs with variants by the one they took
     (`calls_unpadded`, `calls_compact` of shown places alone, `calls_segmented`, `calls_padded`), `fallbacks` (graphs, or single matches in them, left as they were because of a
     failure of ours), `inductor_failures` (graphs, or their backwards alone, that Inductor did not compile and that run

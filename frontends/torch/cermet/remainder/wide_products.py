@@ -21,7 +21,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..graph import fakes
+from ..graph import fakes, layouts
 from ..graph.traffic import judged
 from ..ops import regions
 from ..ops.wide_linears import EACH, LEFT, split, split_down
@@ -81,7 +81,7 @@ class WideWriter(Writer):
         if dims is None:
             return self.result(_aten.view.default, rows, sizes(self.value.shape))
         value = rows.meta["val"]
-        return self.call(fakes.view(value, dims, _strides(dims)), _aten.view.default, rows, sizes(dims))
+        return self.call(fakes.view(value, dims, layouts.strides(dims, None)), _aten.view.default, rows, sizes(dims))
 
     def split(self, matrix: fx.Node, sides: tuple[int, ...], factor: float = 1.0) -> fx.Node:
         """The parts of a matrix in f32, side by side. A backward asks for others than its forward, which are made again
@@ -172,11 +172,4 @@ class WideWriter(Writer):
 
 
 def _dense(value: FakeTensor, dims: Sequence[Any], dtype: torch.dtype) -> FakeTensor:
-    return fakes.fresh(value, dims, _strides(dims), dtype)
-
-
-def _strides(dims: Sequence[Any]) -> list[Any]:
-    strides: list[Any] = [1]
-    for size in reversed(dims[1:]):
-        strides.insert(0, size * strides[0])
-    return strides
+    return fakes.fresh(value, dims, layouts.strides(dims, None), dtype)

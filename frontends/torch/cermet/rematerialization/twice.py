@@ -131,9 +131,9 @@ def _make(graph: fx.Graph, copy: _Copy, before: fx.Node) -> None:
     """Before the call that reads it, or the last that reads what it is made of."""
     given: dict[fx.Node, fx.Node] = {}
     with graph.inserting_before(before):
-        again = _copied(graph, copy.node, given)
+        _copied(graph, copy.node, given)
         if copy.value is not copy.node:
-            again = _copied(graph, copy.value, given)
+            _copied(graph, copy.value, given)
         for reader in sorted(copy.late):
             reader.args = fx.map_arg(reader.args, lambda each: _instead(graph, each, given))
             reader.kwargs = fx.map_arg(reader.kwargs, lambda each: _instead(graph, each, given))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Any
 
-import torch
 import torch.fx as fx
 
 from ...graph import memory
