@@ -95,6 +95,28 @@ def test_other_products_stay(function):
     assert grouped_products.apply(graphs.trace(function, *inputs())) == 0
 
 
+def of_written(where: str):
+    """A product with heads that were repeated before what they are of is written; `where`: through what."""
+
+    def attend(query, key):
+        key = key * 2
+        seen, repeated = key[:, :, :4], expanded(key, HEADS // SHARED)
+        if where != "late":
+            (key if where == "itself" else seen).mul_(3)
+        product = torch.matmul(query, repeated.transpose(2, 3))
+        return product + key.add_(1).sum() if where == "late" else product
+
+    return attend
+
+
+@pytest.mark.parametrize("where", ["itself", "a view", "late"])
+def test_what_is_written_is_read_as_it_was(where):
+    query, key, *_ = (each.detach() for each in inputs())
+    expected = of_written(where)(query, key)
+    found = graphs.compiled(of_written(where), remainder="aot")(query, key)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
 def test_a_models_attention_repeats_nothing():
     model, text = tiny("Gemma2", attn_implementation="eager").train(), words()
     counted = Counted()

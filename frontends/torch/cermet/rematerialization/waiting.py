@@ -11,6 +11,7 @@ the backward's peak is elsewhere, and if all wait that read the value.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ def wait(graph: fx.Graph) -> None:
     together: dict[frozenset[fx.Node], list[_Waiting]] = {}  # by what is made again for them
     for node in graph.nodes:
         if node in ends and not is_view(node) and node.target is not operator.getitem:
-            if (found := _waiting(node, order, behind, ends)) is not None:
+            if (found := _candidate(node, order, behind, ends)) is not None:
                 together.setdefault(found.again, []).append(found)
     for group in together.values():  # what one of them reads early is not written late
         large = [each for each in group if not each.is_small]
@@ -75,13 +76,13 @@ class _Room:
         if not self._held:
             self._held = self._profile()
             self._most = max(self._held)
-        held = [*self._held]
+        more: Counter[int] = Counter()  # by place
         for size, since, until in asked:
-            for place in range(self._order[since] + 1, self._order[until] + 1):
-                held[place] += size
-        if max(held) > self._most:
+            more.update(dict.fromkeys(range(self._order[since] + 1, self._order[until] + 1), size))
+        if any(self._held[place] + size > self._most for place, size in more.items()):
             return False
-        self._held = held
+        for place, size in more.items():
+            self._held[place] += size
         return True
 
     def _profile(self) -> list[int]:
@@ -166,7 +167,7 @@ def _made_of(node: fx.Node, following: set[fx.Node], ends: set[fx.Node]) -> set[
     return found
 
 
-def _waiting(
+def _candidate(
     node: fx.Node, order: dict[fx.Node, int], following: set[fx.Node], ends: set[fx.Node]
 ) -> _Waiting | None:
     """A product, if a kernel behind it could write what the product reads."""
