@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+_PACKAGES = ("torch", "triton", "transformers", "peft", "torchao", "liger_kernel", "cermet")
 
 
 def commit() -> str:
@@ -43,7 +44,7 @@ def describe() -> dict:
     return {"gpu": gpu, "driver": driver, "gpu_memory": memory, "machine": platform.machine(),
             "python": platform.python_version(), "commit": commit(),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            **{name: version(name) for name in ("torch", "triton", "transformers", "peft", "liger_kernel", "cermet")}}
+            **{name: version(name) for name in _PACKAGES}}
 
 
 def write(path: str | Path, benchmark: str, results: dict) -> None:

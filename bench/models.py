@@ -21,6 +21,7 @@ class Model:
     optimizer: bool = False  # whether a step ends with AdamW's
     task: str = "CausalLM"  # what the model's class is for
     lora: int | None = None  # the rank of peft's adapters on all products but the head's; other weights are frozen
+    scaled: str | None = None  # torchao's recipe for products in floats of eight bits, all but the head's
     checkpointing: bool = False  # whether layers are computed again in the backward
     documents: int = 1  # that each row is packed of, told by positions that begin again
     padding: float = 0.0  # the part of a batch that it is, at the ends of rows
@@ -38,6 +39,14 @@ class Model:
                 model = getattr(transformers, f"AutoModelFor{self.task}").from_config(self.config(**changes))
         finally:
             torch.set_default_dtype(before)
+        if self.scaled is not None:
+            from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+            config = Float8LinearConfig.from_recipe_name(self.scaled)
+            if DEVICE == "cpu":
+                config = dataclasses.replace(config, emulate=True)
+            head = model.get_output_embeddings()
+            convert_to_float8_training(model, config=config, module_filter_fn=lambda module, _: module is not head)
         if self.checkpointing:
             model.gradient_checkpointing_enable()
             model.enable_input_require_grads()
@@ -135,6 +144,10 @@ MODELS = {
     "Llama-3-8B": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8),
     "Llama-3-8B, checkpointing": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8,
                                        checkpointing=True),
+    "Llama-3-8B, float8": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8,
+                                scaled="tensorwise"),
+    "Llama-3-8B, float8 by rows": Model("Llama", _sizes(4096, 14336, 32, 32, 8, 128256, **_APART), 4, 2048, 8,
+                                        scaled="rowwise"),
     "Qwen3-8B": Model("Qwen3", _sizes(4096, 12288, 36, 32, 8, 151936, head_dim=128, **_APART), 4, 2048, 8),
     "Phi-3-mini": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 2048, 8),
     "Phi-3-mini, AdamW": Model("Phi3", _sizes(3072, 8192, 32, 32, 32, 32064, positions=4096, **_APART), 4, 1024,

@@ -140,6 +140,8 @@ std::string ProgramText::text(const std::string& structName) {
   stores();
   if (spec.schedule.skeleton == Skeleton::Flat)
     unchanged();
+  if (spec.schedule.skeleton == Skeleton::Turned)
+    turning();
   line("};\n");
   return out;
 }
@@ -160,7 +162,7 @@ bool isRandom(const ScheduledProgram& each) {
 }
 
 const char* skeletonOf(const ScheduledProgram& each) {
-  static constexpr const char* kKernels[] = {"flat_kernel", "row_kernel", "column_kernel"};
+  static constexpr const char* kKernels[] = {"flat_kernel", "row_kernel", "column_kernel", "turned_kernel"};
   return isLong(each) ? "long_row_kernel" : kKernels[int(each.schedule.skeleton)];
 }
 
@@ -263,9 +265,13 @@ std::string emitKernel(const KernelSpec& spec) {
     source += device::random;
   source += device::rows;
   source += device::blocks;
-  for (const auto& [skeleton, text] :
-       {std::pair{Skeleton::Flat, device::flat}, {Skeleton::Row, device::row}, {Skeleton::Column, device::column}})
+  for (const auto& [skeleton, text] : {std::pair{Skeleton::Flat, device::flat},
+                                       {Skeleton::Row, device::row},
+                                       {Skeleton::Column, device::column},
+                                       {Skeleton::Turned, device::turned}})
     if (uses(spec, skeleton)) {
+      if (skeleton == Skeleton::Turned && !uses(spec, Skeleton::Flat))
+        source += device::flat;
       source += text;
       skeletons += fmt::format("{}{}", skeletons.empty() ? "" : " and ", name(skeleton));
     }

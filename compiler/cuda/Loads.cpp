@@ -101,6 +101,12 @@ void ProgramText::loads() {
                          mappedLoad(map, deviceTypeOf(i), fmt::format("arguments.operand[{}].base", i), start)));
         continue;
       }
+      if (isTurned(i)) {
+        line(fmt::format("    tiles.{}[slot] = load_turned<{}, kThreads / kThreadsPerRow, V>(shared_memory() + ({}), "
+                         "arguments.operand[{}], {}, row, column);",
+                         field(i), deviceTypeOf(i), turnedBefore(i), i, start));
+        continue;
+      }
       line(program.operands[i].isStrided
                ? fmt::format("    {0}.{1}[slot] = load_strided<{2}, V>(arguments.operand[{3}].base, {4}, column, "
                              "arguments.operand[{3}].step);",
@@ -110,7 +116,9 @@ void ProgramText::loads() {
     }
     line("  }");
   };
-  load("load_tiles", "Tiles", tileInputs(), "const Offsets& offsets, int column", true);
+  const bool turns = spec.schedule.skeleton == Skeleton::Turned;
+  load("load_tiles", "Tiles", tileInputs(),
+       turns ? "const Offsets& offsets, int column, int row" : "const Offsets& offsets, int column", true);
   load("load_columns", "Columns", operands(OperandKind::Column, false), "int column", false);
 }
 
@@ -125,6 +133,25 @@ std::string ProgramText::gatheredLoad(int i) const {
       "load_sum<{}, {}, {}, V, {}, {}>(arguments.operand[{}], arguments.operand[{}], {}, offsets.{}, column)",
       deviceTypeOf(i), deviceType(operand.dtype), deviceTypeOf(operand.rowsFrom), operand.isStrided, kBagPart, i,
       operand.rowsFrom, sums, field(i));
+}
+
+std::string ProgramText::turnedBefore(int operand) const {
+  std::string before;
+  for (int i = 0; i < operand; ++i)
+    if (isTurned(i))
+      before += fmt::format("{}TurnedTile<{}, kThreads / kThreadsPerRow>::kBytes", before.empty() ? "" : " + ",
+                            deviceTypeOf(i));
+  return before.empty() ? "0" : before;
+}
+
+void ProgramText::turning() {
+  line("  static DEVICE void turn_tiles(const Arguments& arguments, const Offsets& offsets, int row, int column) {");
+  for (int i : tileInputs())
+    if (isTurned(i))
+      line(fmt::format("    turn_tile<{}, kColumns, kThreads / kThreadsPerRow, kThreads>(shared_memory() + ({}), "
+                       "arguments.operand[{}], offsets.{}, row, column);",
+                       deviceTypeOf(i), turnedBefore(i), i, field(i)));
+  line("  }");
 }
 
 // Tiles by way of shared memory: only where every one of them lies there as in global memory.

@@ -118,6 +118,12 @@ private:
   void line(const std::string& content) { out += content + "\n"; }
   std::string rowStart(int operand) const;
   std::string gatheredLoad(int operand) const;
+  // Whether the skeleton may turn a tile, and where in shared memory it has it.
+  bool isTurned(int operand) const {
+    return spec.schedule.skeleton == Skeleton::Turned && program.operands[operand].kind == OperandKind::Tile &&
+           program.operands[operand].isStrided;
+  }
+  std::string turnedBefore(int operand) const;
   // What a gathered operand has in the rows of no number.
   std::string missing(int operand) const {
     const DType dtype = program.operands[operand].dtype;
@@ -128,6 +134,7 @@ private:
   void storage();
   void loads();
   void staging();
+  void turning();
   void elements();
   void elementPairs();
   std::string rowValues(int level) const;

@@ -258,6 +258,34 @@ bool putTogether(const Selection& cluster, const llvm::StringMap<size_t>& steps,
   return true;
 }
 
+// Of a group that cannot be replaced because others read results of it before its last operand is there: what those
+// results are made of, as a kernel by itself. Whether that is some nodes, and was not tried before.
+bool putEarlyTogether(const Selection& cluster, Together& together) {
+  Operation* last = lastMaker(cluster.operands);
+  llvm::SetVector<Operation*> early;
+  for (Value result : cluster.results)
+    if (llvm::any_of(result.getUsers(), [&](Operation* user) {
+          return !cluster.ops.contains(user) && last && user->isBeforeInBlock(last);
+        }))
+      early.insert(result.getDefiningOp());
+  for (size_t i = 0; i < early.size(); ++i)
+    for (Value operand : early[i]->getOperands())
+      if (Operation* source = operand.getDefiningOp(); source && cluster.ops.contains(source))
+        early.insert(source);
+  early.remove_if([](Operation* op) { return !isStep(op); });
+  llvm::StringSet<> nodes;
+  for (Operation* op : early)
+    nodes.insert(nameOf(op));
+  if (nodes.size() < 2 || early.size() == size_t(llvm::count_if(cluster.ops, isStep)))
+    return false;
+  auto name = StringAttr::get(last->getContext(), "before " + nameOf(last));
+  if (!together.tried.insert(name).second)
+    return false;
+  for (Operation* op : early)
+    together.names[op] = name;
+  return true;
+}
+
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
 // is a near miss; launches that something was grouped with in vain are to be kept, first those that are not all in it,
 // and so is a node whose result others read before its group could be there.
@@ -301,6 +329,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     if (isWhole && take(cluster, search, copy, computed, misses))
       clusters.push_back(std::move(cluster));
     else if (hasMore && isBehindAutograd && inPart.empty() && putTogether(found, steps, together))
+      continue;
+    else if (hasMore && isBehindAutograd && cluster.readTooEarly && putEarlyTogether(cluster, together))
       continue;
     else if (hasMore && cluster.readTooEarly) // the others may do without it
       keepNode(cluster.readTooEarly, cluster, kept);

@@ -63,7 +63,7 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
   const bool begins = lines.next() && lines.count() == 2 + std::size(kSettings) && lines.word(0) == "schedule";
   const auto skeleton = begins ? std::ranges::find(kSkeletons, lines.word(1)) : std::end(kSkeletons);
   if (skeleton == std::end(kSkeletons))
-    return failed("expected `schedule flat|row|column threads=...` and the other settings");
+    return failed("expected `schedule flat|row|column|turned threads=...` and the other settings");
   result.schedule.skeleton = Skeleton(skeleton - std::begin(kSkeletons));
   for (size_t i = 0; i < std::size(kSettings); ++i) {
     int64_t value = 0;
@@ -78,7 +78,15 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
   if (result.schedule.skeleton == Skeleton::Column && (result.program.reduces() || !result.program.accumulates()))
     return fmt::format("kernel spec: program {} is scheduled by columns, expected sums over rows and no reductions",
                        result.program.name);
-  const int perRow = result.schedule.threadsPerRow;
+  const int perRow = result.schedule.threadsPerRow, threads = result.schedule.threads;
+  const auto isPowerOfTwo = [](int number) { return number > 0 && (number & (number - 1)) == 0; };
+  if (result.schedule.skeleton == Skeleton::Turned &&
+      (result.program.reduces() || result.program.accumulates() || !isPowerOfTwo(threads) || !isPowerOfTwo(perRow) ||
+       threads / perRow < std::max(perRow, result.schedule.vector)))
+    return fmt::format(
+        "kernel spec: program {} is scheduled by turned tiles, expected elementwise work and powers of two "
+        "of threads",
+        result.program.name);
   if (result.program.reduces() && perRow != result.schedule.threads && (perRow & (perRow - 1)) != 0)
     return fmt::format("kernel spec: threads_per_row is {} of a program that reduces, expected a power of two or "
                        "threads ({}) itself",

@@ -11,7 +11,7 @@ struct Schedule {
   Skeleton skeleton = Skeleton::Flat;
   int threads = 256;        // per block
   int threadsPerRow = 256;  // a power of two up to `threads`, or a multiple of 32 equal to `threads`; of the column
-                            // skeleton those of one row that a block has
+                            // skeleton those of one row that a block has, of the turned those of a row of its tile
   int vector = 1;           // elements a thread moves at once when bases and strides allow; of rows whose columns it
                             // does not divide, the whole ones in them (long_row.cuh)
   int vectorsPerThread = 1; // of a row, so that threadsPerRow * vector * vectorsPerThread >= columns; 0: too long to keep

@@ -52,6 +52,8 @@ constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
 constexpr int kMaxBusyRegisters = 80;  // of a thread there, where of more threads many would be idle
 constexpr int kScalingBlocks = 16;     // per multiprocessor
+constexpr int kTurnedThreads = 256;    // of a block that turns tiles
+constexpr int kLeastTurned = 32;       // columns that are worth a tile
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;     // of a thread
 constexpr int kStageRegisters = 8;      // more where several barriers lie between stages that read the row
@@ -207,6 +209,30 @@ void fitHead(const RowProgram& program, Schedule& schedule) {
       std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, kMaxHeadThreadsPerSm / schedule.threads);
 }
 
+// A block for a square tile, of which it turns the strided inputs' part in shared memory (turned.cuh): what lies
+// together in memory is 128 bytes long, or 64 elements. Whether there are such inputs.
+bool turn(const RowProgram& program, const CudaTarget& multiprocessor, Schedule& schedule) {
+  int widest = 0;
+  for (const Operand& operand : program.operands) {
+    if (operand.kind == OperandKind::Gathered)
+      return false;
+    if (operand.kind == OperandKind::Tile && operand.isStrided)
+      widest = std::max(widest, byteSize(operand.dtype));
+  }
+  const int side = widest == 1 ? 128 : 64;
+  int bytes = 0;
+  for (const Operand& operand : program.operands)
+    if (const int size = byteSize(operand.dtype); operand.kind == OperandKind::Tile && operand.isStrided)
+      bytes += side * (side * size + std::max(size, 4));
+  if (widest == 0 || program.columns < kLeastTurned || bytes > multiprocessor.sharedBytes / 2)
+    return false;
+  schedule.skeleton = Skeleton::Turned;
+  schedule.threads = kTurnedThreads;
+  schedule.threadsPerRow = kTurnedThreads / side;
+  schedule.sharedBytes = bytes;
+  return true;
+}
+
 } // namespace
 
 Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
@@ -237,9 +263,12 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
   const bool hasBags = std::any_of(program.operands.begin(), program.operands.end(),
                                    [](const Operand& operand) { return operand.from >= 0; });
   if (!program.reduces() && !program.accumulates() && !mapped && !hasBags) {
+    const auto scaling = scalingOf(program);
+    if (!scaling && turn(program, *multiprocessor, schedule))
+      return schedule;
     schedule.skeleton = Skeleton::Flat;
     schedule.threads = schedule.threadsPerRow = 128;
-    if (scalingOf(program)) // which may have nothing to do: blocks that are only started cost more than a copy
+    if (scaling) // which may have nothing to do: blocks that are only started cost more than a copy
       schedule.blocksPerSm = kScalingBlocks;
     return schedule;
   }

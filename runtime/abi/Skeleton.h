@@ -4,8 +4,8 @@
 
 namespace cermet {
 
-enum class Skeleton { Flat, Row, Column };
+enum class Skeleton { Flat, Row, Column, Turned };
 
-constexpr std::string_view kSkeletons[] = {"flat", "row", "column"}; // their names in specs and plans
+constexpr std::string_view kSkeletons[] = {"flat", "row", "column", "turned"}; // their names in specs and plans
 
 } // namespace cermet

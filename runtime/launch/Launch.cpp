@@ -45,6 +45,8 @@ int64_t blocksOf(const PlanProgram& program, int threads, int64_t rows, int vect
     return std::min(ceilDivide(rows, program.rowsPerBlock), largestGrid);
   case Skeleton::Column:
     return rows == 0 ? 0 : ceilDivide(program.columns, elements / program.rowsPerBlock);
+  case Skeleton::Turned:
+    return ceilDivide(rows, program.rowsPerBlock) * ceilDivide(program.columns, program.rowsPerBlock); // tiles
   }
   __builtin_unreachable();
 }

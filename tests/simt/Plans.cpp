@@ -205,6 +205,8 @@ private:
               ? ceilDivide(arguments[i].rows * program.columns, schedule.threads * vector)
           : schedule.skeleton == Skeleton::Column
               ? std::min(ceilDivide(program.columns, schedule.threadsPerRow * vector), options.blocks)
+          : schedule.skeleton == Skeleton::Turned
+              ? ceilDivide(arguments[i].rows, program.rowsPerBlock) * ceilDivide(program.columns, program.rowsPerBlock)
               : ceilDivide(arguments[i].rows, schedule.threads / schedule.threadsPerRow);
       arguments[i].partialRows = schedule.blocksPerSm ? std::min(groups, options.blocks) : groups;
       grid.x += arguments[i].partialRows;

@@ -59,7 +59,11 @@ Tensor::Tensor(const Plan& plan, const PlanValue& value, const Symbols& symbols,
   strides.resize(shape.size());
   int64_t span = 1, next = layout.step;
   for (int i = int(shape.size()) - 1; i >= 0; --i) {
-    const int k = layout.isSwapped && shape.size() == 4 && (i == 1 || i == 2) ? 3 - i : i;
+    const int last = int(shape.size()) - 1;
+    const bool isTurned = layout.isTurned && last > 0;
+    const int k = isTurned && i >= last - 1                                          ? 2 * last - 1 - i
+                  : layout.isSwapped && !isTurned && last == 3 && (i == 1 || i == 2) ? 3 - i
+                                                                                     : i;
     strides[k] = next;
     next = next * shape[k] + layout.pad;
     span += (shape[k] - 1) * strides[k];
@@ -122,6 +126,7 @@ Outcome runPlan(const Plan& plan, const PlanKernels& kernels, const Symbols& sym
     own.pad *= options.scalar ? 1 : vector;
     own.shift = options.scalar ? 1 : layout.shift;
     own.step = strided[i] ? layout.step : 1;
+    own.isTurned &= strided[i];
     outcome.tensors.emplace_back(plan, plan.values[i], symbols, own);
     if (i < plan.inputs)
       outcome.tensors.back().randomise(random, plan.values[i].name.rfind("saved", 0) == 0);
@@ -205,18 +210,24 @@ void expectRight(const std::string& text, const Plan& plan, const Outcome& run, 
 }
 
 void check(const std::string& text, const Symbols& symbols, int64_t step, bool isSwapped) {
+  check(text, std::vector{symbols}, {{0, 0, step, isSwapped}, {3, 0, step, isSwapped}});
+}
+
+void check(const std::string& text, const std::vector<Symbols>& all, const std::vector<Layout>& layouts) {
   const Plan plan = planOf(text);
   const PlanKernels kernels(plan);
-  for (bool scalar : {false, true})
-    for (int64_t pad : {0, 3}) {
-      PlanOptions options;
-      options.scalar = scalar;
-      options.seed = std::random_device{}();
-      const Outcome run = runPlan(plan, kernels, symbols, options, {pad, 0, step, isSwapped});
-      expectRight(
-          text, plan, run,
-          fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector", pad, options.seed));
-    }
+  for (const Symbols& symbols : all)
+    for (bool scalar : {false, true})
+      for (const Layout& layout : layouts) {
+        PlanOptions options;
+        options.scalar = scalar;
+        options.seed = std::random_device{}();
+        std::string what = fmt::format("{}, {} entry, pad {}, seed {}", plan.name, scalar ? "scalar" : "vector",
+                                       layout.pad, options.seed);
+        for (const auto& [name, size] : symbols)
+          what += fmt::format(", {} {}", name, size);
+        expectRight(text, plan, runPlan(plan, kernels, symbols, options, layout), what);
+      }
 }
 
 //===--- Graphs ---------------------------------------------------------------------------------------------------===//

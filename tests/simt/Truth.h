@@ -23,6 +23,7 @@ struct Layout {
   int64_t shift = 0; // of every base, off its allocation
   int64_t step = 1;  // from one column of a strided input to the next
   bool isSwapped = false; // of four dimensions the two in the middle lie in the other order
+  bool isTurned = false;  // of a strided input the last two
 };
 
 // A tensor in memory of exactly its extent, so that AddressSanitizer sees the byte after it; every byte is poison at
@@ -61,6 +62,8 @@ void expectRight(const std::string& text, const Plan& plan, const Outcome& run, 
 
 // That a graph's plan is right with vectors and with single elements, over dense rows and rows that lie apart.
 void check(const std::string& text, const Symbols& symbols, int64_t step = 1, bool isSwapped = false);
+// The same of all of these.
+void check(const std::string& text, const std::vector<Symbols>& all, const std::vector<Layout>& layouts);
 
 // Graphs over tiles of r0 x r1 x columns.
 struct TileCase {

@@ -5,14 +5,14 @@
 //                                     where the product goes. Its blocks are persistent, so that there are few to start
 //                                     where there is nothing to do
 
-template <class P, int V> DEVICE void flat_vector(const typename P::Arguments& arguments, i64 row, int step) {
-  const int column = step * V;
-
+// `place`: where else a program finds tiles (turned.cuh).
+template <class P, int V, class... Place>
+DEVICE void flat_vector(const typename P::Arguments& arguments, i64 row, int column, Place... place) {
   const typename P::Offsets offsets = row_offsets<P>(arguments, row);
   typename P::template Tiles<V, 1> tiles;
   typename P::template Columns<V, 1> columns;
   typename P::Row values;
-  P::load_tiles(tiles, 0, arguments, offsets, column);
+  P::load_tiles(tiles, 0, arguments, offsets, column, place...);
   P::load_columns(columns, 0, arguments, column);
   P::load_row(values, arguments, offsets);
 
@@ -34,7 +34,7 @@ DEVICE void flat_kernel(const typename P::Arguments& arguments, const Blocks& bl
     const i64 vectors = arguments.rows * kSteps;
     for (i64 vector = blocks.index() * P::kThreads + thread_index(); vector < vectors;
          vector += blocks.count() * P::kThreads)
-      flat_vector<P, V>(arguments, vector / kSteps, int(vector % kSteps));
+      flat_vector<P, V>(arguments, vector / kSteps, int(vector % kSteps) * V);
     return;
   }
   // 32 bits where they are enough: a division by a constant is much cheaper then.
@@ -50,5 +50,5 @@ DEVICE void flat_kernel(const typename P::Arguments& arguments, const Blocks& bl
     step = int(vector % kSteps);
   }
   if (row < arguments.rows)
-    flat_vector<P, V>(arguments, row, step);
+    flat_vector<P, V>(arguments, row, step * V);
 }

@@ -15,19 +15,17 @@ import torch
 
 from . import native
 
-# What frontends import: all of libcermet's but floats of eight bits. A dtype that is not among them has no tensor type
-# and is written `none`.
-_IMPORTED = {
-    getattr(torch, row["array_name"]): row
-    for row in native.facts()["element_types"]
-    if row["bytes"] > 1 or row["class"] != "real"
-}
-ELEMENT_TYPES: dict[torch.dtype, str] = {dtype: row["graph_name"] for dtype, row in _IMPORTED.items()}
+_ROWS = {getattr(torch, row["array_name"]): row for row in native.facts()["element_types"]}
+# A dtype that is not among them has no tensor type and is written `none`.
+ELEMENT_TYPES: dict[torch.dtype, str] = {dtype: row["graph_name"] for dtype, row in _ROWS.items()}
+# Floats of eight bits, which memory has: nothing is computed with them.
+STORED = tuple(dtype for dtype, row in _ROWS.items() if row["class"] == "real" and row["bytes"] == 1)
 REALS, INTEGERS = (
-    tuple(dtype for dtype, row in _IMPORTED.items() if row["class"] == kind) for kind in ("real", "integer")
+    tuple(dtype for dtype, row in _ROWS.items() if row["class"] == kind and dtype not in STORED)
+    for kind in ("real", "integer")
 )
 FLOATS = tuple(ELEMENT_TYPES[dtype] for dtype in REALS)
-_REALS = {ELEMENT_TYPES[dtype]: _IMPORTED[dtype] for dtype in REALS}
+_REALS = {ELEMENT_TYPES[dtype]: _ROWS[dtype] for dtype in REALS}
 
 Dim = int | str  # a number, or a symbol's name
 

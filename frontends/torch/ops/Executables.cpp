@@ -38,14 +38,14 @@ std::vector<std::unique_ptr<const Table>>& tables() {
 
 std::atomic<cermet_torch_prepare_callback> prepareCallback{nullptr};
 
-cermet_status describeInputs(const cermet_plan* plan, Executable& executable,
+cermet_status describeInputs(const cermet_plan* plan, Executable& executable, const int8_t* strided,
                              std::unordered_map<std::string, Size>& symbols) {
   for (int32_t i = 0; i < cermet_plan_input_count(plan); ++i) {
     cermet_value_info info{};
     info.size = sizeof(info);
     if (cermet_status status = cermet_plan_input(plan, i, &info); status != CERMET_OK)
       return status;
-    executable.inputs.push_back({info.name, info.dtype, info.rank});
+    executable.inputs.push_back({info.name, info.dtype, info.rank, strided && strided[i] != 0});
     for (int32_t axis = 0; axis < info.rank; ++axis)
       if (info.symbols[axis])
         symbols.try_emplace(info.symbols[axis], Size{-1, i, axis});
@@ -144,13 +144,14 @@ void cermet_torch_set_prepare(cermet_torch_prepare_callback callback) {
 }
 
 cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name, const cermet_executable* handle,
-                                   const cermet_plan* plan, const int8_t* orders, const int32_t* places) {
+                                   const cermet_plan* plan, const int8_t* orders, const int32_t* places,
+                                   const int8_t* strided) {
   if (!name || !handle || !plan)
     return CERMET_INVALID_ARGUMENT;
   try {
     auto executable = std::make_unique<Executable>(Executable{handle, name, {}, {}, true});
     std::unordered_map<std::string, Size> symbols;
-    if (cermet_status status = describeInputs(plan, *executable, symbols); status != CERMET_OK)
+    if (cermet_status status = describeInputs(plan, *executable, strided, symbols); status != CERMET_OK)
       return status;
     if (cermet_status status = describeOutputs(plan, *executable, symbols, orders, places); status != CERMET_OK)
       return status;

@@ -19,6 +19,7 @@ struct Input {
   std::string name;
   cermet_dtype dtype;
   int32_t rank;
+  bool isStrided; // may be so in its last dimension
 };
 
 struct Output {
@@ -58,8 +59,8 @@ CERMET_API void cermet_torch_set_prepare(cermet_torch_prepare_callback callback)
 // every output must be numbers or symbols of inputs. `orders`: null, or CERMET_MAX_RANK numbers for each output, its
 // dimensions from outermost to innermost in memory; row-major where the first is negative. `places`: null, or for each
 // output the input whose memory it takes, of those that the plan lets it, or -1; nobody reads that input behind a
-// launch.
+// launch. `strided`: null, or for each input whether it is read as it lies where its columns are apart, else copied.
 CERMET_API cermet_status cermet_torch_publish(int64_t key, int32_t device, const char* name,
                                               const cermet_executable* executable, const cermet_plan* plan,
-                                              const int8_t* orders, const int32_t* places);
+                                              const int8_t* orders, const int32_t* places, const int8_t* strided);
 }

@@ -93,8 +93,8 @@ cermet_tensor describe(const Owned& tensor, int32_t rank, cermet_dtype dtype) {
   return out;
 }
 
-// An input as the executable takes it: type and rank as the graph says, dense in the last dimension (else a copy is
-// made in place of `tensor`).
+// An input as the executable takes it: type and rank as the graph says, dense in the last dimension where it must be
+// (else a copy is made in place of `tensor`).
 cermet_tensor takeInput(const Executable& executable, size_t index, Owned& tensor, int32_t device) {
   const Input& input = executable.inputs[index];
   if (int32_t given = deviceOf(tensor); given != device)
@@ -114,7 +114,7 @@ cermet_tensor takeInput(const Executable& executable, size_t index, Owned& tenso
     fail(executable,
          input.name + " has " + std::to_string(rank) + " dimensions, expected " + std::to_string(input.rank));
   cermet_tensor out = describe(tensor, input.rank, input.dtype);
-  if (input.rank > 0 && out.strides[input.rank - 1] != 1 && out.sizes[input.rank - 1] != 1) {
+  if (input.rank > 0 && !input.isStrided && out.strides[input.rank - 1] != 1 && out.sizes[input.rank - 1] != 1) {
     tensor = contiguous(tensor);
     out = describe(tensor, input.rank, input.dtype);
   }

@@ -117,6 +117,20 @@ def writable(plan: dict[str, Any], orders: Sequence[Order]) -> list[bool]:
     return [order is None or _keeps(value, order) for value, order in zip(outputs, orders)]
 
 
+def strided(plan: dict[str, Any]) -> list[bool]:
+    """For each input of a plan, whether its kernels read it well where its columns lie apart: they turn it."""
+    read: dict[int, list[bool]] = {}
+    for step in plan["steps"]:
+        for program in step.get("programs", [step]):
+            for operand in program.get("operands", ()):
+                turns = program["skeleton"] == "turned" and operand.get("strided", False)
+                read.setdefault(operand.get("value", -1), []).append(turns)
+    values = plan["values"]
+    viewed = {value["of"] for value in values if value["kind"] == "view"}
+    inputs = [index for index, value in enumerate(values) if value["kind"] == "input"]
+    return [index not in viewed and all(read.get(index, [False])) for index in inputs]
+
+
 def _keeps(output: dict[str, Any], order: Sequence[int]) -> bool:
     several = [axis for axis in order if output["dims"][axis] != 1]
     places = [(run, several.index(run[0])) for run in output.get("together", ())]

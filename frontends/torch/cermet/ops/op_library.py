@@ -35,6 +35,7 @@ def _ops() -> ctypes.CDLL:
         handle,
         ctypes.POINTER(ctypes.c_int8),
         ctypes.POINTER(ctypes.c_int32),
+        ctypes.POINTER(ctypes.c_int8),
     ]
     ops.cermet_torch_stand_in_for_cuda.restype = ctypes.c_char_p
     ops.cermet_torch_stand_in_for_cuda.argtypes = []
@@ -78,13 +79,17 @@ def publish(
     plan: ctypes.c_void_p,
     orders: Sequence[Order],
     places: Sequence[int | None] = (),
+    strided: Sequence[bool] = (),
 ) -> bool:
     """Makes an executable what `key` runs on `device` (-1: the CPU), with outputs in these orders and, where there are
-    any, in these inputs' places. False where an output has a dimension that no input has."""
-    flat = taken = None
+    any, in these inputs' places. `strided`: which inputs are read as they lie, though their columns be apart; others are
+    copied then. False where an output has a dimension that no input has."""
+    flat = taken = apart = None
     if any(order is not None for order in orders):
         rows = [[*(order or ()), *[-1] * (_MAX_RANK - len(order or ()))] for order in orders]
         flat = (ctypes.c_int8 * (_MAX_RANK * len(rows)))(*(axis for row in rows for axis in row))
     if places:
         taken = (ctypes.c_int32 * len(places))(*(-1 if place is None else place for place in places))
-    return _ops().cermet_torch_publish(key, device, name.encode(), executable, plan, flat, taken) == 0
+    if any(strided):
+        apart = (ctypes.c_int8 * len(strided))(*strided)
+    return _ops().cermet_torch_publish(key, device, name.encode(), executable, plan, flat, taken, apart) == 0

@@ -163,7 +163,8 @@ def prepare(key: int, device: torch.device) -> None:
         executable = library.context().prepare(plan, max(index, 0))
     orders = _registry.orders_of(key, len(signature(key).outputs))
     places = _registry.places.get(key, ())
-    if not op_library.publish(key, index, json["name"], executable, plan, orders, places):
+    strided = layouts.strided(json)
+    if not op_library.publish(key, index, json["name"], executable, plan, orders, places, strided):
         raise Error(_UNSIZED.format(json["name"]))
     with _registry.lock:
         _registry.loaded[text, index] = executable

@@ -26,7 +26,7 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, embeddings, group_norms, linears, wide_linears
+from . import clusters, economy, embeddings, group_norms, linears, turned_copies, wide_linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
@@ -37,6 +37,7 @@ from .aten.merging import merge
 from .aten.mutation import write
 from .aten.simplification import drop_copies, simplify
 from .aten.sorts import narrow
+from .aten.turning import turn
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
 from .straight import StraightLine, hearing
@@ -111,6 +112,7 @@ def _compile(
     def spelled(module: fx.GraphModule) -> None:
         linears.spell(module)
         inline(module)
+        tried("turned matrices", lambda: turn(module.graph))
         plain = as_traced or environment.check()
         launches.update(wide_linears.spell(module, in_parts=not plain))
         if plain:
@@ -176,6 +178,7 @@ def _compile(
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
                 tried("sorts", lambda: narrow(graph.graph))
+                tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             join(graph.graph)
             write(graph.graph)
             accumulate(graph.graph)

@@ -164,6 +164,26 @@ TEST_F(Nvrtc, EmbeddingBags) {
   }
 }
 
+// Copies of transposed tensors, and several of them beside a dense one, of vectors and of single elements.
+TEST_F(Nvrtc, TurnedTiles) {
+  for (const char* columns : {"4096", "77"}) {
+    const std::string strided = " {cermet.strides = array<i64: 1, -1>}", f = tensor({"r0", columns}, "f32"),
+                      h = tensor({"r0", columns}, "bf16"), b = tensor({"r0", columns}, "i1");
+    const std::string mixed =
+        graph("f", "%x: " + f + strided + ", %y: " + h + strided + ", %m: " + b + strided + ", %z: " + f, f,
+              "    %c = cermet.cast %y : " + h + " to " + f + "\n    %s = cermet.select %m, %x, %c : " + b + ", " + f +
+                  "\n    %r = cermet.mul %s, %z : " + f + "\n    return %r : " + f + "\n");
+    EXPECT_NE(specs(mixed, "sm_90")[0].find("schedule turned"), std::string::npos);
+    for (const CudaTarget& target : kCudaTargets) {
+      build(mixed, target.name);
+      for (const char* dtype : {"f8E4M3FN", "i64"}) {
+        const std::string t = tensor({"r0", columns}, dtype);
+        build(graph("f", "%x: " + t + strided, t, "    return %x : " + t + "\n"), target.name);
+      }
+    }
+  }
+}
+
 // Queries and keys, elementwise and after norms.
 TEST_F(Nvrtc, CumulativeSums) {
   for (const char* columns : {"7", "640", "50257"}) {

@@ -1,5 +1,5 @@
 // The canonical texts of row programs and kernel specs.
-#include "compiler/program/KernelSpec.h"
+#include "compiler/program/Schedule.h"
 #include "runtime/abi/RowArguments.h"
 #include <cmath>
 #include <fmt/format.h>
@@ -350,6 +350,49 @@ TEST(KernelSpec, RefusesProgramsThatCannotStandSideBySide) {
   }
 }
 
+// A strided tile stored as another type.
+RowProgram turned(int64_t columns, const char* type = "bf16") {
+  RowProgram program;
+  EXPECT_EQ(parse(fmt::format("program turned {0}\nin x tile {1} strided\nin s row f32\nout y tile f8e4m3\n"
+                              "%0 = load x : {1} element 0\n%1 = store %0 y : f8e4m3 element 0\n",
+                              columns, type),
+                  program),
+            "");
+  return program;
+}
+
+TEST(Schedule, StridedTilesAreTurned) {
+  KernelSpec spec{"sm_90", "traced", {{turned(72), chooseSchedule(turned(72), "sm_90")}}}, parsed;
+  const Schedule& schedule = spec.programs[0].schedule;
+  EXPECT_EQ(schedule.skeleton, Skeleton::Turned);
+  EXPECT_EQ(schedule.threads, 256);
+  EXPECT_EQ(schedule.threadsPerRow, 4);
+  EXPECT_EQ(schedule.vector, 8);
+  EXPECT_EQ(schedule.sharedBytes, 64 * (64 * 2 + 4));
+  const Schedule bytes = chooseSchedule(turned(72, "f8e5m2"), "sm_90");
+  EXPECT_EQ(bytes.threadsPerRow, 2);
+  EXPECT_EQ(bytes.sharedBytes, 128 * (128 + 4));
+  ASSERT_EQ(parse(print(spec), parsed), "");
+  EXPECT_EQ(print(parsed), print(spec));
+  for (const char* threads : {"threads=96 threads_per_row=3", "threads=32 threads_per_row=32"})
+    EXPECT_NE(parse(replaced(print(spec), "threads=256 threads_per_row=4", threads), parsed), "");
+}
+
+// Narrow rows, a tile that is dense, rows found by number, and more than two blocks' shared memory.
+TEST(Schedule, OthersAreFlat) {
+  EXPECT_EQ(chooseSchedule(turned(31), "sm_90").skeleton, Skeleton::Flat);
+  RowProgram program = turned(72);
+  program.operands[0].isStrided = false;
+  EXPECT_EQ(chooseSchedule(program, "sm_90").skeleton, Skeleton::Flat);
+  program = turned(72);
+  program.operands[1] = {"t", OperandKind::Gathered, DType::F32};
+  EXPECT_EQ(chooseSchedule(program, "sm_90").skeleton, Skeleton::Flat);
+  program = turned(72);
+  program.operands.insert(program.operands.begin(), 6, {"x", OperandKind::Tile, DType::BF16, false, true});
+  EXPECT_EQ(chooseSchedule(program, "sm_90").skeleton, Skeleton::Turned);
+  EXPECT_EQ(chooseSchedule(program, "sm_86").skeleton, Skeleton::Flat);
+}
+
 TEST(KernelSpec, RefusesWhatIsNotOne) {
   const Refusal refusals[] = {
       {"cermet.kernel.1", "cermet.kernel.9",
@@ -357,9 +400,12 @@ TEST(KernelSpec, RefusesWhatIsNotOne) {
       {"target sm_90\n", "target\n", "kernel spec, line 2: expected `target <name>`"},
       {"numerics traced", "numerics loose", "kernel spec, line 3: expected `numerics traced`"},
       {"schedule row", "schedule tile",
-       "kernel spec, line 4: expected `schedule flat|row|column threads=...` and the other settings"},
+       "kernel spec, line 4: expected `schedule flat|row|column|turned threads=...` and the other settings"},
       {"schedule row", "schedule column",
        "kernel spec: program sample is scheduled by columns, expected sums over rows and no reductions"},
+      {"schedule row", "schedule turned",
+       "kernel spec: program sample is scheduled by turned tiles, expected elementwise work and powers of two of "
+       "threads, of a row no more than there are rows"},
       {"threads=256", "threads=250", "kernel spec, line 4: threads is 250, expected a multiple of 32 up to 1024"},
       {"vector=8", "vector=x", "kernel spec, line 4: expected `vector=<number>`, given `vector=x`"},
       {"vector=8", "vector=3", "kernel spec, line 4: vector is 3, expected 1, 2, 4, 8 or 16"},

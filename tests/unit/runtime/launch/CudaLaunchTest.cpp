@@ -1,6 +1,6 @@
 // Launches against a driver without a GPU: what is loaded, which entry runs on which grid, and what a launch costs.
-#include "runtime/abi/ElementType.h"
 #include "tests/unit/runtime/launch/CudaLaunch.h"
+#include "runtime/abi/ElementType.h"
 #include <chrono>
 #include <thread>
 
@@ -85,6 +85,20 @@ TEST_F(CudaLaunch, FlatGridsCoverEveryElement) {
   EXPECT_EQ(cuda.launches[0].grid[0], 3u); // 520 elements, 64 threads of 4
   ASSERT_TRUE(launchScale(*executable, 65, 4).ok());
   EXPECT_EQ(cuda.launches[1].grid[0], 9u); // one element a thread
+}
+
+// A block has a square tile, whatever a thread moves.
+TEST_F(CudaLaunch, TurnedGridsCoverEveryTile) {
+  Json plan = scalePlan("$TARGET", kCubin);
+  plan["steps"][0]["skeleton"] = "turned";
+  plan["steps"][0]["rows_per_block"] = 64;
+  const auto executable = prepare(context, plan, "auto");
+  for (const auto& [rows, blocks] : {std::pair{64, 1u}, {65, 2u}, {130, 3u}})
+    for (int offset : {0, 4}) {
+      cuda.launches.clear();
+      ASSERT_TRUE(launchScale(*executable, rows, offset).ok());
+      EXPECT_EQ(cuda.launches[0].grid[0], blocks) << rows << " " << offset;
+    }
 }
 
 // A block has the columns of as many vectors as a row has threads, in all rows, and nothing is folded.

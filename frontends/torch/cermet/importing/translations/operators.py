@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from ...graph import seeded
 from ...graph.nodes import example
-from ...text import Value
+from ...text import STORED, Value
 from . import activations, backward, complex, cumulative, elementwise, indexing, loss, products, random, reduction, shape
 from .call import Call, Refused, symbolic_float
 
@@ -185,6 +185,19 @@ _SEVERAL_ATEN |= {"log_sigmoid_forward": "log_sigmoid_forward", "_prelu_kernel_b
 _SEVERAL_ATEN |= {"nll_loss_forward": "nll_loss_forward", "native_layer_norm_backward": "layer_norm_backward"}
 
 
+def _ungraded(translate: Callable[[Call], Value]) -> Callable[[Call], Value]:
+    def translated(call: Call) -> Value:
+        if call.builder.differentiable:
+            raise Refused("a float of eight bits before autograd")
+        return translate(call)
+
+    return translated
+
+
+# What may be done with floats of eight bits: nothing is computed with them, and no gradient has their type.
+_MOVES = {name: _ungraded(shape.TRANSLATIONS[name]) for name in shape.MOVES}
+
+
 def spelling(node: fx.Node) -> str:
     """What the tables call the operation that gives one tensor, or "" where none knows the node's target."""
     return _spelled(node, _METHODS, _FUNCTIONS, _ATEN)
@@ -210,12 +223,15 @@ def translation(node: fx.Node) -> Callable[[Call], Value] | None:
     values = [example(item) for item in (node, *node.all_input_nodes)]
     if any(isinstance(value, torch.Tensor) and value.is_complex() for value in values):
         return complex.COMPLEX.get(spelling(node))
+    if any(isinstance(value, torch.Tensor) and value.dtype in STORED for value in values):
+        return _MOVES.get(spelling(node))
     return TRANSLATIONS.get(spelling(node))
 
 
 def translation_of_several(node: fx.Node) -> Callable[[Call, shape.Named], list[Value | None]] | None:
     """How to write `node`, which gives a tuple or list of tensors. A translation names each before it writes it; None
     stands for one that the dialect has no words for."""
-    if any(isinstance(value := example(item), torch.Tensor) and value.is_complex() for item in node.all_input_nodes):
+    values = [value for item in node.all_input_nodes if isinstance(value := example(item), torch.Tensor)]
+    if any(value.is_complex() or value.dtype in STORED for value in values):
         return None
     return SEVERAL.get(_spelled(node, _SEVERAL_EVERYWHERE, _SEVERAL_FUNCTIONS, _SEVERAL_ATEN))

@@ -362,6 +362,9 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "repeat": _repeat,
 }
 
+# Those that put elements elsewhere, or into another type, and compute nothing.
+MOVES = "cast reshape expand identity transpose permute movedim slice narrow select_index".split()
+
 # Calls whose result is a tuple or list.
 SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {
     "pieces": _pieces(2),
