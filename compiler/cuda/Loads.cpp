@@ -145,12 +145,23 @@ std::string ProgramText::turnedBefore(int operand) const {
 }
 
 void ProgramText::turning() {
-  line("  static DEVICE void turn_tiles(const Arguments& arguments, const Offsets& offsets, int row, int column) {");
+  std::string pieces;
   for (int i : tileInputs())
     if (isTurned(i))
-      line(fmt::format("    turn_tile<{}, kColumns, kThreads / kThreadsPerRow, kThreads>(shared_memory() + ({}), "
-                       "arguments.operand[{}], offsets.{}, row, column);",
-                       deviceTypeOf(i), turnedBefore(i), i, field(i)));
+      pieces +=
+          fmt::format("{}has_pieces<{}>(arguments.operand[{}])", pieces.empty() ? "" : " && ", deviceTypeOf(i), i);
+  line("  static DEVICE bool comes_in_pieces(const Arguments& arguments) { return " + pieces + "; }");
+  line("  template <bool Pieces>\n  static DEVICE void turn_tiles(const Arguments& arguments, const Offsets& offsets, "
+       "int "
+       "row, int column) {");
+  for (int i : tileInputs())
+    if (isTurned(i))
+      for (bool isPiece : {true, false})
+        line(fmt::format(
+            "    {}\n      turn_{}<{}, kColumns, kThreads / kThreadsPerRow, kThreads>(shared_memory() + ({}), "
+            "arguments.operand[{}], offsets.{}, row, column);",
+            isPiece ? "if constexpr (Pieces)" : "else", isPiece ? "pieces" : "tile", deviceTypeOf(i), turnedBefore(i),
+            i, field(i)));
   line("  }");
 }
 

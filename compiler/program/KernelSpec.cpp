@@ -83,10 +83,9 @@ std::string parse(std::string_view text, int before, ScheduledProgram& result) {
   if (result.schedule.skeleton == Skeleton::Turned &&
       (result.program.reduces() || result.program.accumulates() || !isPowerOfTwo(threads) || !isPowerOfTwo(perRow) ||
        threads / perRow < std::max(perRow, result.schedule.vector)))
-    return fmt::format(
-        "kernel spec: program {} is scheduled by turned tiles, expected elementwise work and powers of two "
-        "of threads",
-        result.program.name);
+    return fmt::format("kernel spec: program {} is scheduled by turned tiles, expected elementwise work and powers of "
+                       "two of threads, of a row no more than there are rows",
+                       result.program.name);
   if (result.program.reduces() && perRow != result.schedule.threads && (perRow & (perRow - 1)) != 0)
     return fmt::format("kernel spec: threads_per_row is {} of a program that reduces, expected a power of two or "
                        "threads ({}) itself",

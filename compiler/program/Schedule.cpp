@@ -53,7 +53,8 @@ constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values
 constexpr int kMaxBusyRegisters = 80;  // of a thread there, where of more threads many would be idle
 constexpr int kScalingBlocks = 16;     // per multiprocessor
 constexpr int kTurnedThreads = 256;    // of a block that turns tiles
-constexpr int kLeastTurned = 32;       // columns that are worth a tile
+constexpr int kTurnedBlocks = 4;       // per multiprocessor, for which it leaves registers
+constexpr int kLeastTurned = 32;                       // columns that are worth a tile
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;     // of a thread
 constexpr int kStageRegisters = 8;      // more where several barriers lie between stages that read the row
@@ -229,6 +230,7 @@ bool turn(const RowProgram& program, const CudaTarget& multiprocessor, Schedule&
   schedule.skeleton = Skeleton::Turned;
   schedule.threads = kTurnedThreads;
   schedule.threadsPerRow = kTurnedThreads / side;
+  schedule.residentBlocks = kTurnedBlocks;
   schedule.sharedBytes = bytes;
   return true;
 }

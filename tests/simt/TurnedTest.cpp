@@ -13,11 +13,8 @@ const char* const kStrided = " {cermet.strides = array<i64: -1, -1, -1>}";
 class Turned : public testing::TestWithParam<int64_t> {
 protected:
   const int64_t columns = GetParam();
-  const std::vector<Symbols> rows{{{"r0", 1}, {"r1", 1}},
-                                  {{"r0", 3}, {"r1", 31}},
-                                  {{"r0", 1}, {"r1", 64}},
-                                  {{"r0", 2}, {"r1", 65}},
-                                  {{"r0", 1}, {"r1", 130}}};
+  const std::vector<Symbols> rows{{{"r0", 1}, {"r1", 1}},  {{"r0", 3}, {"r1", 31}}, {{"r0", 1}, {"r1", 64}},
+                                  {{"r0", 2}, {"r1", 65}}, {{"r0", 2}, {"r1", 68}}, {{"r0", 1}, {"r1", 130}}};
   // Turned, with rows apart and without; columns that lie apart, but not as far as rows.
   const std::vector<Layout> layouts{{0, 0, 1, false, true}, {3, 0, 1, false, true}, {0, 0, 3, false, false}};
 

@@ -4,7 +4,9 @@
 // flat.cuh, which stands before this.
 //
 // A program P supplies what flat.cuh asks for, but that load_tiles takes the row's number in the block's tile, and
-//   turn_tiles(arguments, offsets, row, column)  brings the thread's part of a row of such tiles to shared memory
+//   comes_in_pieces(arguments)                          whether of all such tiles four neighbours come in one access
+//   turn_tiles<Pieces>(arguments, offsets, row, column) brings the thread's part of a row of such tiles, or of four
+//                                                       rows, to shared memory
 
 // An input's tile of Side rows and columns in shared memory. Rows are so far apart that a warp's threads, each in a row
 // of its own, meet in no bank; so they are aligned for no more than kPiece elements.
@@ -37,6 +39,54 @@ DEVICE void turn_tile(char* tile, const RowOperand& operand, i64 offset, int row
   }
 }
 
+// Of a square of tiles: a warp has 8 x 4 of them, so that its accesses are whole sectors of memory and meet in no bank.
+template <int Side, int Threads> struct TurnedPieces {
+  static constexpr int kDown = Side / 32, kAcross = Threads / 32 / kDown * 16; // warps, and columns at once
+  static constexpr int kTimes = Side / kAcross;
+  static_assert(kTimes * kAcross == Side);
+  DEVICE static int row() { return 4 * (thread_index() % 8 + thread_index() / 32 % kDown * 8); }
+  DEVICE static int column(int time) {
+    return time * kAcross + 4 * (thread_index() / 8 % 4 + thread_index() / 32 / kDown * 4);
+  }
+};
+
+template <class T> DEVICE bool has_pieces(const RowOperand& operand) {
+  constexpr int kBytes = 4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16;
+  const i64 strides = operand.stride[0] | operand.stride[1] | operand.stride[2] | operand.step;
+  const bool aligned = strides % 4 == 0 && reinterpret_cast<u64>(operand.base) % kBytes == 0;
+  return !is_turned(operand) || (operand.stride[3] == 1 && aligned);
+}
+
+// Four rows of the tile, four columns at a time; all are asked for before one is there.
+template <class T, int Columns, int Side, int Threads>
+DEVICE void turn_pieces(char* tile, const RowOperand& operand, i64 offset, int row, int column) {
+  typedef TurnedPieces<Side, Threads> Pieces;
+  if (!is_turned(operand))
+    return;
+  Vector<T, 4> down[Pieces::kTimes][4];
+#pragma unroll
+  for (int time = 0; time < Pieces::kTimes; ++time)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int at = column + Pieces::column(time) + i;
+      if (Columns % Side == 0 || at < Columns)
+        down[time][i] = load_vector<T, 4>(operand.base, offset + at * operand.step);
+    }
+  constexpr int kPiece = TurnedTile<T, Side>::kPiece;
+#pragma unroll
+  for (int time = 0; time < Pieces::kTimes; ++time) {
+    const Vector<T, 4>(&four)[4] = down[time];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Vector<T, 4> along = {four[0].at[i], four[1].at[i], four[2].at[i], four[3].at[i]};
+      char* target = tile + (row + i) * TurnedTile<T, Side>::kPitch + Pieces::column(time) * int(sizeof(T));
+#pragma unroll
+      for (int at = 0; at < 4; at += kPiece)
+        move_vector<T, kPiece>(target + at * int(sizeof(T)), reinterpret_cast<const char*>(&along.at[at]));
+    }
+  }
+}
+
 template <class T, int Side, int V>
 DEVICE Vector<T, V> load_turned(const char* tile, const RowOperand& operand, i64 offset, int row, int column) {
   if (!is_turned(operand))
@@ -58,9 +108,15 @@ DEVICE void turned_kernel(const typename P::Arguments& arguments, const Blocks& 
   const u32 block = u32(blocks.index());                     // a grid has fewer than 2^31
   const i64 top = i64(block / kAcross) * kSide;
   const int left = int(block % kAcross) * kSide;
-  const int mine = thread_index() % kSide;
-  if (top + mine < arguments.rows)
-    P::turn_tiles(arguments, row_offsets<P>(arguments, top + mine), mine, left);
+  const bool pieces = arguments.extent[3] % 4 == 0 && P::comes_in_pieces(arguments);
+  const int mine = pieces ? TurnedPieces<kSide, P::kThreads>::row() : thread_index() % kSide;
+  if (top + mine < arguments.rows) {
+    const typename P::Offsets offsets = row_offsets<P>(arguments, top + mine);
+    if (pieces)
+      P::template turn_tiles<true>(arguments, offsets, mine, left);
+    else
+      P::template turn_tiles<false>(arguments, offsets, mine, left);
+  }
   barrier();
   for (int at = thread_index(); at < kSide * kSteps; at += P::kThreads) {
     const int row = at / kSteps, column = left + at % kSteps * V;

@@ -4,12 +4,12 @@ import torch
 from cermet import environment, native
 from cermet.ops import signatures
 from cermet.targets import devices
-from cermet.text import ELEMENT_TYPES
+from cermet.text import ELEMENT_TYPES, STORED
 
 
 def test_element_types_are_libcermets():
     known = {getattr(torch, item["array_name"]): item for item in native.facts()["element_types"]}
-    assert known.keys() - ELEMENT_TYPES.keys() == {torch.float8_e4m3fn, torch.float8_e5m2}
+    assert known.keys() == ELEMENT_TYPES.keys() and set(STORED) == {torch.float8_e4m3fn, torch.float8_e5m2}
     for dtype, item in known.items():
         assert dtype.itemsize == item["bytes"] and signatures.dtypes()[item["name"]] == dtype
 

@@ -122,14 +122,35 @@ def test_copies_of_turned_matrices_are_launches(monkeypatch, ran):
 
 
 @pytest.mark.parametrize("dtype", [E4M3, E5M2])
-def test_what_is_cast_is_what_torch_casts(dtype):
+def test_what_is_cast_is_what_torch_casts(dtype, device):
     """Of every number in sixteen bits."""
     x = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(torch.bfloat16).view(256, 256)
 
     def f(x, s):
         return (x.float() * s).to(dtype), (x.float() * s).to(dtype).float() * 2
 
-    given = x, torch.tensor(1.0)
+    given = x.to(device), torch.tensor(1.0, device=device)
     ours = torch.compile(f, backend="cermet", options={"strict": True})(*given)
     for mine, theirs in zip(ours, f(*given)):
         torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [E4M3, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("sizes", [(300, 520), (129, 1000)])
+def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch):
+    """On a GPU without a copy that makes it dense first."""
+    monkeypatch.setattr(turned_copies, "_DEVICES", {device})
+    x, scale = torch.randn(sizes, device=device), torch.tensor(2.0, device=device)
+
+    def f(x, scale):
+        y = (x * scale).to(dtype)
+        return y, y.t().contiguous()
+
+    call = torch.compile(f, backend="cermet", options={"strict": True}, dynamic=False)
+    for mine, theirs in zip(call(x, scale), f(x, scale)):
+        assert mine.stride() == theirs.stride() and torch.equal(mine.float(), theirs.float())
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        results = call(x, scale)
+        assert torch.cuda.max_memory_allocated() - before < 1.2 * sum(each.nbytes for each in results) + 4096

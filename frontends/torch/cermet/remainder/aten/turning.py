@@ -17,7 +17,6 @@ import torch.fx as fx
 
 from ...graph.layouts import written
 from ...graph.numbers import sizes
-from ...text import REALS
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
@@ -81,7 +80,7 @@ def _largest(writing: Rewriting, node: fx.Node) -> fx.Node | None:
     """Of all elements."""
     of_rows = _OF_ALL.get(node.target)
     value = node.args[0].meta["val"] if of_rows is not None else None
-    if value is None or value.dim() < 2 or value.dtype not in REALS:
+    if value is None or value.dim() < 2 or not value.is_floating_point():
         return None
     if not isinstance(value.shape[-1], int) or value.shape[-1] < _SHORTEST:
         return None
