@@ -41,7 +41,7 @@ def measured(run: dict) -> str:
     on = run["environment"]
     where = on.get("gpu") or f"{on.get('cpu')}, {on.get('cores')} cores"
     names = {"driver": "driver", "nvrtc": "NVRTC", "torch": "torch", "transformers": "transformers", "peft": "peft",
-             "liger_kernel": "Liger"}
+             "torchao": "torchao", "liger_kernel": "Liger"}
     versions = [f"{name} {on[key]}" for key, name in names.items() if on.get(key)]
     if on.get("load", 0) >= 1:
         versions.append(f"beside other work (load {on['load']:.0f})")

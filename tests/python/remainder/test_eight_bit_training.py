@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 import cermet
 import truth
+from cermet.importing.translations import shape
 from cermet.remainder import turned_copies
 from cermet.text import STORED
 
@@ -133,6 +134,23 @@ def test_what_is_cast_is_what_torch_casts(dtype, device):
     ours = torch.compile(f, backend="cermet", options={"strict": True})(*given)
     for mine, theirs in zip(ours, f(*given)):
         torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("given", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_torch_whose_cast_gives_nan_beyond_the_largest_number(given, monkeypatch):
+    monkeypatch.setattr(shape, "OVERFLOWS_TO_NAN", True)
+    x = torch.tensor([0, 448, 460, 464, 464.5, 465, 480, 1e4, float("inf"), float("nan")], dtype=given).repeat(4096, 4)
+    x = torch.cat([x, -x])
+
+    def f(x):
+        return (x * 1).to(E4M3), (x * 1 + 0).to(E4M3).float() * 2
+
+    before = cermet.counters()["launches"]
+    casts = torch.compile(f, backend="cermet", options={"strict": True})(x)
+    assert cermet.counters()["launches"] > before
+    true = torch.where(x.float().abs() > 464, torch.nan, x.float()).to(E4M3).float()
+    for mine, factor in zip(casts, (1, 2)):
+        torch.testing.assert_close(mine.float(), true * factor, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [E4M3, torch.bfloat16, torch.float32])

@@ -178,6 +178,7 @@ def _compile(
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
                 tried("sorts", lambda: narrow(graph.graph))
+            if not (as_traced or environment.check()):
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             join(graph.graph)
             write(graph.graph)

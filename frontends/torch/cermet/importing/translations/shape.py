@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.fx as fx
 
 from ...graph.nodes import example
-from ...text import Dim, TensorType, Value
+from ...text import ELEMENT_TYPES, FLOATS, Dim, TensorType, Value
 from .call import Call, Refused, element_count
+
+_E4M3 = ELEMENT_TYPES[torch.float8_e4m3fn]
+_LARGEST_E4M3 = 464.0  # what is rounded to its largest number, and not beyond
+# Whether this torch's cast gives NaN beyond that. The dialect's saturates, as later ones do.
+OVERFLOWS_TO_NAN = bool(torch.tensor(1e9, device="cpu").to(torch.float8_e4m3fn).float().isnan())
 
 
 def _cast(call: Call) -> Value:
@@ -21,7 +28,16 @@ def _cast(call: Call) -> Value:
         return call.finish(value)
     if value.type.dims != call.expected.dims:
         raise Refused(f"a cast from {value.type} to {call.expected}")
+    if call.element == _E4M3 and OVERFLOWS_TO_NAN:
+        value = _nan_beyond(call, value, _LARGEST_E4M3)
     return call.cast(value, call.element)
+
+
+def _nan_beyond(call: Call, value: Value, largest: float) -> Value:
+    if value.type.element not in FLOATS or value.type.element == "f64":
+        value = call.cast(value, "f32")
+    is_beyond = call.compare("lt", call.constant_like(largest, value), call.unary("abs", value))
+    return call.select(is_beyond, call.constant_like(math.nan, value), value)
 
 
 def _reshape(call: Call) -> Value:
