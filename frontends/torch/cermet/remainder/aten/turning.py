@@ -95,7 +95,8 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 def _base(node: Any) -> fx.Node | None:
     """The matrix of which a node is the turned one."""
-    if not isinstance(node, fx.Node) or not node.args or node.meta["val"].dim() != 2:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    if not isinstance(value, torch.Tensor) or not node.args or value.dim() != 2:
         return None
     turns = {_aten.t.default: [()], _aten.transpose.int: [(0, 1), (1, 0)], _aten.permute.default: [([1, 0],)]}
     if tuple(node.args[1:]) not in turns.get(node.target, ()):
