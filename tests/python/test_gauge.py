@@ -11,6 +11,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import cermet
+import plain_products
 from cermet.rematerialization import liveness
 from tiny_models import tiny, words
 
@@ -32,6 +33,7 @@ def test_what_is_planned_is_what_a_step_takes(family, memory):
 
 
 def test_with_logits_in_pieces():
+    plain_products.needed()
     text = words(4, 256)
     options = {"logits_bytes": 2**15}
     model = wide("Llama", torch.bfloat16, num_hidden_layers=1, vocab_size=4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+import plain_products
 import torch
 from tiny_models import tiny, words
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -131,6 +132,7 @@ def checkpointed(family, **sizes):
 
 def test_a_checkpointed_body_drops_its_norms(monkeypatch, free):
     """Which are read by the products that are made again, and by the gradients of their weights."""
+    plain_products.needed()
     sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 2}
     text, options = words(8, 512), {"logits_bytes": 1 << 20}
 
