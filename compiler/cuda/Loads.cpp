@@ -152,8 +152,7 @@ void ProgramText::turning() {
           fmt::format("{}has_pieces<{}>(arguments.operand[{}])", pieces.empty() ? "" : " && ", deviceTypeOf(i), i);
   line("  static DEVICE bool comes_in_pieces(const Arguments& arguments) { return " + pieces + "; }");
   line("  template <bool Pieces>\n  static DEVICE void turn_tiles(const Arguments& arguments, const Offsets& offsets, "
-       "int "
-       "row, int column) {");
+       "int row, int column) {");
   for (int i : tileInputs())
     if (isTurned(i))
       for (bool isPiece : {true, false})

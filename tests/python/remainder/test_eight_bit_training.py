@@ -131,7 +131,9 @@ def test_what_is_cast_is_what_torch_casts(dtype, device):
         return (x.float() * s).to(dtype), (x.float() * s).to(dtype).float() * 2
 
     given = x.to(device), torch.tensor(1.0, device=device)
+    before = cermet.counters()["launches"]
     ours = torch.compile(f, backend="cermet", options={"strict": True})(*given)
+    assert cermet.counters()["launches"] > before
     for mine, theirs in zip(ours, f(*given)):
         torch.testing.assert_close(mine.float(), theirs.float(), rtol=0, atol=0, equal_nan=True)
 
@@ -155,7 +157,7 @@ def test_a_torch_whose_cast_gives_nan_beyond_the_largest_number(given, monkeypat
 
 @pytest.mark.parametrize("dtype", [E4M3, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("sizes", [(300, 520), (129, 1000)])
-def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch):
+def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch, ran):
     """On a GPU without a copy that makes it dense first."""
     monkeypatch.setattr(turned_copies, "_DEVICES", {device})
     x, scale = torch.randn(sizes, device=device), torch.tensor(2.0, device=device)
@@ -167,6 +169,7 @@ def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch)
     call = torch.compile(f, backend="cermet", options={"strict": True}, dynamic=False)
     for mine, theirs in zip(call(x, scale), f(x, scale)):
         assert mine.stride() == theirs.stride() and torch.equal(mine.float(), theirs.float())
+    assert not any(graph.find_nodes(op="call_function", target=torch.ops.aten.clone.default) for graph in ran)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

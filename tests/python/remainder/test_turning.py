@@ -64,6 +64,7 @@ def test_matrices_that_are_all_turned():
 STAYS = {
     "one that is not turned": (lambda x, y: x.t() + y.t().contiguous(), matrix),
     "rows of which some are left out": (lambda x, y: x[:, :32].t().exp(), matrix),
+    "what is drawn": (lambda x, y: torch.ops.aten.bernoulli.p(x.t(), 0.0), matrix),
     "a batch": (lambda x, y: x.view(2, -1, COLUMNS).transpose(1, 2).exp(), matrix),
     "a copy that says how it lies": (
         lambda x, y: torch.ops.aten._to_copy(x.t(), dtype=torch.float32, memory_format=torch.contiguous_format), matrix

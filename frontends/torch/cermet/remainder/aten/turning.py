@@ -90,7 +90,9 @@ def _largest(writing: Rewriting, node: fx.Node) -> fx.Node | None:
 def _is_elementwise(node: fx.Node) -> bool:
     if node.target is _aten._to_copy.default:
         return not any(value for name, value in node.kwargs.items() if name != "dtype")
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.pointwise in node.target.tags
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        return False
+    return torch.Tag.pointwise in node.target.tags and torch.Tag.nondeterministic_seeded not in node.target.tags
 
 
 def _base(node: Any) -> fx.Node | None:
