@@ -13,10 +13,9 @@ Library::Library(const std::string& text) {
   char name[] = "/tmp/cermet-simt-XXXXXX";
   directory = mkdtemp(name);
   const std::string source = directory + "/kernel.cpp", library = directory + "/kernel.so";
-  std::ofstream(source) << "#include \"tests/simt/prelude.h\"\n" << text;
-  const std::string command = fmt::format("{} -std=c++17 -O1 -g -fPIC -shared -w -I{} -fsanitize=address,undefined "
-                                          "-fno-sanitize-recover=undefined -ffp-contract=off {} -o {} 2>{}/log",
-                                          CERMET_CXX, CERMET_SOURCE_DIR, source, library, directory);
+  std::ofstream(source) << text;
+  const std::string command =
+      fmt::format("{} -shared {} -o {} 2>{}/log", KERNEL_COMPILER, source, library, directory);
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(directory + "/log");
     throw std::runtime_error(command + "\n" + std::string(std::istreambuf_iterator<char>(log), {}));

@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_leaves
 
 import cermet
 import graphs
@@ -265,18 +266,27 @@ def test_constants_and_nested_arguments_are_passed_as_they_are():
             assert mine.stride() == theirs.stride()
 
 
-def test_a_view_of_what_lies_otherwise_than_traced():
-    """`softplus_backward` of a cotangent and of an operand in another order, of which torch's fake tensors take the
-    operand's where sizes are symbolic."""
+def _softplus_of_a_view(x, y):
+    a = F.elu(x * y)
+    return F.softplus(a.view(2, -1, 4, 8).transpose(1, 2)), torch.log(a.abs() + 1)
 
-    def function(x, y):
-        a = F.elu(x * y)
-        return F.softplus(a.view(2, -1, 4, 8).transpose(1, 2)), torch.log(a.abs() + 1)
+
+def _softplus_of_a_product(x, y):
+    a = F.softplus(x @ y[0, :2].mT).transpose(1, 2)[:, :, None]
+    return a * torch.ones(x.shape[1], 1)
+
+
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("function", [_softplus_of_a_view, _softplus_of_a_product])
+def test_a_view_of_what_lies_otherwise_than_traced(function, dynamic):
+    """`softplus_backward` of a cotangent and of an operand in another order, of which torch's fake tensors take the
+    operand's."""
 
     def gradient(call, x, y):
-        return torch.autograd.grad([value.sin().sum() for value in call(x, y)], x)[0]
+        result = call(x, y)
+        return torch.autograd.grad([value.sin().sum() for value in tree_leaves(result)], x)[0]
 
-    ours = torch.compile(function, backend="cermet", dynamic=True, options={"remainder": "aot", "strict": True})
+    ours = torch.compile(function, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
     for n in (10, 7):
         x, y = torch.randn(2, n, 32, requires_grad=True), torch.randn(2, n, 32)
         torch.testing.assert_close(gradient(ours, x, y), gradient(function, x, y))

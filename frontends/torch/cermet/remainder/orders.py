@@ -1,8 +1,8 @@
 """Memory orders that tracing may have wrong.
 
-Of an elementwise call whose operands lie in several orders, torch's fake tensors of symbolic sizes may have another
-order than the kernel gives (`softplus_backward` of operands of which one is transposed has). A view of such a value, or
-of what follows from it, may need a copy, which tracing did not see.
+Of an elementwise call whose operands lie in several orders, torch's fake tensors may have another order than the kernel
+gives (`softplus_backward` of operands of which one is transposed has). A view of such a value, or of what follows from
+it, may need a copy, which tracing did not see.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     found: set[fx.Node] = set()
     for node in nodes:
         value = example(node)
-        if node.op != "call_function" or not isinstance(value, torch.Tensor) or _is_static(value):
+        if node.op != "call_function" or not isinstance(value, torch.Tensor):
             continue
         operands = [each for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)]
         if not found.isdisjoint(operands):
@@ -32,10 +32,6 @@ def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
         elif len(operands) > 1 and _have_several_orders(_alike(node, operands)):
             found.add(node)
     return found
-
-
-def _is_static(value: torch.Tensor) -> bool:
-    return all(isinstance(size, int) for size in value.shape)
 
 
 def _alike(node: fx.Node, operands: Sequence[fx.Node]) -> list[fx.Node]:

@@ -207,6 +207,18 @@ TEST(Clusters, AStepOfWhatWaitsLeavesWholeNodesTheirKernel) {
   EXPECT_EQ(found[0]["results"], json({"launch", "act"}));
 }
 
+// `back`, which waits for another product, would be computed with what `exp` is made of, behind the one that reads `exp`.
+TEST(Clusters, WhatIsReadTooEarlyIsAKernelByItself) {
+  const std::string rest = "    %a = cermet.abs %x : {0} loc(\"abs\")\n    %e = cermet.exp %a : {0} loc(\"exp\")\n"
+                           "    %u = cermet.opaque \"product\"(%e) : ({0}) -> {0} loc(\"early\")\n"
+                           "    %g = cermet.opaque \"product\"(%y) : ({0}) -> {0} loc(\"product\")\n"
+                           "    %r = cermet.mul %e, %g : {0} loc(\"back\")\n    return %u, %r : {0}, {0}\n";
+  const json found = answerOf(launched(rest, kTile + ", " + kTile, ""))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["replaced"], json({"abs", "exp"}));
+  EXPECT_EQ(found[0]["results"], json({"exp"}));
+}
+
 // A launch of which a part alone fits with others, here with what its last operand is made of, leaves these theirs.
 TEST(Clusters, ALaunchThatIsInAGroupInPartLeavesTheOthersTheirKernel) {
   const std::string rest =
