@@ -250,6 +250,15 @@ def longest(runs: list[dict]) -> str:
                  rows)
 
 
+def families(runs: list[dict]) -> str:
+    cases, rows = runs[0]["result"]["cases"], []
+    for scene in dict.fromkeys(case["scene"] for case in cases):
+        compared = [case for case in cases if case["scene"] == scene and "left_out" not in case]
+        wrong = [case["family"] for case in compared if not case.get("holds")]
+        rows.append([scene, str(len(compared)), str(len(compared) - len(wrong)), ", ".join(wrong)])
+    return table(["", "families compared", "hold", "do not, or have not ended in time"], rows)
+
+
 def decode(runs: list[dict]) -> str:
     rows = []
     for run in runs:
@@ -353,6 +362,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "What a forward keeps": ("step.py", with_memory(results.load("step")), memory),
     "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
     "The longest sequence": ("longest.py", results.load("longest"), longest),
+    "Families of models": ("families.py", results.load("families"), families),
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),

@@ -180,6 +180,10 @@ def section_lengths(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/lengths.py"], seconds)
 
 
+def section_families(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/families.py", "--seconds", str(seconds - 120), "--limit", "120"], seconds)
+
+
 def section_step(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/step.py", "--check"], seconds)
 
@@ -221,7 +225,7 @@ SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "san
             "cross_entropy": (section_cross_entropy, 120), "heads": (section_heads, 120), "op_call": (section_op_call, 90),
             "curves": (section_curves, 150),
             "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
-            "longest": (section_longest, 900),
+            "longest": (section_longest, 900), "families": (section_families, 900),
             "step": (section_step, 300), "first": (section_first, 400)}
 
 

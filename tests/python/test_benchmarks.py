@@ -54,6 +54,11 @@ def test_longest_by_memory_follows_the_last_two(monkeypatch) -> None:
     assert longest.by_memory({"ended": "time", "steps": steps[:1], "memory_gb": 12.0}) is None
 
 
+def test_a_family_holds_its_numbers(tmp_path, monkeypatch) -> None:
+    table = tabled(ran("families", "--family", "llama", folder=tmp_path), monkeypatch)
+    assert "| steps | 1 | 1 |" in table and "| tokens | 1 | 1 |" in table, table
+
+
 def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
     asked = ("--scene", "2:1024/2048", "1:512/8192", "--rounds", "1", "--contender", "eager", "cermet-aot")
     table = tabled(ran("decode", *asked, folder=tmp_path), monkeypatch)

@@ -14,8 +14,7 @@ Library::Library(const std::string& text) {
   directory = mkdtemp(name);
   const std::string source = directory + "/kernel.cpp", library = directory + "/kernel.so";
   std::ofstream(source) << text;
-  const std::string command =
-      fmt::format("{} -shared {} -o {} 2>{}/log", KERNEL_COMPILER, source, library, directory);
+  const std::string command = fmt::format("{} -shared {} -o {} 2>{}/log", KERNEL_COMPILER, source, library, directory);
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(directory + "/log");
     throw std::runtime_error(command + "\n" + std::string(std::istreambuf_iterator<char>(log), {}));

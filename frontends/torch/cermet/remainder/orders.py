@@ -43,7 +43,8 @@ def _alike(node: fx.Node, operands: Sequence[fx.Node]) -> list[fx.Node]:
 
 
 def _have_several_orders(nodes: Sequence[fx.Node]) -> bool:
-    return any(_differ(one, other) for one, other in itertools.combinations([_order(example(each)) for each in nodes], 2))
+    orders = [_order(example(each)) for each in nodes]
+    return any(_differ(one, other) for one, other in itertools.combinations(orders, 2))
 
 
 def _order(value: torch.Tensor) -> list[int]:

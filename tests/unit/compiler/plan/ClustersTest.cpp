@@ -207,7 +207,7 @@ TEST(Clusters, AStepOfWhatWaitsLeavesWholeNodesTheirKernel) {
   EXPECT_EQ(found[0]["results"], json({"launch", "act"}));
 }
 
-// `back`, which waits for another product, would be computed with what `exp` is made of, behind the one that reads `exp`.
+// `back`, which waits for another product, would be computed with what `exp` is made of: behind what reads `exp`.
 TEST(Clusters, WhatIsReadTooEarlyIsAKernelByItself) {
   const std::string rest = "    %a = cermet.abs %x : {0} loc(\"abs\")\n    %e = cermet.exp %a : {0} loc(\"exp\")\n"
                            "    %u = cermet.opaque \"product\"(%e) : ({0}) -> {0} loc(\"early\")\n"
