@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Callable
 
 
+class Late(RuntimeError):
+    """It had not ended when its time was up."""
+
+
 def run(script: str, arguments: list[str], seconds: float | None = None, keep_caches: bool = False,
         settings: dict[str, str] | None = None) -> dict:
     """The JSON that a script of this folder writes to the --out that it is given; RuntimeError says why there is none.
@@ -26,16 +30,19 @@ def run(script: str, arguments: list[str], seconds: float | None = None, keep_ca
         try:
             status = subprocess.run(command, env=environment, timeout=seconds).returncode
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"not done after {seconds:.0f} s") from None
+            raise Late(f"not done after {seconds:.0f} s") from None
         if not out.exists():
             raise RuntimeError(f"ended with status {status} and no result")
         return json.loads(out.read_text())
 
 
 def ask(script: str, key: str, arguments: list[str], seconds: float) -> dict:
-    """The row that the script answers with, or one that says under "failed" why there is none."""
+    """The row that the script answers with, or one that says under "failed" why there is none, with "late" where only
+    its time was up."""
     try:
         return run(script, [*arguments, "--here"], seconds)
+    except Late as problem:
+        return {"key": key, "failed": str(problem), "late": True}
     except RuntimeError as problem:
         return {"key": key, "failed": str(problem)}
 

@@ -4,13 +4,13 @@ Each has a process of its own, compiles twice and is compared with float64: `ste
 steps of other lengths, the last two with padding, and `tokens`, the logits of eight tokens decoded from a static cache,
 one prompt padded on the left. An error is the norm of the difference by the norm. A family holds where the largest of
 Cermet's is at most twice eager's and 1e-5; what rounding decides (an expert, a ReLU's edge) may go either way in both.
-Left out, with the reason in the results, are those that eager does not run this way, in float64 too, and those that are
-not small where their configuration names sizes as others do, and those that compute something else where Dynamo traces
+Left out, with the reason in the results, are those that eager does not run this way, in float64 too, those that are not
+small where their configuration names sizes as others do, and those that compute something else where Dynamo traces
 them, whoever compiles that.
 
     python bench/families.py [--family NAME ...] [--jobs 16] [--seconds 560] [--out FILE]
 
-It exits 1 unless all hold.
+It exits 1 unless all hold that end within --limit.
 """
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def in_float64(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def error(found: list[torch.Tensor], exact: list[torch.Tensor]) -> float:
-    return float(f"{max(((one.double() - two).norm() / two.norm()).item() for one, two in zip(found, exact)):.1e}")
+    """The largest; NaN where one is."""
+    errors = [(one.double() - two).norm() / two.norm() for one, two in zip(found, exact, strict=True)]
+    return float(f"{torch.stack(errors).max().item():.1e}")
 
 
 def compare(scene, model: torch.nn.Module) -> dict:
@@ -175,7 +177,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--seconds", type=float, default=3600, help="after which no family is begun")
     parser.add_argument("--limit", type=float, default=300, help="seconds of one family")
-    parser.add_argument("--tiny", action="store_true", help="as it is: they are")
+    parser.add_argument("--tiny", action="store_true", help="changes nothing: all are")
     parser.add_argument("--here", action="store_true", help="in this process: what the others are asked for")
     arguments = parser.parse_args()
     if arguments.here:
@@ -191,11 +193,12 @@ def main() -> None:
     cases = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         for family, row in zip(arguments.family, pool.map(ask, arguments.family)):
-            told = {"failed": row.get("failed")}
+            told = {name: row[name] for name in ("failed", "late") if name in row}
             cases += [{"family": family, "scene": name} | row.get(name, told) for name in SCENES]
             print(*cases[-len(SCENES):], sep="\n", flush=True)
     environment.write(arguments.out, "families", {"cases": cases})
-    wrong = [f"{case['family']} {case['scene']}" for case in cases if not case.get("holds", "left_out" in case)]
+    wrong = [f"{case['family']} {case['scene']}" for case in cases
+             if not case.get("holds", not case.keys().isdisjoint(("left_out", "late")))]
     print(f"{len(wrong)} of {len(cases)} do not hold: {', '.join(wrong)}")
     sys.exit(bool(wrong))
 

@@ -181,7 +181,7 @@ def section_lengths(seconds: float) -> dict:
 
 
 def section_families(seconds: float) -> dict:
-    return benchmark([sys.executable, "bench/families.py", "--seconds", str(seconds - 120), "--limit", "120"], seconds)
+    return benchmark([sys.executable, "bench/families.py", "--seconds", str(seconds - 300), "--limit", "290"], seconds)
 
 
 def section_step(seconds: float) -> dict:
