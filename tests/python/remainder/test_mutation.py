@@ -75,6 +75,50 @@ def test_what_was_computed_from_the_old_value_stays_what_it_is():
     assert rewritten(function, *inputs())[0] == 1
 
 
+def stored(function, *args):
+    """How many copies of the graph's own tensors went, and its calls; it gives what the function gives."""
+    graph = make_fx(torch.func.functionalize(function), tracing_mode="fake")(*args)
+    before = [node.meta.get("val") for node in graph.graph.nodes]
+    times = mutation.reuse(graph.graph)
+    graph.graph.lint()
+    graph.recompile()
+    torch.testing.assert_close(graph(*copy.deepcopy(args)), function(*copy.deepcopy(args)), rtol=0, atol=0)
+    assert len(before) == len(graph.graph.nodes)
+    return times, [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+@pytest.mark.parametrize(
+    "store, calls",
+    [
+        (lambda new, row, at: torch.index_put(new, (at,), row), ["index_put_"]),
+        (lambda new, row, at: torch.index_add(torch.index_copy(new, 0, at, row), 0, at, row), ["index_copy_", "index_add_"]),
+        (lambda new, row, at: new.scatter(0, at[:, None].expand(2, COLUMNS), row), ["scatter_"]),
+        (lambda new, row, at: new.scatter_add(0, at[:, None].expand(2, COLUMNS), row).sum(0), ["scatter_add_"]),
+    ],
+)
+def test_what_the_graph_makes_and_nothing_else_reads_is_written(store, calls):
+    times, called = stored(lambda cache, row, at: store(cache.new_zeros(ROWS, COLUMNS), row, at), *inputs())
+    assert times == len(calls) and [name.split(".")[1] for name in called if name.split(".")[1][-1] == "_"] == calls
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda cache, row, at: torch.index_put(cache, (at,), row),  # an input
+        lambda cache, row, at: torch.index_put(cache[:], (at,), row),  # a view of one
+        lambda cache, row, at: torch.ops.aten._unsafe_view(cache, [ROWS, COLUMNS]).index_put((at,), row),
+        lambda cache, row, at: torch.index_put(cache.new_zeros(1, COLUMNS).expand(ROWS, COLUMNS), (at,), row),
+        lambda cache, row, at: [new := cache + 1, torch.index_put(new, (at,), row)],  # that is returned
+        lambda cache, row, at: torch.index_put(new := cache + 1, (at,), row) + new,
+        lambda cache, row, at: torch.index_put(new := cache + 1, (at,), new[:2]),
+        lambda cache, row, at: torch.scatter_add(new := cache + 1, 0, torch.zeros_like(new, dtype=torch.int64), new),
+        lambda cache, row, at: torch.index_put(cache.max(0)[0], (at // 2,), row[0, :2]),  # of a call that makes two
+    ],
+)
+def test_what_another_can_see_is_not_written(function):
+    assert stored(function, *inputs())[0] == 0
+
+
 def graph_of(function, cache=None):
     """How many copies went from the graph of a function that says itself what it copies."""
     given, row, at = inputs()

@@ -34,7 +34,7 @@ from .aten.decisions import decide
 from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.merging import merge
-from .aten.mutation import write
+from .aten.mutation import reuse, write
 from .aten.simplification import drop_copies, simplify
 from .aten.sorts import narrow
 from .aten.turning import turn
@@ -185,6 +185,7 @@ def _compile(
             accumulate(graph.graph)
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)
+            reuse(graph.graph)
             ordering.order(graph)
             if kind == BACKWARD and price is not None:
                 held = ordering.given(graph.graph)

@@ -2,12 +2,13 @@
 
 Autograd's graphs write nothing. A cache of keys that gets one row becomes `index_copy`, which copies the cache, and
 behind all else a `copy_` of that into the input: four times the cache's bytes for one row. Where nothing reads the old
-value any more, the row is stored where it belongs.
+value any more, the row is stored where it belongs. So it is with what the graph makes itself: zeros that rows are
+scattered into are not copied first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ _WRITES = {  # by the call that copies
     for overload in getattr(_aten, name).overloads()
     if overload in getattr(_aten, f"{name}_").overloads()
 }
+_VIEWS = {_aten._unsafe_view.default, _aten.lift.default}  # though their schemas tell of new tensors
 _PARTS = {_aten.slice_scatter.default: _aten.slice.Tensor, _aten.select_scatter.default: _aten.select.int}
 
 
@@ -43,6 +45,34 @@ def write(graph: fx.Graph) -> int:
             _write(graph, call)
         times += 1
     return times
+
+
+def reuse(graph: fx.Graph) -> int:
+    """Makes `f(x, ...)` the write that `f` is where nothing else reads `x`, which a call of ATen has made; returns how
+    many copies that saves. Then no order of the graph's calls shows it."""
+    own: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.target in _WRITES and _is_spare(node.args[0], node, own):
+            node.target = _WRITES[node.target]
+            node.meta["val"] = node.args[0].meta["val"]
+            own.add(node)
+    return len(own)
+
+
+def _is_spare(source: Any, reader: fx.Node, own: Set[fx.Node]) -> bool:
+    """Whether a value is a tensor of its own, which lies as the reader's result does and which that reads once."""
+    if not isinstance(source, fx.Node) or list(source.users) != [reader] or _form(source) != _form(reader):
+        return False
+    operands = [*tensor_nodes((reader.args, reader.kwargs))]
+    return operands.count(source) == 1 and (source in own or _makes(source.target))
+
+
+def _makes(target: Any) -> bool:
+    """Whether a call gives memory that nothing else has."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or target in _VIEWS:
+        return False
+    values = (*target._schema.arguments, *target._schema.returns)
+    return len(target._schema.returns) == 1 and all(value.alias_info is None for value in values)
 
 
 def _calls(value: Any, target: fx.Node) -> list[fx.Node]:
