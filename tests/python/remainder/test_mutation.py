@@ -120,6 +120,16 @@ def test_what_another_can_see_is_not_written(function):
     assert stored(function, *inputs())[0] == 0
 
 
+def test_a_constant_of_which_nothing_is_noted_is_not_written():
+    graph = torch.fx.Graph()
+    row, at = (graph.placeholder(name) for name in ("row", "at"))
+    row.meta["val"], at.meta["val"] = inputs()[1:]
+    put = graph.call_function(aten.index_put.default, (graph.get_attr("constant"), [at], row))
+    put.meta["val"] = torch.zeros(ROWS, COLUMNS)
+    graph.output(put)
+    assert mutation.reuse(graph) == 0
+
+
 def graph_of(function, cache=None):
     """How many copies went from the graph of a function that says itself what it copies."""
     given, row, at = inputs()

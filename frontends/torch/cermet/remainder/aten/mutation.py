@@ -1,4 +1,4 @@
-"""Writes into inputs that a functional graph spells as copies: of the whole input, and back.
+"""Writes that a functional graph spells as copies: into an input of the whole input, and back.
 
 Autograd's graphs write nothing. A cache of keys that gets one row becomes `index_copy`, which copies the cache, and
 behind all else a `copy_` of that into the input: four times the cache's bytes for one row. Where nothing reads the old
@@ -17,6 +17,7 @@ import torch.fx as fx
 from ...graph.layouts import written
 from ...graph.memory import memories
 from ...graph.nodes import tensor_nodes
+from .wide_copies import shares_memory
 
 _aten = torch.ops.aten
 _COPY = _aten.copy_.default
@@ -27,7 +28,6 @@ _WRITES = {  # by the call that copies
     for overload in getattr(_aten, name).overloads()
     if overload in getattr(_aten, f"{name}_").overloads()
 }
-_VIEWS = {_aten._unsafe_view.default, _aten.lift.default}  # though their schemas tell of new tensors
 _PARTS = {_aten.slice_scatter.default: _aten.slice.Tensor, _aten.select_scatter.default: _aten.select.int}
 
 
@@ -54,25 +54,24 @@ def reuse(graph: fx.Graph) -> int:
     for node in graph.nodes:
         if node.target in _WRITES and _is_spare(node.args[0], node, own):
             node.target = _WRITES[node.target]
-            node.meta["val"] = node.args[0].meta["val"]
             own.add(node)
     return len(own)
 
 
 def _is_spare(source: Any, reader: fx.Node, own: Set[fx.Node]) -> bool:
     """Whether a value is a tensor of its own, which lies as the reader's result does and which that reads once."""
-    if not isinstance(source, fx.Node) or list(source.users) != [reader] or _form(source) != _form(reader):
+    if not isinstance(source, fx.Node) or list(source.users) != [reader]:
         return False
-    operands = [*tensor_nodes((reader.args, reader.kwargs))]
-    return operands.count(source) == 1 and (source in own or _makes(source.target))
+    if source not in own and not _makes(source.target) or _form(source) != _form(reader):
+        return False
+    return [*tensor_nodes((reader.args, reader.kwargs))].count(source) == 1
 
 
 def _makes(target: Any) -> bool:
     """Whether a call gives memory that nothing else has."""
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten" or target in _VIEWS:
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return False
-    values = (*target._schema.arguments, *target._schema.returns)
-    return len(target._schema.returns) == 1 and all(value.alias_info is None for value in values)
+    return len(target._schema.returns) == 1 and not shares_memory(target)
 
 
 def _calls(value: Any, target: fx.Node) -> list[fx.Node]:

@@ -48,12 +48,12 @@ def _is_copy(node: fx.Node) -> bool:
 
 def _is_made(node: fx.Node) -> bool:
     """Whether a tensor lies in memory that an operation of the graph allocated."""
-    while _shares_memory(node.target):
+    while shares_memory(node.target):
         node = node.args[0]
     return isinstance(node.target, torch._ops.OpOverload)
 
 
-def _shares_memory(target: Any) -> bool:
+def shares_memory(target: Any) -> bool:
     """Whether a result is its first operand or a view of it."""
     if target is operator.getitem or target is _aten._unsafe_view.default:
         return True
