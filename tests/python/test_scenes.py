@@ -145,10 +145,10 @@ SCENES = {
         {"forward": 14, "backward": 20},
         {
             "forward": {
-                "index": 4, "index_put": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
+                "index": 4, "index_put_": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
                 "constant_pad_nd": 1, "arange": 2, "histc": 2,
             },  # fmt: skip
-            "backward": {"add": 1, "scatter": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
+            "backward": {"add": 1, "scatter_": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
         },
         types=(torch.float32,),
     ),
