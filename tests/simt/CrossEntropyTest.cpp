@@ -191,7 +191,7 @@ void compare(const std::string& text, const Tensors& run, const std::string& wha
   }
 }
 
-void check(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling, bool isLabelLoss = false) {
+void checkLosses(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling, bool isLabelLoss = false) {
   const Plan plan = planOf(text);
   ASSERT_EQ(plan.steps.size(), 1);
   const PlanKernels kernels(plan);
@@ -238,17 +238,17 @@ class CrossEntropy : public testing::TestWithParam<Case> {};
 
 TEST_P(CrossEntropy, LossAndGradient) {
   const auto& [columns, dtype, type, isRolling] = GetParam();
-  check(graph("cross_entropy_with_gradient", "128256", columns, dtype), columns, type, isRolling);
+  checkLosses(graph("cross_entropy_with_gradient", "128256", columns, dtype), columns, type, isRolling);
 }
 
 TEST_P(CrossEntropy, SoftcapAndSmoothedLabels) {
   const auto& [columns, dtype, type, isRolling] = GetParam();
-  check(graph("smoothed_cross_entropy", "50257", columns, dtype), columns, type, isRolling);
+  checkLosses(graph("smoothed_cross_entropy", "50257", columns, dtype), columns, type, isRolling);
 }
 
 TEST_P(CrossEntropy, ALabelThatIsNoColumn) {
   const auto& [columns, dtype, type, isRolling] = GetParam();
-  check(labelLoss(columns, dtype), columns, type, isRolling, /*isLabelLoss=*/true);
+  checkLosses(labelLoss(columns, dtype), columns, type, isRolling, /*isLabelLoss=*/true);
 }
 
 // Several rows a block, values that registers keep and that they do not, a row in shared memory whole and in part, none

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Widths, Simt,
                                          TileCase{70000, "bf16", 1, 2}),
                          [](const auto& info) { return fmt::format("{}{}", info.param.dtype, info.param.columns); });
 
-const Symbols kRows{{"r0", 5}, {"r1", 7}};
+const Symbols kFewRows{{"r0", 5}, {"r1", 7}};
 std::string rowOf(const std::string& dtype) {
   return tile(1, dtype);
 }
@@ -59,7 +59,7 @@ TEST(SimtValues, LargestAndSmallest) {
                               "%2 = cermet.broadcast %0 : {1} to {0}\n%3 = cermet.sub %x, %2 : {0}\n"
                               "return %3, %1 : {0}, {1}\n",
                               t, r)),
-          kRows);
+          kFewRows);
   }
 }
 
@@ -72,8 +72,8 @@ TEST(SimtValues, Softmax) {
                           "%4 = cermet.reduce_sum %3 : {0} to {1}\n%5 = cermet.broadcast %4 : {1} to {0}\n"
                           "%6 = cermet.div %3, %5 : {0}\nreturn %6 : {0}\n",
                           t, r));
-  check(text, kRows);
-  check(gradient(text, {1})["backward"], kRows);
+  check(text, kFewRows);
+  check(gradient(text, {1})["backward"], kFewRows);
 }
 
 TEST(SimtValues, Conditions) {
@@ -82,7 +82,7 @@ TEST(SimtValues, Conditions) {
                 fmt::format("%0 = cermet.compare \"lt\", %x, %y : {0} to {1}\n%1 = cermet.min %0, %m : {1}\n"
                             "%2 = cermet.select %1, %x, %y : {1}, {0}\nreturn %2, %1 : {0}, {1}\n",
                             t, b)),
-        kRows);
+        kFewRows);
 }
 
 TEST(SimtValues, IntegersOfEveryWidth) {
@@ -96,7 +96,7 @@ TEST(SimtValues, IntegersOfEveryWidth) {
                 fmt::format("%0 = cermet.mul %x, %y : {0}\n%1 = cermet.sub %0, %y : {0}\n%2 = cermet.max %1, %x : {0}\n"
                             "%3 = cermet.cast %x : {0} to {1}\nreturn %2, %3 : {0}, {1}\n",
                             t, f)),
-        kRows);
+        kFewRows);
   }
 }
 
@@ -113,7 +113,7 @@ TEST(SimtValues, FloatsOfEightBits) {
                           f, a, b, h));
   const Plan plan = planOf(text);
   const PlanKernels kernels(plan);
-  const Outcome run = runPlan(plan, kernels, kRows, PlanOptions(), Layout());
+  const Outcome run = runPlan(plan, kernels, kFewRows, PlanOptions(), Layout());
   ASSERT_EQ(run.machineError, "");
   const std::vector<double> scaled = run.tensors[3].values();
   for (int output : {4, 5}) {
@@ -141,8 +141,8 @@ TEST(SimtValues, RowsAreQuantisedAgain) {
                             "%10 = cermet.broadcast %9 : {2} to {0}\n%11 = cermet.div %5, %10 : {0}\n"
                             "%12 = cermet.cast %11 : {0} to {1}\nreturn %12, %9, %4 : {1}, {2}, {3}\n",
                             f, a, r, h));
-    check(text, kRows);
-    check(gradient(text, {1, 1, 0})["backward"], kRows);
+    check(text, kFewRows);
+    check(gradient(text, {1, 1, 0})["backward"], kFewRows);
   }
 }
 
@@ -178,7 +178,7 @@ TEST(SimtValues, AStridedOperand) {
   for (int64_t step : {1, 2, 5})
     check(graphOf(fmt::format("(%x: {0} {{cermet.strides = array<i64: -1, -1, -1>}}, %y: {0}) -> {0}", t),
                   fmt::format("%0 = cermet.mul %x, %y : {0}\nreturn %0 : {0}\n", t)),
-          kRows, step);
+          kFewRows, step);
 }
 
 TEST(SimtValues, AnIndexOperand) {
@@ -188,7 +188,7 @@ TEST(SimtValues, AnIndexOperand) {
                             "%2 = cermet.compare \"ge\", %0, %1 : {1} to {2}\n%3 = cermet.constant -1.0e4 : {0}\n"
                             "%4 = cermet.select %2, %x, %3 : {2}, {0}\nreturn %4 : {0}\n",
                             t, i, b)),
-        kRows);
+        kFewRows);
 }
 
 TEST(SimtValues, ViewsAndPartsOfOneTensor) {
@@ -199,7 +199,7 @@ TEST(SimtValues, ViewsAndPartsOfOneTensor) {
                           "%2 = cermet.neg %1 : {1}\n%3 = cermet.concat %2, %0 {{dim = 2 : i64}} : {1}, {1} to {0}\n"
                           "return %3 : {0}\n",
                           whole, half)),
-      kRows);
+      kFewRows);
 }
 
 // Sums of rows by parts of a list, some of them of nothing: alone, added to a tensor, normed, summed over rows where
