@@ -111,6 +111,15 @@ def cross_entropy(runs: list[dict]) -> str:
     return table(["logits", "Cermet", "Inductor"], rows)
 
 
+def heads(runs: list[dict]) -> str:
+    result = runs[0]["result"]
+    rows = [[{"products": "the products alone"}.get(case["name"], case["name"]), f"{case['ms']:.2f}",
+             f"{case['of_products']:.3f}", f"{case['peak_gb']:.2f}" if case["peak_gb"] else "",
+             f"{case['relative_error']:.1e}" if case["relative_error"] else ""] for case in result["cases"]]
+    size = f"{result['rows']} × {result['hidden']} by {result['vocabulary']} words"
+    return table([f"{size}; MiB of logits at once", "ms", "of the products", "peak GB", "relative error"], rows)
+
+
 def step(runs: list[dict]) -> str:
     shown = [name for name in CONTENDERS if any(row["contender"] == name for run in runs for row in run["result"]["contenders"])]
     times, memory, gpu = [], [], []
@@ -368,6 +377,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),
+    "A head and its loss in pieces": ("heads.py", results.load("heads"), heads),
     "Functions by themselves": ("functions.py", results.load("functions"), functions),
     "Norms and gated units by themselves": ("kernels.py", results.load("kernels"), kernels),
     "Graphs that nobody wrote a kernel for": ("graphs.py", results.load("graphs"), graphs),

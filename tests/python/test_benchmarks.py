@@ -73,10 +73,11 @@ def test_functions_give_float64_s_results(tmp_path, monkeypatch) -> None:
     assert [name for name in wanted if name not in table] == []
 
 
-def test_heads_in_pieces_give_float64_s_results(tmp_path) -> None:
+def test_heads_in_pieces_give_float64_s_results(tmp_path, monkeypatch) -> None:
     written = ran("heads", "--rounds", "1", "--steps", "1", "--budget", "0.002", "whole", folder=tmp_path)
     cases = json.loads(written.read_text())["cases"]
     assert [case["name"] for case in cases] == ["products", "eager", "0.002", "whole"]
+    assert "200 × 32 by 96 words" in tabled(written, monkeypatch)
 
 
 @pytest.mark.parametrize("model", ["Qwen3-MoE", "Qwen2.5-7B, LoRA, checkpointing", "Llama-3.2-1B, documents",
