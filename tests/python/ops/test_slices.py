@@ -8,7 +8,7 @@ import torch
 import graphs
 from cermet import Error, pipeline
 from cermet.ops import regions
-from cermet.ops.slices import Function
+from cermet.ops.slices import Function, decided, in_groups, is_by_rows
 
 
 def forward_of_a_sum_and_its_norm() -> int:
@@ -41,6 +41,56 @@ def test_parts_compute_what_the_whole_does():
     assert torch.equal(sum_, results[total])
     for name, value in zip(others, rest, strict=True):
         assert torch.equal(value, results[name])
+
+
+def masked(columns: int = 8) -> str:
+    """Of a truth, a row and its weight: the weighted row, or zero."""
+    rows = '#cermet.symbols<["r0"]>>'
+    one, row = f"tensor<?x1x{{}}, {rows}", f"tensor<?x{columns}x{{}}, {rows}"
+    truth, truths, weight, x = one.format("i1"), row.format("i1"), one.format("f32"), row.format("f32")
+    return "\n".join([
+        "module attributes {cermet.version = 1 : i64} {",
+        f"  func.func @f(%m: {truth}, %x: {x}, %w: {weight}) -> {x} {{",
+        f"    %0 = cermet.constant 0.000000e+00 : {x}",
+        f"    %1 = cermet.broadcast %m : {truth} to {truths}",
+        f"    %2 = cermet.select %1, %0, %x : {truths}, {x}",
+        f"    %3 = cermet.broadcast %w : {weight} to {x}",
+        f"    %4 = cermet.mul %2, %3 : {x}",
+        f"    return %4 : {x}",
+        "  }",
+        "}",
+    ]) + "\n"  # fmt: skip
+
+
+def test_what_is_made_by_rows_is_so_in_groups():
+    text = masked()
+    assert is_by_rows(text)
+    mask, x, weight = torch.rand(6, 3, 1) < 0.5, torch.randn(6, 3, 8), torch.randn(6, 3, 1)
+    (found,) = regions.launch(regions.register(in_groups(text, [3])), [mask, x, weight])
+    assert torch.equal(found, torch.where(mask, 0.0, x) * weight)
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text.replace("cermet.mul %2, %3", "cermet.cumsum %3"),
+    lambda text: text.replace('symbols<["r0"]>', 'symbols<["r0", "r1"]>').replace("<?x", "<?x?x"),
+    lambda text: text.replace('"r0"', '"r1"', 1),
+    lambda text: text.replace("<?x", "<1x?x"),
+    lambda text: text.replace("cermet.mul %2, %3 :", "cermet.sum_rows %2 : tensor<8xf32> to"),
+    lambda text: text.replace("%w: ", "%w: tensor<?x1xf32> {cermet.strides = array<i64: 1, 7>}, %v: "),
+    lambda text: text.replace("?x", "6x").replace(', #cermet.symbols<["r0"]>', ""),
+    lambda text: "",
+])  # fmt: skip
+def test_what_is_not_made_by_rows(change):
+    assert change(masked()) != masked() and not is_by_rows(change(masked()))
+
+
+@pytest.mark.parametrize("truth", [False, True])
+def test_truths_that_are_the_same_everywhere_are_no_arguments(truth):
+    text, places = decided(masked(), {0: truth})
+    assert places == [1, 2]
+    x, weight = torch.randn(6, 8), torch.randn(6, 1)
+    (found,) = regions.launch(regions.register(text), [[None, x, weight][place] for place in places])
+    assert torch.equal(found, torch.where(torch.tensor(truth), 0.0, x) * weight)
 
 
 @pytest.mark.parametrize("text", ["", "module {}", "module {\n  func.func @f() {\n    return\n  }\n}\n"])

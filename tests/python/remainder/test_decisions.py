@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_clusters_behind_autograd import called
+from test_clusters_behind_autograd import called, launches
 from test_gathers import assert_steps_are_as_good_as_eagers, count, scattered, traced
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -119,8 +119,9 @@ def test_a_backward_knows_the_bounds_of_what_it_is_given():
 class Mixture(torch.nn.Module):
     """Tokens sorted by expert, and back; those of experts that are not here are hidden, before and behind products."""
 
-    def __init__(self) -> None:
+    def __init__(self, here: int) -> None:
         super().__init__()
+        self.here = here
         self.route = torch.nn.Linear(256, 8, bias=False)
         self.up = torch.nn.Linear(256, 256, bias=False)
         self.down = torch.nn.Linear(256, 256, bias=False)
@@ -128,8 +129,8 @@ class Mixture(torch.nn.Module):
     def forward(self, tokens: torch.Tensor, _: None) -> torch.Tensor:
         weights, experts = self.route(tokens).topk(2, -1)
         numbers, order = torch.sort(experts.reshape(-1))
-        elsewhere = (numbers >= 8).unsqueeze(-1)
-        numbers.clamp_(max=7)
+        elsewhere = (numbers >= self.here).unsqueeze(-1)
+        numbers.clamp_(max=self.here - 1)
         rows = tokens[order // 2]
         rows.masked_fill_(elsewhere, 0.0)
         rows = torch.nn.functional.silu(self.up(rows).masked_fill(elsewhere, 0.0))
@@ -137,13 +138,18 @@ class Mixture(torch.nn.Module):
         return rows[scattered(order)].view(tokens.shape[0], 2, -1).sum(1)
 
 
+@pytest.mark.parametrize("here", [8, 5], ids=["all here", "some elsewhere"])
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
-def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, ran):
+def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, here, ran):
+    """And is as many kernels where it hides some: the weighted sum, of which a region is a part, is one."""
     torch.manual_seed(0)
-    model = Mixture().to(dtype)
+    model = Mixture(here).to(dtype)
     call = torch.compile(model, backend="cermet", dynamic=dynamic, options={"remainder": "aot", "strict": True})
     assert_steps_are_as_good_as_eagers(call, model, dtype, lambda: (torch.randn(64, 256).to(dtype), None))
     hiding = {"aten.masked_fill.Scalar", "aten.masked_fill_.Scalar", "aten.where.self", "aten.clone.default"}
+    for graph in ran if here == 8 else ():
+        assert not called(graph) & (hiding | {"aten.ge.Scalar"}), graph
     for graph in ran:
-        assert not called(graph) & hiding, graph
+        assert not called(graph) & {"aten.sum.dim_IntList", "aten.mul.Tensor"}, graph
+    assert launches(ran[0]) == (2 if here == 8 else 3), "the last, the weighted sum, is one"

@@ -13,6 +13,10 @@ from ..errors import Error
 
 _SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 _NAME = re.compile(r"%\w+")
+_OP = re.compile(r"cermet\.(\w+)")
+_SHAPE = re.compile(r"tensor<((?:[\d?]+x)*)")
+# What may have operands of its result's sizes and yet computes with other elements of them, or with places.
+_ELSEWHERE = set("iota random cumsum transpose opaque matmul gather embedding_bag".split())
 _HEAD = re.compile(r"(\s*func\.func @)([\w$.]+)\((.*)\) -> (.*?)( attributes \{.*\})? \{")
 
 
@@ -95,6 +99,43 @@ class Function:
         for index, each in enumerate(given):
             text = re.sub(rf"{re.escape(each)}\b", f"%given{index or ''}", text)
         return text, places
+
+
+def is_by_rows(text: str) -> bool:
+    """Whether each row of every result is made, element by element, of the same row of the arguments that have rows:
+    whatever order these are in, the result's are in the same. Rows are what the one symbol counts."""
+    listed = set(_SYMBOLS.findall(text))
+    if len(listed) != 1 or len(_SYMBOL.findall(*listed)) != 1:
+        return False
+    if "cermet.strides" in text or re.search(r"tensor<(\d+x)+\?", text):
+        return False
+    try:
+        function = Function.read(text)
+    except Error:
+        return False
+    for _, line in function.lines:
+        op, shapes = _OP.search(line)[1], set(_SHAPE.findall(line))
+        if op in _ELSEWHERE or op != "broadcast" and len(shapes) != 1:
+            return False
+    return all("?" in type for _, type in function.results)
+
+
+def in_groups(text: str, sizes: Sequence[int]) -> str:
+    """Of what is made by rows: of rows in groups of these sizes."""
+    return text.replace("tensor<?x", f"tensor<?x{''.join(f'{size}x' for size in sizes)}")
+
+
+def decided(text: str, truths: dict[int, bool]) -> tuple[str, list[int]]:
+    """The text where some arguments of truths, by their places, are the same everywhere, and the places of those that
+    it still has. Raises cermet.Error where a text is no function that can be taken apart."""
+    function = Function.read(text)
+    constants = tuple(
+        (name, f"{name} = cermet.constant {float(truths[place])} : {type}")
+        for place, (name, type) in enumerate(function.arguments)
+        if place in truths and "{" not in type
+    )
+    whole = dataclasses.replace(function, lines=constants + function.lines)
+    return whole.part(function.name, [name for name, _ in function.results])
 
 
 def unbound(text: str) -> str:

@@ -128,7 +128,8 @@ def _compile(
             failed(error, what)
 
     def chosen(graph: fx.Graph) -> None:
-        tried("rows that are chosen", lambda: decide(graph), lambda: choose(graph))
+        made = None if as_traced or environment.check() else launches
+        tried("rows that are chosen", lambda: decide(graph, made), lambda: choose(graph, made))
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""

@@ -2,7 +2,7 @@
 
 A mixture of experts hides the tokens of experts that another process has: those whose number is not below how many
 there are. Where the numbers are those of the largest of so many, all are below, and what would have been hidden is
-what it was.
+what it was. A launch that reads such a comparison computes without it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,47 @@ from __future__ import annotations
 import torch
 import torch.fx as fx
 
+from ...errors import Error
 from ...graph.numbers import answer, bounds, is_whole, limited
+from ...ops import regions
+from ...ops.slices import decided, unbound
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
 _FILLS = {_aten.masked_fill.Scalar, _aten.masked_fill.Tensor}
 
 
-def decide(graph: fx.Graph) -> int:
-    """Rewrites a functional ATen graph in place; returns how many of its calls do nothing but copy."""
+def decide(graph: fx.Graph, launches: set[int] | None = None) -> int:
+    """Rewrites a functional ATen graph in place; returns how many of its calls do nothing but copy, or are others. The
+    keys of launches that are there then are added to `launches`; without it launches stay as they are."""
     rewriting = Rewriting(graph)
     for node in list(graph.nodes):
-        kept = _kept(node)
-        if kept is not None:
-            with graph.inserting_before(node):
-                copy = rewriting.call(node, _aten.clone.default, kept)
-            rewriting.replace(node, copy)
+        with graph.inserting_before(node):
+            if (kept := _kept(node)) is not None:
+                rewriting.replace(node, rewriting.call(node, _aten.clone.default, kept))
+            elif launches is not None and (key := regions.launched(node)) is not None:
+                _launched(rewriting, node, key, launches)
     rewriting.erase_dead()
     return rewriting.times
+
+
+def _launched(rewriting: Rewriting, node: fx.Node, key: int, launches: set[int]) -> None:
+    """Without the operands that are the same truth everywhere."""
+    truths = {place: truth for place, it in enumerate(node.args[:-1]) if (truth := answer(it)) is not None}
+    outputs = len(regions.signature(key).outputs)
+    if not truths or node.target is not regions.launch_op(len(node.args) - 1, outputs):
+        return
+    ((text, orders, _),) = regions.kept([key])
+    try:
+        text, places = decided(text, truths)
+    except Error:
+        return
+    if not places or unbound(text):
+        return
+    key = regions.register(text, orders)
+    operands = [node.args[place] for place in places]
+    rewriting.replace(node, rewriting.call(node, regions.launch_op(len(operands), outputs), *operands, key))
+    launches.add(key)
 
 
 def _kept(node: fx.Node) -> fx.Node | None:

@@ -18,6 +18,8 @@ import torch.fx as fx
 
 from ...graph.layouts import written
 from ...graph.numbers import is_permutation, known_inverse, note_numbers, plain, quotient, sizes
+from ...ops import regions
+from ...ops.slices import in_groups, is_by_rows
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
@@ -27,9 +29,10 @@ _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 _COPIES = {_aten.clone.default, _aten.contiguous.default}
 
 
-def choose(graph: fx.Graph) -> int:
-    """Rewrites a functional ATen graph in place; returns how many sums and choices of rows are others."""
-    rewriting = _Rewriting(graph)
+def choose(graph: fx.Graph, launches: set[int] | None = None) -> int:
+    """Rewrites a functional ATen graph in place; returns how many sums and choices of rows are others. The keys of
+    launches of chosen rows are added to `launches`; without it what launches make is chosen behind them."""
+    rewriting = _Rewriting(graph, launches)
     for node in list(graph.nodes):
         if node.target in (_ADDITION, _aten.index_add.default):
             rewriting.added(node)
@@ -42,8 +45,9 @@ def choose(graph: fx.Graph) -> int:
 
 
 class _Rewriting(Rewriting):
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, launches: set[int] | None) -> None:
         super().__init__(graph)
+        self.launches = launches
         self.inverses: dict[fx.Node, fx.Node] = {}
 
     def added(self, node: fx.Node) -> None:
@@ -112,7 +116,11 @@ class _Rewriting(Rewriting):
             return self.call(like, _aten.view.default, copy, [-1, shape[1], *columns])
         if source.target is _aten.unsqueeze.default and source.args[1] in (-1, len(sizes(source)) - 1):
             return self.call(like, _aten.unsqueeze.default, self._chosen(like, source.args[0], places), -1)
-        if len(source.users) != 1 or not _is_elementwise(source):
+        if len(source.users) != 1:
+            return None
+        if self.launches is not None and (key := _by_rows(source)) is not None:
+            return self._launched(source, key, places)
+        if not _is_elementwise(source):
             return None
         rank, total = len(sizes(source)), sizes(source)[0]
 
@@ -124,6 +132,15 @@ class _Rewriting(Rewriting):
 
         arguments = [part(argument) for argument in source.args]
         return self.call(like, source.target, *arguments, **{name: part(it) for name, it in source.kwargs.items()})
+
+    def _launched(self, source: fx.Node, key: int, places: fx.Node) -> fx.Node:
+        """A launch of chosen rows."""
+        ports = regions.signature(key, source.meta["val"].device).inputs
+        has_rows = [any(isinstance(size, str) for size in port.dims) for port in ports]
+        arguments = [self._chosen(source, it, places) if has else it for it, has in zip(source.args, has_rows)]
+        grouped = regions.register(in_groups(regions.text(key), sizes_of(places)[1:]))
+        self.launches.add(grouped)
+        return self.call(source, source.target, *arguments, grouped)
 
     def _chosen(self, like: fx.Node, source: fx.Node, places: fx.Node) -> fx.Node:
         rows = self._rows(like, source, places)
@@ -149,6 +166,15 @@ class _Rewriting(Rewriting):
             inverse = self.call(permutation, _ADDITION, empty, [permutation], ascending)
         self.inverses[permutation] = inverse
         return inverse
+
+
+def _by_rows(node: fx.Node) -> int | None:
+    """The key of a launch of one result, row-major, whose rows are each made of its operands' same row."""
+    key = regions.launched(node)
+    if key is None or node.target is not regions.launch_op(len(node.args) - 1, 1):
+        return None
+    ((text, orders, _),) = regions.kept([key])
+    return key if not orders and is_by_rows(text) else None
 
 
 def _is_elementwise(node: fx.Node) -> bool:
