@@ -50,6 +50,12 @@ def example(node: fx.Node) -> Any:
     return node.meta.get("example_value", node.meta.get("val"))
 
 
+def examples(node: fx.Node) -> tuple[Any, ...]:
+    """The fake values of all that a node gives, one or several."""
+    value = example(node)
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+
+
 def after_autograd(graph: fx.Graph) -> bool:
     """Whether a graph is one of AOTAutograd's, of ATen's calls, and not Dynamo's."""
     return any("val" in node.meta for node in graph.nodes)

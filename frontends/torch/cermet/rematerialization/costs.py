@@ -14,7 +14,7 @@ import torch.fx as fx
 from torch.utils.flop_counter import flop_registry
 
 from ..graph import memory, traffic
-from ..graph.nodes import example
+from ..graph.nodes import example, examples
 from ..ops.regions import NAMESPACE, launched
 
 # Operations of a product per byte: what a GPU multiplies in the time in which it moves a byte. An A100 does 312e12 a
@@ -95,9 +95,7 @@ def is_product(node: fx.Node) -> bool:
 
 def written(node: fx.Node) -> int:
     """Bytes of the tensors that a call gives."""
-    value = example(node)
-    several = value if isinstance(value, (tuple, list)) else (value,)
-    return sum(traffic.size_of(each, traffic.judged) for each in several if isinstance(each, torch.Tensor))
+    return sum(traffic.size_of(each, traffic.judged) for each in examples(node) if isinstance(each, torch.Tensor))
 
 
 def is_long_product(node: fx.Node) -> bool:

@@ -19,7 +19,7 @@ import torch.fx as fx
 
 from ..graph import memory
 from ..graph.layouts import written
-from ..graph.nodes import example
+from ..graph.nodes import example, examples
 from ..ops import regions
 from .liveness import Storages
 
@@ -76,7 +76,7 @@ class _Places:
             taken = self.taken(node)
             if not taken:
                 continue
-            plain, count = node.args[-1], len(_values(node))
+            plain, count = node.args[-1], len(examples(node))
             inputs = {result: self._input(node.args[place]) for result, place in taken.items()}
             asked = tuple(each for each in inputs.values() if each is not None)
             node.target = regions.launch_over_op(len(node.args) - 1, count)
@@ -89,7 +89,7 @@ class _Places:
 
     def taken(self, node: fx.Node) -> dict[int, int]:
         """For results the operand whose memory each takes."""
-        operands, values = node.args[:-1], _values(node)
+        operands, values = node.args[:-1], examples(node)
         taken: dict[int, int] = {}
         for result, places in enumerate(self._may[node]):
             for place in places:
@@ -115,7 +115,7 @@ class _Places:
 
     def _move(self, node: fx.Node, taken: Mapping[int, int], moved: memory.Moved) -> None:
         """Values say where they lie."""
-        values = _values(node)
+        values = examples(node)
         for result, place in taken.items():
             (there,) = self._storages.of([node.args[place]])
             moved.given(values[result], self._now[there])
@@ -143,11 +143,6 @@ def _is_synchronous(node: fx.Node) -> bool:
 def _may_take(node: fx.Node) -> list[list[int]]:
     device = example(node.args[0]).device
     return regions.may_take(node.args[-1], device) if device.type in ("cpu", "cuda") else []
-
-
-def _values(node: fx.Node) -> tuple[torch.Tensor, ...]:
-    value = example(node)
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
 def _key(plain: int, count: int, taken: Mapping[int, int]) -> int:

@@ -17,7 +17,7 @@ import torch
 import torch.fx as fx
 
 from ..graph.effects import effect_of
-from ..graph.nodes import example
+from ..graph.nodes import example, examples
 from . import liveness
 from .costs import computed_again, is_product, is_view
 from .liveness import Storages
@@ -154,7 +154,6 @@ def _copied(graph: fx.Graph, node: fx.Node, given: dict[fx.Node, fx.Node]) -> fx
     """A copy of a call, which gives a memory of its own."""
     copy = given[node] = graph.node_copy(node, lambda each: given.get(each, each))
     arguments, keywords = fx.map_arg((copy.args, copy.kwargs), example)
-    values = example(node) if isinstance(example(node), (tuple, list)) else [example(node)]
-    with next(value.fake_mode for value in values if isinstance(value, torch.Tensor)):
+    with next(value.fake_mode for value in examples(node) if isinstance(value, torch.Tensor)):
         copy.meta["val"] = copy.target(*arguments, **keywords)
     return copy

@@ -13,8 +13,7 @@ import dataclasses
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.fx as fx
@@ -23,7 +22,7 @@ from ..fusing.replacement import Replaced
 from ..graph import nodes
 from ..graph.decision import Region
 from ..graph.effects import WRITE, effect_of
-from ..graph.nodes import example, source_line, target_name, tensor_nodes
+from ..graph.nodes import example, examples, source_line, target_name, tensor_nodes
 from ..graph.traffic import describe, moved_by, size_of
 from ..ops import regions
 from ..targets import devices
@@ -180,7 +179,7 @@ def _place(line: str) -> tuple[str, int]:
 
 def _launch(node: fx.Node, sources: tuple[str, ...], measure: Measure | None) -> tuple[Launch, list[Call]]:
     """A launch, and the product that is made in one call with it."""
-    key, made = _key(node), _flat(example(node))
+    key, made = _key(node), examples(node)
     given = [example(operand) for operand in tensor_nodes(node.args)]
     target, product = devices.target_of(made[0].device), []
     if ".linear_launch_" in str(node.target):  # a head's: hidden, weight, the region's other operands, its key, the logits' place
@@ -232,12 +231,8 @@ def _moved(node: fx.Node, module: fx.GraphModule, name: str, kind: str) -> int:
         sizes = [size_of(value) for value in others if isinstance(value, torch.Tensor)]
         stored = sum(size_of(example(target)) for target in written)
         return sum(sizes) + (min(stored, max(sizes, default=stored)) if by_number else stored)
-    results = sum(size_of(value) for value in _flat(example(node)) if isinstance(value, torch.Tensor))
+    results = sum(size_of(value) for value in examples(node) if isinstance(value, torch.Tensor))
     if _MAKES.search(name):  # reads no more than a form
         return 0 if "empty" in name else results
     moved = moved_by(node)
     return moved - max(0, size_of(tensors[0]) - results) if moved and by_number else moved
-
-
-def _flat(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, (tuple, list)) else (value,)

@@ -11,6 +11,7 @@ import torch
 import torch.fx as fx
 
 from ...errors import Error
+from ...graph.nodes import examples
 from ...graph.numbers import answer, bounds, is_whole, limited
 from ...ops import regions
 from ...ops.slices import decided, unbound
@@ -29,27 +30,26 @@ def decide(graph: fx.Graph, launches: set[int] | None = None) -> int:
             if (kept := _kept(node)) is not None:
                 rewriting.replace(node, rewriting.call(node, _aten.clone.default, kept))
             elif launches is not None and (key := regions.launched(node)) is not None:
-                _launched(rewriting, node, key, launches)
+                _leave_out(rewriting, node, key, launches)
     rewriting.erase_dead()
     return rewriting.times
 
 
-def _launched(rewriting: Rewriting, node: fx.Node, key: int, launches: set[int]) -> None:
-    """Without the operands that are the same truth everywhere."""
+def _leave_out(rewriting: Rewriting, node: fx.Node, key: int, launches: set[int]) -> None:
+    """Of a launch the operands that are the same truth everywhere."""
     truths = {place: truth for place, it in enumerate(node.args[:-1]) if (truth := answer(it)) is not None}
-    outputs = len(regions.signature(key).outputs)
-    if not truths or node.target is not regions.launch_op(len(node.args) - 1, outputs):
+    ((text, orders, over),) = regions.kept([key])
+    if not truths or over:
         return
-    ((text, orders, _),) = regions.kept([key])
     try:
         text, places = decided(text, truths)
     except Error:
         return
     if not places or unbound(text):
         return
+    operands, results = [node.args[place] for place in places], len(examples(node))
     key = regions.register(text, orders)
-    operands = [node.args[place] for place in places]
-    rewriting.replace(node, rewriting.call(node, regions.launch_op(len(operands), outputs), *operands, key))
+    rewriting.replace(node, rewriting.call(node, regions.launch_op(len(operands), results), *operands, key))
     launches.add(key)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
 
 from ...graph.layouts import written
+from ...graph.nodes import examples
 
 
 class Rewriting:
@@ -22,7 +22,7 @@ class Rewriting:
     def call(self, like: fx.Node, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
         """A call where the graph is being written, which stands for (a part of) `like`."""
         node = self.graph.call_function(target, arguments, keywords)
-        mode = _tensors(like)[0].fake_mode
+        mode = examples(like)[0].fake_mode
         given = torch.fx.node.map_arg((arguments, keywords), lambda argument: argument.meta["val"])
         with mode:
             value = target(*given[0], **given[1])
@@ -47,13 +47,8 @@ class Rewriting:
                 self.graph.erase_node(node)
 
 
-def _tensors(node: fx.Node) -> Sequence[torch.Tensor]:
-    value = node.meta["val"]
-    return value if isinstance(value, (tuple, list)) else (value,)
-
-
 def _alike(node: fx.Node, value: fx.Node) -> bool:
-    return [_form(tensor) for tensor in _tensors(node)] == [_form(tensor) for tensor in _tensors(value)]
+    return [_form(tensor) for tensor in examples(node)] == [_form(tensor) for tensor in examples(value)]
 
 
 def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
