@@ -191,7 +191,8 @@ void compare(const std::string& text, const Tensors& run, const std::string& wha
   }
 }
 
-void checkLosses(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling, bool isLabelLoss = false) {
+void checkLosses(const std::string& text, int64_t columns, cermet_dtype dtype, bool isRolling,
+                 bool isLabelLoss = false) {
   const Plan plan = planOf(text);
   ASSERT_EQ(plan.steps.size(), 1);
   const PlanKernels kernels(plan);
