@@ -10,6 +10,7 @@ from test_clusters_behind_autograd import called, launches
 from test_gathers import assert_steps_are_as_good_as_eagers, count, scattered, traced
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import cermet
 from cermet.graph.numbers import bounds
 from cermet.remainder.aten.decisions import decide
 from cermet.remainder.aten.gathers import choose
@@ -153,3 +154,11 @@ def test_a_mixture_hides_no_token_of_its_own_experts(dtype, dynamic, here, ran):
     for graph in ran:
         assert not called(graph) & {"aten.sum.dim_IntList", "aten.mul.Tensor"}, graph
     assert launches(ran[0]) == (2 if here == 8 else 3), "the last, the weighted sum, is one"
+
+
+def test_what_a_launch_of_chosen_rows_stands_for_is_told():
+    found = cermet.explain(Mixture(5), torch.randn(64, 256), None, options={"remainder": "aot"})
+    (forward,) = [run for run in found.runs if run.kind == "forward"]
+    (told,) = [launch.sources for launch in forward.launches if any(".sum(1)" in line for line in launch.sources)]
+    for part in ("self.down(rows).masked_fill(elsewhere, 0.0) * weights", "rows[scattered(order)]"):
+        assert any(part in line for line in told), told

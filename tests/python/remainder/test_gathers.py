@@ -197,6 +197,39 @@ def step(function: Callable[..., torch.Tensor], model: torch.nn.Module, x: torch
     return {"y": y.detach(), "x": x.grad} | {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
+# What is done with rows behind a region of theirs, whose result is `y`, by a permutation; whether a kernel of
+# ours reads them where they lie.
+BEHIND: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
+    "chosen": (lambda y, p: torch.sin(y[p]), True),
+    "chosen in groups and summed": (lambda y, p: y[p].view(-1, TIMES, y.shape[1]).sum(1), True),
+    "read as they are too": (lambda y, p: torch.sin(y[p]) + y, False),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_rows_of_a_region_are_chosen_before_its_launch(name, ran):
+    """Of a column operand there are none to choose. What others read is launched once, and chosen behind that."""
+    behind, is_one = BEHIND[name]
+
+    def function(x, hidden, weight, columns, order):
+        return behind(x.masked_fill(hidden, 0.0) * weight + columns, by(order))
+
+    call = torch.compile(function, backend="cermet", dynamic=False, options={"remainder": "aot", "strict": True})
+    before = cermet.counters()["regions"]
+    for rows in (256, 64):
+        x, columns = torch.randn(rows, 512, requires_grad=True), torch.randn(512, requires_grad=True)
+        hidden, weight = torch.rand(rows, 1) < 0.3, torch.randn(rows, 1, requires_grad=True)
+        given = x, hidden, weight, columns, torch.randperm(rows)
+        (ours, theirs), wanted = (each(*given) for each in (call, function)), (x, weight, columns)
+        cotangent = torch.randn_like(theirs)
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+        for mine, true in zip(*(torch.autograd.grad(each, wanted, cotangent) for each in (ours, theirs)), strict=True):
+            torch.testing.assert_close(mine, true, rtol=1e-4, atol=1e-4)
+    assert cermet.counters()["regions"] > before, "a region before autograd"
+    left = [n for n in ran[0].nodes if str(n.target) == "aten.index.Tensor" and n.meta["val"].shape[-1] == 512]
+    assert launches(ran[0]) == 1 and (left == []) == is_one, ran[0]
+
+
 def test_rows_that_may_count_from_the_end_stay_atens(ran):
     def function(x: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         return torch.sin(x[numbers]) * 2 + 1

@@ -32,7 +32,7 @@ _PRODUCTS = re.compile(r"(^|[._])(mm|bmm|addmm|baddbmm|addbmm|mv|addmv|dot|linea
 _MAKES = re.compile(r"\.(new_|empty)|_like$")
 
 Measure = Callable[[fx.Node], float | None]
-Sources = dict[tuple[int, str], tuple[str, ...]]
+Sources = dict[tuple[int | None, str], tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +108,12 @@ def _by_name(calls: Iterable[Call]) -> tuple[Call, ...]:
 
 
 def sources_of(found: Iterable[Region]) -> Sources:
-    """The lines of regions that were found before autograd, by the key of what they launch and their own line."""
-    made: dict[tuple[int, str], dict[str, None]] = {}
+    """The lines of regions that were found before autograd, by the key of what they launch and their own line; without
+    a key, of what is launched in the place of that: a part of it, rows in groups."""
+    made: dict[tuple[int | None, str], dict[str, None]] = {}
     for region in found:
         lines = _lines(region.replaced)
-        for key in region.keys():
+        for key in (*region.keys(), None):
             made.setdefault((key, region.source), {}).update(lines)
     return {place: tuple(lines) for place, lines in made.items()}
 
@@ -165,8 +166,8 @@ def _lines_within(found: Iterable[fx.Node], sources: Sources) -> dict[str, None]
     """The lines of nodes behind autograd; of a launch among them, those of its region."""
     lines: dict[str, None] = {}
     for node in found:
-        own = source_line(node)
-        of_region = sources.get((_key(node), own), ())
+        own, key = source_line(node), _key(node)
+        of_region = sources.get((key, own)) or (sources.get((None, own), ()) if key is not None else ())
         lines |= dict.fromkeys(of_region or ([own] if own else []))
     return dict(sorted(lines.items(), key=lambda item: _place(item[0])))
 

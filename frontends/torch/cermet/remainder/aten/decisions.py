@@ -38,8 +38,10 @@ def decide(graph: fx.Graph, launches: set[int] | None = None) -> int:
 def _leave_out(rewriting: Rewriting, node: fx.Node, key: int, launches: set[int]) -> None:
     """Of a launch the operands that are the same truth everywhere."""
     truths = {place: truth for place, it in enumerate(node.args[:-1]) if (truth := answer(it)) is not None}
+    if not truths:
+        return
     ((text, orders, over),) = regions.kept([key])
-    if not truths or over:
+    if over:
         return
     try:
         text, places = decided(text, truths)

@@ -119,7 +119,7 @@ class _Rewriting(Rewriting):
         if len(source.users) != 1:
             return None
         if self.launches is not None and (key := _by_rows(source)) is not None:
-            return self._launched(source, key, places)
+            return self._launched(like, source, key, places)
         if not _is_elementwise(source):
             return None
         rank, total = len(sizes(source)), sizes(source)[0]
@@ -133,11 +133,11 @@ class _Rewriting(Rewriting):
         arguments = [part(argument) for argument in source.args]
         return self.call(like, source.target, *arguments, **{name: part(it) for name, it in source.kwargs.items()})
 
-    def _launched(self, source: fx.Node, key: int, places: fx.Node) -> fx.Node:
+    def _launched(self, like: fx.Node, source: fx.Node, key: int, places: fx.Node) -> fx.Node:
         """A launch of chosen rows."""
         ports = regions.signature(key, source.meta["val"].device).inputs
         has_rows = [any(isinstance(size, str) for size in port.dims) for port in ports]
-        arguments = [self._chosen(source, it, places) if has else it for it, has in zip(source.args, has_rows)]
+        arguments = [self._chosen(like, it, places) if has else it for it, has in zip(source.args, has_rows)]
         grouped = regions.register(in_groups(regions.text(key), sizes_of(places)[1:]))
         self.launches.add(grouped)
         return self.call(source, source.target, *arguments, grouped)
