@@ -21,6 +21,9 @@ struct Group {
   // Of a kernel: operands that it has whatever it is joined with, as what no kernel computes, or needs stored.
   size_t lastingResults = 0, lastingOperands = 0;
   std::string reason; // why one operation is no kernel, where it might have been
+
+  // Makes what a kernel reads its last result, too; whether one kernel does both.
+  bool storeToo(mlir::Value operand);
 };
 
 // What it took: both stay within a constant for each operation of the function.

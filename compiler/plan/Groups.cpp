@@ -144,6 +144,21 @@ static void finish(Group& group) {
     group.lowered.program.name = function.getName().str(); // it is a kernel as it stands
 }
 
+bool Group::storeToo(Value operand) {
+  Group more;
+  more.ops = ops;
+  more.body = body;
+  more.body.results.push_back(operand);
+  if (ops.empty() || countTensors(more.body, [](Operation*) { return true; }) + more.body.results.size() > kMaxTensors)
+    return false;
+  StepFunction outlined = stepFunction(more.ops, more.body);
+  if (!lowerToRowProgram(ir::graphFunction(*outlined.module), stridesOf(more.body), more.lowered).empty())
+    return false;
+  body = std::move(more.body);
+  lowered = std::move(more.lowered);
+  return true;
+}
+
 //===--- Their order ------------------------------------------------------------------------------------------------//
 
 // A kernel repeats a repeated operation even where that is stored, too, but for reading a view of it.

@@ -157,6 +157,9 @@ private:
         computed.insert(group.body.results.begin(), group.body.results.end());
     for (ir::ConcatOp concat : llvm::reverse(concats))
       placeParts(concat, computed);
+    for (auto [index, group] : llvm::enumerate(groups))
+      if (auto concat = llvm::dyn_cast_if_present<ir::ConcatOp>(group.ops.front()))
+        storeWhatIsRead(concat, llvm::MutableArrayRef(groups).take_front(index));
     for (Group& group : groups)
       step(group);
     for (mlir::OpOperand& result : terminator()->getOpOperands())
@@ -182,15 +185,34 @@ private:
     }
   }
 
+  // A kernel that reads what a concat joins of the graph's inputs stores it there, too. `before`: what runs by then.
+  void storeWhatIsRead(ir::ConcatOp concat, llvm::MutableArrayRef<Group> before) {
+    for (auto [part, to] : llvm::zip_equal(concat.getOperands(), parts[concat])) {
+      if (isAt(part, to))
+        continue;
+      auto reader = llvm::find_if(before, [&](Group& group) {
+        return group.isKernel && llvm::is_contained(group.body.operands, part) && group.storeToo(part);
+      });
+      if (reader == before.end())
+        continue;
+      stores[&*reader].push_back(to);
+      filled.insert(to);
+    }
+  }
+
+  bool isAt(Value value, int place) const { return places.contains(value) && places.lookup(value) == place; }
+
   void step(Group& group) {
     if (group.isKernel) {
-      SmallVector<int> results = stored(group.body.results);
+      const SmallVector<int> more = stores.lookup(&group);
+      SmallVector<int> results = stored(mlir::ValueRange(group.body.results).drop_back(more.size()));
+      results.append(more);
       return addKernel(group.lowered, group.ops.size(), stored(group.body.operands), results);
     }
     Operation* op = group.ops.front();
     if (auto concat = llvm::dyn_cast<ir::ConcatOp>(op)) {
       for (auto [part, to] : llvm::zip_equal(concat.getOperands(), parts[concat]))
-        if (!places.contains(part) || places.lookup(part) != to)
+        if (!isAt(part, to) && !filled.contains(to))
           copy(part, to);
       return;
     }
@@ -334,6 +356,8 @@ private:
   SmallVector<int> outputs;                           // by position
   llvm::DenseMap<Value, int> places;                  // values of the plan
   llvm::DenseMap<Operation*, SmallVector<int>> parts; // of a concat, by operand
+  llvm::DenseMap<Group*, SmallVector<int>> stores;    // where a kernel stores what it reads, its last results
+  llvm::DenseSet<int> filled;                         // the parts of concats among these
   llvm::DenseMap<Value, int> denseCopies;             // of values that a reshape cannot be a view of
 };
 

@@ -33,6 +33,7 @@ import torch
 # pytest listens to each logger whose records go no further, and torch writes down what it compiles for whoever listens
 # to this one: up to a tenth of a test's time, and what remainder/economy.py leaves out would be left in.
 torch._logging._internal.trace_log.propagate = True
+torch._logging._internal.trace_log.handlers.clear()
 torch._dynamo.config.side_effect_replay_policy = "silent"  # the same, with the stack of each write
 
 # Dynamo empties the processor's caches for each graph that it compiles, 40 ms, to log how long its guards take.

@@ -26,7 +26,7 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, embeddings, group_norms, linears, turned_copies, wide_linears
+from . import clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.concatenation import join
@@ -182,6 +182,8 @@ def _compile(
             if not (as_traced or environment.check()):
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             join(graph.graph)
+            if not (as_traced or environment.check()):
+                tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
             write(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)

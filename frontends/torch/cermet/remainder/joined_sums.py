@@ -1,0 +1,113 @@
+"""Joins of what no kernel of the engine's makes, with the sums over their rows, as one launch.
+
+The gradients of queries, keys and values come out of attention's backward; where one product made all three, they are
+joined for its gradients, and the bias sums the rows of the whole. ATen copies each, and a kernel reads the copy again.
+The launch has a kernel for each, which reads it once, stores it where the whole has it, and sums it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+
+import torch
+import torch.fx as fx
+
+from ..graph.nodes import example
+from ..graph.traffic import judged, size_of
+from ..importing.importer import strides_if_not_contiguous
+from ..importing.translations.operators import translation, translation_of_several
+from ..ops import regions
+from ..rematerialization.costs import is_view
+from ..text import ELEMENT_TYPES, Builder, TensorType
+from .aten.rewriting import Rewriting
+
+_aten = torch.ops.aten
+_JOIN, _SUM = _aten.cat.default, _aten.sum.dim_IntList
+_VIEWS = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
+_DTYPES = {torch.bfloat16, torch.float16, torch.float32}
+_SMALLEST = 1 << 20  # bytes of the whole: below, a kernel for each part takes longer to start
+_MAX_RANK = 4
+
+
+def spell(graph: fx.Graph) -> set[int]:
+    """Writes launches in the place of such joins, in place; returns their keys."""
+    rewriting, keys = Rewriting(graph), set()
+    for node in list(graph.nodes):
+        if node.target is not _JOIN or not (sums := _sums(node)) or not _is_worth(node):
+            continue
+        whole, parts = example(node), node.args[0]
+        strides = tuple(tuple(strides_if_not_contiguous(example(part)) or ()) for part in parts)
+        columns = tuple(example(part).shape[-1] for part in parts)
+        key = regions.register(_text(ELEMENT_TYPES[whole.dtype], whole.dim(), columns, strides))
+        if regions.not_lowered(key, whole.device):
+            continue
+        keys.add(key)
+        with graph.inserting_before(node):
+            launch = rewriting.call(node, regions.launch_op(len(parts), 2), *parts, key)
+            joined, total = (rewriting.call(node, operator.getitem, launch, index) for index in range(2))
+        for each in sums:
+            with graph.inserting_before(each):
+                rewriting.replace(each, rewriting.call(each, _aten.view.default, total, list(example(each).shape)))
+        rewriting.replace(node, joined)
+    rewriting.erase_dead()
+    return keys
+
+
+def _is_worth(join: fx.Node) -> bool:
+    """Whether parts of known columns are joined to rows of a type that kernels have, and none is a kernel's."""
+    value, values = example(join), [example(part) for part in join.args[0]]
+    if value.dtype not in _DTYPES or not 2 <= value.dim() <= _MAX_RANK or join.args[1] not in (-1, value.dim() - 1):
+        return False
+    alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
+    known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
+    is_large = size_of(value, judged) >= _SMALLEST
+    return alike and known and is_large and not any(map(_is_made, join.args[0]))
+
+
+def _is_made(value: fx.Node) -> bool:
+    """Whether the engine may compute a value, and then store it where the whole has it."""
+    while is_view(value):
+        value = value.all_input_nodes[0]
+    if value.target is operator.getitem:
+        value = value.args[0]
+    if value.op != "call_function":
+        return False
+    of_several = translation_of_several(value) is not None
+    return regions.launched(value) is not None or of_several or translation(value) is not None
+
+
+def _sums(join: fx.Node) -> list[fx.Node]:
+    """Sums over all rows of a join, or of its view as a matrix."""
+    found = []
+    for user in join.users:
+        is_matrix = user.target in _VIEWS and example(user).dim() == 2 and example(user).shape[-1] == example(join).shape[-1]
+        found += [each for each in (user.users if is_matrix else (user,)) if _sums_rows(each)]
+    return found
+
+
+def _sums_rows(node: fx.Node) -> bool:
+    if node.target is not _SUM or example(node).dtype != example(node.args[0]).dtype or not node.args[1]:
+        return False
+    rank = example(node.args[0]).dim()
+    return sorted(dim % rank for dim in node.args[1]) == list(range(rank - 1))
+
+
+@functools.cache
+def _text(element: str, rank: int, columns: Sequence[int], strides: Sequence[Sequence[int]]) -> str:
+    builder = Builder("joined_sums")
+    rows = tuple(f"r{dim}" for dim in range(rank - 1))
+    parts = [
+        builder.argument(TensorType((*rows, width), element), f"part{index}", list(stride) or None)
+        for index, (width, stride) in enumerate(zip(columns, strides, strict=True))
+    ]
+    sums = []
+    for part in parts:
+        wide = part if element == "f32" else builder.convert("cast", part, part.type.with_element("f32"), "wide")
+        total = builder.convert("sum_rows", wide, TensorType(part.type.dims[-1:], "f32"), "rows")
+        is_wide = total.type.element == element
+        sums.append(total if is_wide else builder.convert("cast", total, total.type.with_element(element), "rounded"))
+    builder.result(builder.concat(parts, rank - 1, TensorType((*rows, sum(columns)), element), "whole"))
+    builder.result(builder.concat(sums, 0, TensorType((sum(columns),), element), "sum"))
+    return builder.text()
