@@ -28,7 +28,7 @@ void PlanSteps::addKernel(ScheduledProgram program, size_t operations, Json oper
 }
 
 // Programs of one kind: streams keep no row, and a row's registers would cost a stream its resident blocks. What they
-// share must be worth it: a column or a scalar is cheap to read twice.
+// share must be worth it: a tensor that both read, or have parts of; a column or a scalar is cheap to read twice.
 bool PlanSteps::mayJoin(const Step& first, const Step& second) {
   if (first.programs.size() + second.programs.size() > size_t(kMaxPrograms) || !meet(first.rows, second.rows))
     return false;
@@ -88,7 +88,7 @@ void PlanSteps::joinKernels(llvm::function_ref<int(int)> rootOf) {
           continue;
         const int root = rootOf(operand["value"].get<int>());
         (operand["output"].get<bool>() ? step.writes : step.reads).push_back(root);
-        if (!operand["output"].get<bool>() && operand["kind"] != "column" && operand["kind"] != "scalar")
+        if (operand["kind"] != "column" && operand["kind"] != "scalar")
           step.rows.push_back(root);
       }
     if (!step.programs.empty())

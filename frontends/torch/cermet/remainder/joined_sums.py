@@ -2,7 +2,7 @@
 
 The gradients of queries, keys and values come out of attention's backward; where one product made all three, they are
 joined for its gradients, and the bias sums the rows of the whole. ATen copies each, and a kernel reads the copy again.
-The launch has a kernel for each, which reads it once, stores it where the whole has it, and sums it.
+The launch has a program for each, side by side, which reads it once, stores it where the whole has it, and sums it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 import torch.fx as fx
 
 from ..graph.nodes import example
-from ..graph.traffic import judged, size_of
 from ..importing.importer import strides_if_not_contiguous
 from ..importing.translations.operators import translation, translation_of_several
 from ..ops import regions
@@ -27,7 +26,7 @@ _aten = torch.ops.aten
 _JOIN, _SUM = _aten.cat.default, _aten.sum.dim_IntList
 _VIEWS = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
 _DTYPES = {torch.bfloat16, torch.float16, torch.float32}
-_SMALLEST = 1 << 20  # bytes of the whole: below, a kernel for each part takes longer to start
+_MOST = 4  # parts, programs of one launch (kMaxPrograms in runtime/abi/RowArguments.h)
 _MAX_RANK = 4
 
 
@@ -35,7 +34,7 @@ def spell(graph: fx.Graph) -> set[int]:
     """Writes launches in the place of such joins, in place; returns their keys."""
     rewriting, keys = Rewriting(graph), set()
     for node in list(graph.nodes):
-        if node.target is not _JOIN or not (sums := _sums(node)) or not _is_worth(node):
+        if node.target is not _JOIN or not (sums := _sums(node)) or not _is_taken(node):
             continue
         whole, parts = example(node), node.args[0]
         strides = tuple(tuple(strides_if_not_contiguous(example(part)) or ()) for part in parts)
@@ -55,15 +54,15 @@ def spell(graph: fx.Graph) -> set[int]:
     return keys
 
 
-def _is_worth(join: fx.Node) -> bool:
+def _is_taken(join: fx.Node) -> bool:
     """Whether parts of known columns are joined to rows of a type that kernels have, and none is a kernel's."""
     value, values = example(join), [example(part) for part in join.args[0]]
-    if value.dtype not in _DTYPES or not 2 <= value.dim() <= _MAX_RANK or join.args[1] not in (-1, value.dim() - 1):
+    dim = join.args[1] if len(join.args) > 1 else 0
+    if value.dtype not in _DTYPES or not 2 <= value.dim() <= _MAX_RANK or dim not in (-1, value.dim() - 1):
         return False
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
     known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
-    is_large = size_of(value, judged) >= _SMALLEST
-    return alike and known and is_large and not any(map(_is_made, join.args[0]))
+    return len(values) <= _MOST and alike and known and not any(map(_is_made, join.args[0]))
 
 
 def _is_made(value: fx.Node) -> bool:

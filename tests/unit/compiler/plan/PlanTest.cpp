@@ -431,6 +431,43 @@ TEST(Plan, WhatIsReshapedIsNotStoredInAConcat) {
     }
 }
 
+std::string joinedSums(const std::string& body, const std::string& results) {
+  const std::string a = tensor({"r0", "96"}, "f32"), b = tensor({"r0", "32"}, "f32"), t = tensor({"r0", "128"}, "f32");
+  const std::string sa = tensor({"96"}, "f32"), sb = tensor({"32"}, "f32"), m = tensor({"r0", "8"}, "f32");
+  const std::string w = tensor({"128", "8"}, "f32");
+  auto filled = [&](const std::string& text) {
+    return fmt::format(fmt::runtime(text), fmt::arg("a", a), fmt::arg("b", b), fmt::arg("t", t), fmt::arg("sa", sa),
+                       fmt::arg("sb", sb), fmt::arg("m", m), fmt::arg("w", w));
+  };
+  return graph("f", "%a: " + a + ", %b: " + b + ", %w: " + w, filled(results), filled(body));
+}
+
+TEST(Plan, WhatAConcatJoinsIsStoredByTheKernelThatReadsIt) {
+  const std::string sums = "    %s = cermet.sum_rows %a : {a} to {sa}\n    %u = cermet.sum_rows %b : {b} to {sb}\n";
+  const std::string joined = "    %t = cermet.concat %a, %b {{dim = 1 : i64}} : {a}, {b} to {t}\n";
+  for (const std::string target : {"sm_80", "sm_90", "host:x86-64-v3"}) {
+    json plan = planOf(joinedSums(sums + joined + "    return %t, %s, %u : {t}, {sa}, {sb}\n", "{t}, {sa}, {sb}"), target);
+    ASSERT_EQ(plan["steps"].size(), 1u) << target;
+    ASSERT_EQ(plan["steps"][0]["programs"].size(), 2u);
+    for (const json& program : plan["steps"][0]["programs"])
+      EXPECT_EQ(program["operands"].size(), 3u);
+    checkOrder(plan);
+  }
+  // The product reads the whole before anything reads a part of it: a kernel behind it stores nothing there.
+  json late = planOf(joinedSums(joined + "    %p = cermet.matmul %t, %w : {t}, {w} to {m}\n" + sums +
+                                    "    return %p, %s, %u : {m}, {sa}, {sb}\n",
+                                "{m}, {sa}, {sb}"));
+  checkOrder(late);
+  EXPECT_GT(late["steps"].size(), 2u);
+  // One part twice, and of one joined twice.
+  json twice = planOf(joinedSums("    %s = cermet.sum_rows %b : {b} to {sb}\n"
+                                 "    %t = cermet.concat %b, %b, %a {{dim = 1 : i64}} : {b}, {b}, {a} to tensor<?x160xf32, "
+                                 "#cermet.symbols<[\"r0\"]>>\n    %v = cermet.concat %b, %a {{dim = 1 : i64}} : {b}, {a} to {t}\n"
+                                 "    return %t, %v, %s : tensor<?x160xf32, #cermet.symbols<[\"r0\"]>>, {t}, {sb}\n",
+                                 "tensor<?x160xf32, #cermet.symbols<[\"r0\"]>>, {t}, {sb}"));
+  checkOrder(twice);
+}
+
 // A concat of one tensor's parts whose columns no kernel reads in their order stays one, and its reshape is not taken
 // for another way to make itself.
 TEST(Plan, AConcatThatNoKernelReadsInPlaceStays) {
