@@ -1,4 +1,4 @@
-// kernels: 1, of its gradient: 1
+// kernels: 1, of its gradient: 2
 // Two tensors become one, and its rows are summed: each is read once, by a program of its own in one launch.
 !a = tensor<?x1288xbf16, #cermet.symbols<["r0"]>>
 !b = tensor<?x520xbf16, #cermet.symbols<["r0"]>>

@@ -62,7 +62,8 @@ def _is_taken(join: fx.Node) -> bool:
         return False
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
     known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
-    return len(values) <= _MOST and alike and known and not any(map(_is_made, join.args[0]))
+    dense = strides_if_not_contiguous(value) is None
+    return len(values) <= _MOST and alike and known and dense and not any(map(_is_made, join.args[0]))
 
 
 def _is_made(value: fx.Node) -> bool:
@@ -79,9 +80,9 @@ def _is_made(value: fx.Node) -> bool:
 
 def _sums(join: fx.Node) -> list[fx.Node]:
     """Sums over all rows of a join, or of its view as a matrix."""
-    found = []
+    found, columns = [], example(join).shape[-1]
     for user in join.users:
-        is_matrix = user.target in _VIEWS and example(user).dim() == 2 and example(user).shape[-1] == example(join).shape[-1]
+        is_matrix = user.target in _VIEWS and example(user).dim() == 2 and example(user).shape[-1] == columns
         found += [each for each in (user.users if is_matrix else (user,)) if _sums_rows(each)]
     return found
 

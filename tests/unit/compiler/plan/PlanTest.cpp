@@ -434,10 +434,10 @@ TEST(Plan, WhatIsReshapedIsNotStoredInAConcat) {
 std::string joinedSums(const std::string& body, const std::string& results) {
   const std::string a = tensor({"r0", "96"}, "f32"), b = tensor({"r0", "32"}, "f32"), t = tensor({"r0", "128"}, "f32");
   const std::string sa = tensor({"96"}, "f32"), sb = tensor({"32"}, "f32"), m = tensor({"r0", "8"}, "f32");
-  const std::string w = tensor({"128", "8"}, "f32");
+  const std::string w = tensor({"128", "8"}, "f32"), l = tensor({"r0", "160"}, "f32");
   auto filled = [&](const std::string& text) {
     return fmt::format(fmt::runtime(text), fmt::arg("a", a), fmt::arg("b", b), fmt::arg("t", t), fmt::arg("sa", sa),
-                       fmt::arg("sb", sb), fmt::arg("m", m), fmt::arg("w", w));
+                       fmt::arg("sb", sb), fmt::arg("m", m), fmt::arg("w", w), fmt::arg("l", l));
   };
   return graph("f", "%a: " + a + ", %b: " + b + ", %w: " + w, filled(results), filled(body));
 }
@@ -446,10 +446,11 @@ TEST(Plan, WhatAConcatJoinsIsStoredByTheKernelThatReadsIt) {
   const std::string sums = "    %s = cermet.sum_rows %a : {a} to {sa}\n    %u = cermet.sum_rows %b : {b} to {sb}\n";
   const std::string joined = "    %t = cermet.concat %a, %b {{dim = 1 : i64}} : {a}, {b} to {t}\n";
   for (const std::string target : {"sm_80", "sm_90", "host:x86-64-v3"}) {
-    json plan = planOf(joinedSums(sums + joined + "    return %t, %s, %u : {t}, {sa}, {sb}\n", "{t}, {sa}, {sb}"), target);
-    ASSERT_EQ(plan["steps"].size(), 1u) << target;
-    ASSERT_EQ(plan["steps"][0]["programs"].size(), 2u);
-    for (const json& program : plan["steps"][0]["programs"])
+    json plan =
+        planOf(joinedSums(sums + joined + "    return %t, %s, %u : {t}, {sa}, {sb}\n", "{t}, {sa}, {sb}"), target);
+    const bool isHost = target.starts_with("host"); // whose schedules of the two differ
+    ASSERT_EQ(plan["steps"].size(), isHost ? 2u : 1u) << target;
+    for (const json& program : isHost ? plan["steps"] : plan["steps"][0]["programs"])
       EXPECT_EQ(program["operands"].size(), 3u);
     checkOrder(plan);
   }
@@ -461,10 +462,10 @@ TEST(Plan, WhatAConcatJoinsIsStoredByTheKernelThatReadsIt) {
   EXPECT_GT(late["steps"].size(), 2u);
   // One part twice, and of one joined twice.
   json twice = planOf(joinedSums("    %s = cermet.sum_rows %b : {b} to {sb}\n"
-                                 "    %t = cermet.concat %b, %b, %a {{dim = 1 : i64}} : {b}, {b}, {a} to tensor<?x160xf32, "
-                                 "#cermet.symbols<[\"r0\"]>>\n    %v = cermet.concat %b, %a {{dim = 1 : i64}} : {b}, {a} to {t}\n"
-                                 "    return %t, %v, %s : tensor<?x160xf32, #cermet.symbols<[\"r0\"]>>, {t}, {sb}\n",
-                                 "tensor<?x160xf32, #cermet.symbols<[\"r0\"]>>, {t}, {sb}"));
+                                 "    %l = cermet.concat %b, %b, %a {{dim = 1 : i64}} : {b}, {b}, {a} to {l}\n"
+                                 "    %t = cermet.concat %b, %a {{dim = 1 : i64}} : {b}, {a} to {t}\n"
+                                 "    return %l, %t, %s : {l}, {t}, {sb}\n",
+                                 "{l}, {t}, {sb}"));
   checkOrder(twice);
 }
 
