@@ -51,6 +51,9 @@ size_t operationsIn(mlir::func::FuncOp function) {
                         [](Operation& op) { return !isRepeated(&op); });
 }
 
+// Of one tensor: how many are asked whether they store it, too.
+constexpr size_t kMaxReaders = 4;
+
 class Planner {
 public:
   Planner(mlir::func::FuncOp function, const std::string& target) : function(function), target(target) {}
@@ -157,9 +160,7 @@ private:
         computed.insert(group.body.results.begin(), group.body.results.end());
     for (ir::ConcatOp concat : llvm::reverse(concats))
       placeParts(concat, computed);
-    for (auto [index, group] : llvm::enumerate(groups))
-      if (auto concat = llvm::dyn_cast_if_present<ir::ConcatOp>(group.ops.front()))
-        storeWhatIsRead(concat, llvm::MutableArrayRef(groups).take_front(index));
+    storeWhatIsRead(groups);
     for (Group& group : groups)
       step(group);
     for (mlir::OpOperand& result : terminator()->getOpOperands())
@@ -185,18 +186,27 @@ private:
     }
   }
 
-  // A kernel that reads what a concat joins of the graph's inputs stores it there, too. `before`: what runs by then.
-  void storeWhatIsRead(ir::ConcatOp concat, llvm::MutableArrayRef<Group> before) {
-    for (auto [part, to] : llvm::zip_equal(concat.getOperands(), parts[concat])) {
-      if (isAt(part, to))
+  // A kernel that reads what a concat joins, and that no kernel stores there, stores it, too, if it runs before.
+  void storeWhatIsRead(llvm::MutableArrayRef<Group> groups) {
+    llvm::DenseMap<Value, SmallVector<Group*, kMaxReaders>> readers; // so far
+    for (Group& group : groups) {
+      if (group.isKernel)
+        for (Value operand : group.body.operands)
+          if (auto& those = readers[operand]; those.size() < kMaxReaders)
+            those.push_back(&group);
+      auto concat = llvm::dyn_cast<ir::ConcatOp>(group.ops.front());
+      if (!concat)
         continue;
-      auto reader = llvm::find_if(before, [&](Group& group) {
-        return group.isKernel && llvm::is_contained(group.body.operands, part) && group.storeToo(part);
-      });
-      if (reader == before.end())
-        continue;
-      stores[&*reader].push_back(to);
-      filled.insert(to);
+      for (auto [part, to] : llvm::zip_equal(concat.getOperands(), parts[concat])) {
+        if (isAt(part, to))
+          continue;
+        const auto those = readers.lookup(part);
+        const auto reader = llvm::find_if(those, [&](Group* each) { return each->storeToo(part); });
+        if (reader == those.end())
+          continue;
+        stores[*reader].push_back(to);
+        filled.insert(to);
+      }
     }
   }
 

@@ -35,7 +35,7 @@ private:
     Json external;                 // null: a kernel
     std::vector<Program> programs; // of a kernel
     size_t operations = 0;
-    std::vector<int> reads, writes, rows; // roots; of what is read, those with a number for each row
+    std::vector<int> reads, writes, rows; // roots; of both, those with a number for each row
   };
 
   static bool mayJoin(const Step& first, const Step& second);

@@ -41,6 +41,7 @@ const std::string& factsJson() {
                   {"dimension", kMaxDimension},
                   {"graph_operations", kMaxGraphOperations},
                   {"operands", kMaxOperands},
+                  {"programs", kMaxPrograms},
                   {"head_columns", kMaxHeadColumns},
                   {"region_inputs", kMaxRegionInputs},
                   {"region_outputs", kMaxRegionOutputs},

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.fx as fx
 
+from .. import native
 from ..graph.nodes import example
 from ..importing.importer import strides_if_not_contiguous
 from ..importing.translations.operators import translation, translation_of_several
@@ -26,8 +27,7 @@ _aten = torch.ops.aten
 _JOIN, _SUM = _aten.cat.default, _aten.sum.dim_IntList
 _VIEWS = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
 _DTYPES = {torch.bfloat16, torch.float16, torch.float32}
-_MOST = 4  # parts, programs of one launch (kMaxPrograms in runtime/abi/RowArguments.h)
-_MAX_RANK = 4
+_MOST = native.limit("programs")  # parts: those of one launch
 
 
 def spell(graph: fx.Graph) -> set[int]:
@@ -58,7 +58,7 @@ def _is_taken(join: fx.Node) -> bool:
     """Whether parts of known columns are joined to rows of a type that kernels have, and none is a kernel's."""
     value, values = example(join), [example(part) for part in join.args[0]]
     dim = join.args[1] if len(join.args) > 1 else 0
-    if value.dtype not in _DTYPES or not 2 <= value.dim() <= _MAX_RANK or dim not in (-1, value.dim() - 1):
+    if value.dtype not in _DTYPES or value.dim() < 2 or dim not in (-1, value.dim() - 1):
         return False
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
     known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
@@ -74,8 +74,8 @@ def _is_made(value: fx.Node) -> bool:
         value = value.args[0]
     if value.op != "call_function":
         return False
-    of_several = translation_of_several(value) is not None
-    return regions.launched(value) is not None or of_several or translation(value) is not None
+    translated = translation(value) or translation_of_several(value)
+    return translated is not None or regions.launched(value) is not None
 
 
 def _sums(join: fx.Node) -> list[fx.Node]:
@@ -106,8 +106,8 @@ def _text(element: str, rank: int, columns: Sequence[int], strides: Sequence[Seq
     for part in parts:
         wide = part if element == "f32" else builder.convert("cast", part, part.type.with_element("f32"), "wide")
         total = builder.convert("sum_rows", wide, TensorType(part.type.dims[-1:], "f32"), "rows")
-        is_wide = total.type.element == element
-        sums.append(total if is_wide else builder.convert("cast", total, total.type.with_element(element), "rounded"))
+        rounded = total.type.with_element(element)
+        sums.append(total if element == "f32" else builder.convert("cast", total, rounded, "rounded"))
     builder.result(builder.concat(parts, rank - 1, TensorType((*rows, sum(columns)), element), "whole"))
     builder.result(builder.concat(sums, 0, TensorType((sum(columns),), element), "sum"))
     return builder.text()
