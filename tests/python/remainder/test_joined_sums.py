@@ -90,7 +90,7 @@ def test_each_sum_over_all_rows_is_the_launchs(sizes, dtype):
 
 def test_parts_that_lie_apart_are_read_as_they_lie():
     wide = torch.randn(5, 7, 200)
-    parts = [wide[:, :, 3:67], wide[:, ::1, 70:90], torch.randn(7, 5, 64).transpose(0, 1)]
+    parts = [wide[:, :, 3:67], wide[:, :, 70:90], torch.randn(7, 5, 64).transpose(0, 1)]
     module, keys = spelled(every_sum, *parts)
     assert len(keys) == 1 and torch.equal(module(*parts)[0], torch.cat(parts, -1))
 
