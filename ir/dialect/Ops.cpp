@@ -135,7 +135,7 @@ OpFoldResult SliceOp::fold(FoldAdaptor) {
   if (getOperand().getType() == getType()) // whole: the verifier leaves no start but 0
     return getOperand();
   auto inner = getOperand().getDefiningOp<SliceOp>();
-  if (!inner)
+  if (!inner || !inner->hasOneUse()) // what several read in part is a value of its own: a head of packed ones
     return {};
   // What is compared when run stays: the inner slice's ends, where its operand has a symbol.
   Dimensions first = dimensions(cast<RankedTensorType>(inner.getOperand().getType()));

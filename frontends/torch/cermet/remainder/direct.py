@@ -33,6 +33,7 @@ from .aten.concatenation import join
 from .aten.decisions import decide
 from .aten.gathers import choose
 from .aten.inlining import inline
+from .aten.laying import lay
 from .aten.merging import merge
 from .aten.mutation import reuse, write
 from .aten.simplification import drop_copies, simplify
@@ -131,10 +132,16 @@ def _compile(
         made = None if as_traced or environment.check() else launches
         tried("rows that are chosen", lambda: decide(graph, made), lambda: choose(graph, made))
 
+    def laid(graph: fx.Graph, promised: int | None = None) -> None:
+        """The first results, or all, are a caller's."""
+        if not (as_traced or environment.check()):
+            tried("turned values", lambda: lay(graph, graph.output_node().args[0][:promised]))
+
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
         spelled(joint)
         chosen(joint.graph)
+        laid(joint.graph, keywords["num_fwd_outputs"])
         drop_copies(joint.graph)
         merge(joint)
         return partition(joint, *arguments, **keywords)
@@ -174,6 +181,7 @@ def _compile(
             if kind == INFERENCE:
                 spelled(graph)
                 chosen(graph.graph)
+                laid(graph.graph)
                 merge(graph)
             simplify(graph.graph)
             if not environment.check():

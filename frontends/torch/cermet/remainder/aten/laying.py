@@ -1,0 +1,240 @@
+"""Values that lie turned in memory, and all that is computed of them, lie in rows where that moves fewer bytes.
+
+What a convolution gives is turned into rows of columns by a view (patches of an image, frames of speech). A sum with it
+lies as it does, and so does each sum with that: all residuals of an encoder. Each norm and each product copies them
+into rows, and sums read one operand along the rows and the other across. With one copy behind the view, all of them are
+as their readers want them.
+
+What is promised to others keeps its strides: it is turned back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+
+from ...graph.layouts import written
+from ...graph.nodes import example
+from ...graph.traffic import hint, judged, size_of
+from ...rematerialization.costs import is_view
+
+_aten = torch.ops.aten
+_RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
+_PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
+_ANY_ORDER = ("aten.convolution", "aten._scaled_dot_product", "aten._to_copy", "aten.native_dropout")
+
+
+class _Unknown(Exception):
+    """A call of which nothing is known for operands that lie otherwise."""
+
+
+def lay(graph: fx.Graph, promised: Sequence[fx.Node]) -> int:
+    """In place, in a functional graph, whose values of `promised` keep their strides; returns how many values are
+    copied into rows."""
+    roots = [node for node in graph.nodes if _begins(node)]
+    if not roots:
+        return 0
+    trial = _Trial(graph, roots, [node for node in promised if isinstance(node, fx.Node)])
+    try:
+        trial.run()
+    except _Unknown:
+        return 0
+    if trial.gain <= 0:
+        return 0
+    trial.write()
+    return len(roots)
+
+
+# --- Orders ----------------------------------------------------------------------------------------------------------
+
+
+def _order(value: Any) -> tuple[int, ...] | None:
+    """The dimensions from outermost to innermost in memory, of a tensor that is dense; else None. Dimensions of size 1
+    lie where they stand."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_sparse:
+        return None
+    sizes, strides = list(map(hint, value.shape)), list(map(hint, value.stride()))
+    several = sorted((axis for axis, size in enumerate(sizes) if size != 1), key=lambda axis: -strides[axis])
+    expected = 1
+    for axis in reversed(several):
+        if strides[axis] != expected:
+            return None
+        expected *= sizes[axis]
+    return tuple(several)
+
+
+def _is_turned(value: Any) -> bool:
+    order = _order(value)
+    return order is not None and list(order) != sorted(order)
+
+
+def _in_rows(value: Any) -> bool:
+    order = _order(value)
+    return order is not None and list(order) == sorted(order)
+
+
+def _is_elementwise(node: fx.Node) -> bool:
+    """Whether a result lies as the operands do."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        return False
+    return torch.Tag.pointwise in node.target.tags or node.target is _aten._to_copy.default
+
+
+def _begins(node: fx.Node) -> bool:
+    """Whether a value lies turned, what is computed of it does, too, and nothing that is computed made it so."""
+    value = node.meta.get("val")
+    if not _is_turned(value) or value.dim() < 3 or _is_elementwise(node):
+        return False
+    return any(_follows(user, value) for user in node.users)
+
+
+def _follows(user: fx.Node, value: torch.Tensor) -> bool:
+    result = user.meta.get("val")
+    return _is_elementwise(user) and isinstance(result, torch.Tensor) and _order(result) == _order(value) and [
+        *map(written, result.shape)
+    ] == [*map(written, value.shape)]
+
+
+# --- Otherwise -------------------------------------------------------------------------------------------------------
+
+
+class _Trial:
+    """A graph as it would be if `roots` lay in rows."""
+
+    def __init__(self, graph: fx.Graph, roots: Sequence[fx.Node], promised: Sequence[fx.Node]) -> None:
+        self._graph = graph
+        self._mode = example(roots[0]).fake_mode
+        with self._mode:
+            self._rows = {root: _aten.clone.default(example(root), memory_format=torch.contiguous_format) for root in roots}
+        self._promised = promised
+        self._values: dict[fx.Node, Any] = {}  # that are others than before
+        self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
+        self.gain = -sum(map(_bytes, self._rows.values()))
+
+    def run(self) -> None:
+        """Raises _Unknown."""
+        for node in self._graph.nodes:
+            if node.op == "call_function" and any(self._is_other(each, node) for each in node.all_input_nodes):
+                before = _copies(node, example)
+                self._compute(node)
+                self.gain += before - _copies(node, lambda each: self._of(each, node), self._result(node))
+        self.gain -= sum(_bytes(example(node)) for node in self._kept())
+
+    def _is_other(self, operand: fx.Node, reader: fx.Node) -> bool:
+        return operand in self._values or operand in self._rows and _is_elementwise(reader)
+
+    def _of(self, operand: fx.Node, reader: fx.Node) -> Any:
+        if operand in self._rows and _is_elementwise(reader):
+            return self._rows[operand]
+        return self._values.get(operand, operand.meta.get("val"))
+
+    def _result(self, node: fx.Node) -> Any:
+        return self._values.get(node, node.meta.get("val"))
+
+    def _compute(self, node: fx.Node) -> None:
+        old = node.meta.get("val")
+        if node.target is operator.getitem:
+            self._put(node, self._of(node.args[0], node)[node.args[1]])
+            return
+        if not isinstance(old, (torch.Tensor, tuple, list)):
+            return  # a size
+        known = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        if not known or node.meta.get("unbacked_bindings"):
+            raise _Unknown(node.name)
+        arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda each: self._of(each, node))
+        with self._mode:
+            try:
+                made = node.target(*arguments, **keywords)
+            except (RuntimeError, ValueError) as error:
+                if node.target not in _RESHAPES:
+                    raise _Unknown(node.name) from error
+                rows = _aten.clone.default(arguments[0], memory_format=torch.contiguous_format)
+                self._copied[node] = rows
+                self.gain -= _bytes(rows)
+                made = node.target(rows, *arguments[1:], **keywords)
+        self._put(node, made)
+
+    def _put(self, node: fx.Node, value: Any) -> None:
+        if is_view(node) or _forms(value) != _forms(node.meta.get("val")):
+            self._values[node] = value
+
+    def _kept(self) -> list[fx.Node]:
+        """What is promised and would lie otherwise."""
+        return [
+            node for node in dict.fromkeys(self._promised)
+            if node in self._values and _forms(self._values[node]) != _forms(example(node))
+        ]
+
+    def write(self) -> None:
+        kept = {node: example(node) for node in self._kept()}
+        for root, rows in self._rows.items():
+            readers = [user for user in root.users if _is_elementwise(user)]
+            with self._graph.inserting_after(root):
+                copy = self._call(root, rows, _aten.clone.default, root, memory_format=torch.contiguous_format)
+            for user in readers:
+                user.replace_input_with(root, copy)
+        for node, rows in self._copied.items():
+            with self._graph.inserting_before(node):
+                copy = self._call(node.args[0], rows, _aten.clone.default, node.args[0],
+                                  memory_format=torch.contiguous_format)
+            node.replace_input_with(node.args[0], copy)
+        for node, value in self._values.items():
+            node.meta["val"] = value
+            node.meta.pop("tensor_meta", None)
+        for node, old in kept.items():
+            self._turn_back(node, old)
+
+    def _turn_back(self, node: fx.Node, old: torch.Tensor) -> None:
+        """Others get it as it lay before."""
+        order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))
+        back = sorted(range(old.dim()), key=order.__getitem__)
+        output = self._graph.output_node()
+        with self._graph.inserting_before(output):
+            value = node
+            for target, arguments, keywords in (
+                (_aten.permute.default, (order,), {}),
+                (_aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+                (_aten.permute.default, (back,), {}),
+            ):
+                with self._mode:
+                    made = target(example(value), *arguments, **keywords)
+                value = self._call(node, made, target, value, *arguments, **keywords)
+        output.replace_input_with(node, value)
+
+    def _call(self, like: fx.Node, value: Any, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
+        call = self._graph.call_function(target, arguments, keywords)
+        call.meta = {**like.meta, "val": value}
+        call.meta.pop("tensor_meta", None)
+        return call
+
+
+def _forms(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return [_forms(each) for each in value]
+    return [*map(written, value.stride()), written(value.storage_offset())] if isinstance(value, torch.Tensor) else None
+
+
+# --- What it costs ---------------------------------------------------------------------------------------------------
+
+
+def _bytes(value: torch.Tensor) -> int:
+    return size_of(value, judged)
+
+
+def _copies(node: fx.Node, of: Any, result: Any = None) -> int:
+    """The bytes that a call copies, or reads or writes across their order, because of how its operands lie."""
+    if node.target in _PRODUCTS or is_view(node):
+        return 0
+    operands = [value for each in node.all_input_nodes if isinstance(value := of(each), torch.Tensor)]
+    result = node.meta.get("val") if result is None else result
+    if _is_elementwise(node) or node.target is _aten.clone.default:
+        shape = [*map(written, result.shape)]
+        alike = [value for value in operands if [*map(written, value.shape)] == shape]
+        return sum(_bytes(value) for value in alike if _order(value) != _order(result))
+    if str(node.target).startswith(_ANY_ORDER):
+        return 0
+    return sum(_bytes(value) for value in operands if value.dim() > 2 and not _in_rows(value))
