@@ -24,6 +24,7 @@ from ..graph.traffic import hint
 from . import blocks
 from .blocks import path
 from .proof.functions import SMALL, Functions
+from .remembering import Remembered
 from .segments import PLACE, ROW, Numbered, Segments, is_small
 
 _OF_PADDING = 5  # segments of a row
@@ -116,6 +117,7 @@ class Reading:
         self._wanted = wanted
         self.kinds = [_bare(kind) for kind in kinds]
         self._misses = 0  # of masks that were handed in
+        self._remembered = Remembered()
         self.padded_alone = False  # whether batches without any padding are another variant's
         self._positions = {node: position for position, node in enumerate(wanted)}
 
@@ -124,12 +126,6 @@ class Reading:
         can be asked of the device."""
         if self._misses >= _MAX_MISSES and any(kind.segments.mask is not None for kind in self.kinds):
             return None
-        with torch.no_grad():
-            known = self._values(arguments)
-            return None if known is None else self.told(*known)
-
-    def _values(self, arguments: Sequence[Any]) -> tuple[Values, Sizes] | None:
-        """What was wanted of the graph, and its sizes."""
         # While Dynamo compiles, sizes are symbols; their hints are the sizes of these tensors.
         arguments = [hint(each) if isinstance(each, torch.SymInt) else each for each in arguments]
         given = [arguments[place] for place in self._places]
@@ -138,7 +134,11 @@ class Reading:
             return None
         if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
             return None
-        return dict(zip(self._wanted, self._compute(*given))), self.sizes_of(arguments)
+        sizes = self.sizes_of(arguments)
+        with torch.no_grad():
+            return self._remembered.ask(
+                [*given, *sizes.values()], lambda: self.told(dict(zip(self._wanted, self._compute(*given))), sizes)
+            )
 
     def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
         return {symbol: sympy.Integer(arguments[place]) for place, symbol in self._sizes.items()}
