@@ -27,9 +27,9 @@ from ..rematerialization import halves, liveness, noting, ordering, pieces, plac
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
+from .aten import concatenation
 from .aten.accumulation import accumulate
 from .aten.alignment import align
-from .aten.concatenation import join
 from .aten.decisions import decide
 from .aten.gathers import choose
 from .aten.inlining import inline
@@ -189,7 +189,8 @@ def _compile(
                 tried("sorts", lambda: narrow(graph.graph))
             if not (as_traced or environment.check()):
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
-            join(graph.graph)
+            concatenation.join(graph.graph)
+            concatenation.turn(graph.graph)
             if not (as_traced or environment.check()):
                 tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
             write(graph.graph)
