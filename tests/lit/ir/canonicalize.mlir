@@ -96,6 +96,18 @@ func.func @slices(%x: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<2x1xf32>) {
   return %0, %2 : tensor<8x8xf32>, tensor<2x1xf32>
 }
 
+// What several read in part stays: a head of packed ones.
+// CHECK-LABEL: @slices_of_a_slice
+// CHECK-NEXT: %[[S:.*]] = cermet.slice %arg0 [0, 4]
+// CHECK-NEXT: cermet.slice %[[S]] [0, 0]
+// CHECK-NEXT: cermet.slice %[[S]] [0, 1]
+func.func @slices_of_a_slice(%x: tensor<8x8xf32>) -> (tensor<8x1xf32>, tensor<8x3xf32>) {
+  %0 = cermet.slice %x [0, 4] : tensor<8x8xf32> to tensor<8x4xf32>
+  %1 = cermet.slice %0 [0, 0] : tensor<8x4xf32> to tensor<8x1xf32>
+  %2 = cermet.slice %0 [0, 1] : tensor<8x4xf32> to tensor<8x3xf32>
+  return %1, %2 : tensor<8x1xf32>, tensor<8x3xf32>
+}
+
 // The first slice compares a with b + 1 when run: it stays. The other one does not change a.
 // CHECK-LABEL: @slices_of_symbols
 // CHECK-NEXT: cermet.slice %arg0 [1, 0]

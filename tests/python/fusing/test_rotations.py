@@ -64,6 +64,32 @@ def test_queries_and_keys_are_one_rope(form, dtype, keys):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("turning", [COLUMNS // 4, COLUMNS // 2])
+def test_heads_of_packed_rows_have_gradients_of_their_own(turning):
+    """A row has a query, a key and a value: what turns is read of the first two, and their gradients are no rows with
+    zeros for the others."""
+
+    def function(packed, angles):
+        cos, sin = (torch.cat([table, table], -1).unsqueeze(1) for table in (angles.cos(), angles.sin()))
+
+        def turned(x):
+            first, rest = x[..., :turning], x[..., turning:]
+            low, high = first.chunk(2, -1)
+            return torch.cat([first * cos + torch.cat([-high, low], -1) * sin, rest], -1)
+
+        query, key, value = packed.chunk(3, -1)
+        return turned(query), turned(key), value.exp()
+
+    packed = torch.randn(BATCH, HEADS, LENGTH, 3 * COLUMNS, requires_grad=True)
+    angles = torch.randn(BATCH, LENGTH, turning // 2)
+    (rope,) = [each for each in cermet.explain(function, packed, angles).places if each.pattern == "rope"]
+    assert (len(rope.forward), len(rope.backward)) == (1, 1), rope
+    results = [run(packed, angles) for run in (graphs.compiled(function), function)]
+    cotangents = [torch.randn_like(each) for each in results[0]]
+    mine, theirs = (torch.autograd.grad(each, packed, cotangents)[0] for each in results)
+    torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-5)
+
+
 def test_a_conjugate_is_left_alone():
     def function(x, factors):
         return torch.view_as_real(torch.view_as_complex(x) * factors.conj())

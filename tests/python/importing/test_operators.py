@@ -190,6 +190,16 @@ def test_calls_for_gradients(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("hidden", [lambda y: y > 0, lambda y: (y > 0) | (y[..., :1] > 0)],
+                         ids=["some", "whole rows"])
+def test_a_row_of_which_nothing_is_shown_has_no_shares(hidden, dtype):
+    def function(x, y):
+        return _aten._safe_softmax(x.masked_fill(hidden(y), -float("inf")), -1)
+
+    _check(function, "aten", dtype, exact=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_kernels_compute_the_same(dtype):
     """The texts that become kernels and views alone, compiled for the CPU."""
     ran = [name for name, function in (EXACT | CLOSE).items() if name != "steps" and _launched(name, function, dtype)]

@@ -8,11 +8,13 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
 import cermet
 import graphs
 from cermet.remainder import straight
+from cermet.remainder.aten import concatenation
 from tiny_models import tiny, words
 
 REMAINDERS = ("eager", "aot", "inductor", "auto")
@@ -125,6 +127,59 @@ def test_gradients_of_other_slices_are_added(lines, pieces):
     (eager,) = torch.autograd.grad(call(x), x)
     torch.testing.assert_close(ours, eager)
     assert "aten.add.Tensor(" in lines[-1], lines[-1]
+
+
+@pytest.mark.parametrize("dim", [0, 2, -2])
+def test_gradients_of_indices_are_joined(lines, dim):
+    def call(x):
+        y = torch.tanh(x)
+        return weighted(*(y.select(dim, index).exp() for index in (1, -3, 2)))
+
+    shape = [5, 6, 7, 8]
+    shape[dim] = 3
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    options = {"remainder": "aot", "strict": True}
+    (ours,) = torch.autograd.grad(torch.compile(call, backend="cermet", options=options)(x), x)
+    (eager,) = torch.autograd.grad(call(x), x)
+    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+    assert lines[-1].count("aten.cat.default(") == 1 and "select_backward" not in lines[-1], lines[-1]
+
+
+@pytest.mark.parametrize("indices", [(0, 1), (0, 1, 1, 2)], ids=["gap", "twice"])
+def test_gradients_of_other_indices_are_added(lines, indices):
+    def call(x):
+        return weighted(*(torch.tanh(x)[:, index].exp() for index in indices))
+
+    x = torch.randn(8, 3, dtype=torch.float64, requires_grad=True)
+    options = {"remainder": "aot", "strict": True}
+    (ours,) = torch.autograd.grad(torch.compile(call, backend="cermet", options=options)(x), x)
+    (eager,) = torch.autograd.grad(call(x), x)
+    torch.testing.assert_close(ours, eager)
+
+
+@pytest.mark.parametrize("turned", [lambda x: x.transpose(1, 2), lambda x: x.permute(0, 2, 1, 3)], ids=["two", "all"])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_what_is_joined_and_read_turned_is_joined_turned(turned, dim):
+    def call(x, y, z):
+        return turned(torch.cat([x, y, z], dim)).clone(memory_format=torch.contiguous_format)
+
+    tensors = [torch.randn(2, 3, 4, 5) for _ in range(3)]
+    graph = make_fx(call, tracing_mode="fake")(*tensors)
+    assert concatenation.turn(graph.graph) == 1
+    graph.graph.lint()
+    graph.recompile()
+    assert torch.equal(graph(*tensors), call(*tensors)) and "clone" not in graph.code, graph.code
+
+
+@pytest.mark.parametrize("also", [lambda whole, part: whole, lambda whole, part: part], ids=["whole", "turned"])
+def test_what_others_read_as_it_is_joined_stays(also):
+    def call(x, y):
+        whole = torch.cat([x, y], 1)
+        part = whole.transpose(1, 2)
+        return part.clone(memory_format=torch.contiguous_format), also(whole, part)
+
+    graph = make_fx(call, tracing_mode="fake")(torch.randn(2, 3, 4), torch.randn(2, 3, 4))
+    assert concatenation.turn(graph.graph) == 0
 
 
 def test_packed_queries_keys_and_values_leave_one_copy_to_direct_calls(lines):

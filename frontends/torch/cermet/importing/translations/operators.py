@@ -168,6 +168,7 @@ _ATEN |= {"linear": "linear", "alias": "identity", "contiguous": "identity", "li
 _ATEN |= {"view": "reshape", "_unsafe_view": "reshape", "_to_copy": "cast", "to": "cast", "slice": "slice"}
 _ATEN |= {"cat": "cat", "concat": "cat", "stack": "stack", "constant_pad_nd": "constant_pad", "pad": "pad"}
 _ATEN |= {"_softmax": "softmax", "_log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm"}
+_ATEN |= {"_safe_softmax": "safe_softmax"}
 _ATEN |= {"index": "index", "index_select": "index_select", "addmm": "addmm"}
 _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy_loss": "cross_entropy_loss"}
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}

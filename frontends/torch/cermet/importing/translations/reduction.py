@@ -151,6 +151,15 @@ def _softmax(logarithm: bool) -> Callable[[Call], Value]:
     return translate
 
 
+def _safe_softmax(call: Call) -> Value:
+    """Of attention that is spelled out: a row of which nothing is shown, -inf everywhere, has only zeros."""
+    shares = _softmax(logarithm=False)(call)
+    value = call.float_tensor(call.argument(0, "input"))
+    largest = call.reduce("reduce_max", value)
+    is_hidden = call.compare("eq", largest, call.constant_like(-math.inf, largest))
+    return call.select(call.broadcast(is_hidden, shares.type.with_element("i1")), call.constant_like(0.0, shares), shares)
+
+
 def _logsumexp(call: Call) -> Value:
     call.only("input", "dim", "keepdim")
     value = call.widened(call.float_tensor(call.argument(0, "input")), call.element)
@@ -357,6 +366,7 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "amax": _extreme("reduce_max"),
     "amin": _extreme("reduce_min"),
     "softmax": _softmax(logarithm=False),
+    "safe_softmax": _safe_softmax,
     "log_softmax": _softmax(logarithm=True),
     "logsumexp": _logsumexp,
     "norm": _norm(1, 2),
