@@ -18,10 +18,11 @@ from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handl
 from torch._dynamo.output_graph import SubgraphTracer
 from torch._functorch import config
 from torch._logging import _internal as logs
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import cermet
 from cermet import garbage
-from cermet.remainder import economy
+from cermet.remainder import economy, straight
 from cermet.remainder.aten.merging import merge
 
 STEP = """
@@ -233,3 +234,54 @@ def test_a_user_may_have_torchs_own_merging_off_or_on():
         operands = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
         torch.compile(f, backend="cermet", options={"remainder": "aot"})(*operands).backward()
         assert config.cse and cermet.counters()["fallbacks"] == before
+
+
+# --- What stays one call ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode, rank", [("nearest", 1), ("nearest-exact", 2), ("linear", 1), ("bilinear", 2),
+                                        ("bicubic", 2), ("trilinear", 3)])
+def test_what_resizes_and_its_gradient_are_a_call_each(mode, rank, device, monkeypatch):
+    graphs, write = [], straight._write
+    monkeypatch.setattr(straight, "_write", lambda module, *others: (graphs.append(module), write(module, *others))[1])
+
+    def function(x):
+        return torch.nn.functional.interpolate(x.exp(), scale_factor=2.0, mode=mode).square()
+
+    x = torch.randn(2, 3, *(5,) * rank, device=device, requires_grad=True)
+    mine, theirs = torch.compile(function, backend="cermet", options={"remainder": "aot"})(x), function(x)
+    torch.testing.assert_close(mine, theirs)
+    for one, other in zip(*(torch.autograd.grad(each.sum(), x) for each in (mine, theirs))):
+        torch.testing.assert_close(one, other)
+    targets = [str(node.target) for graph in graphs for node in graph.graph.nodes]
+    assert sum("upsample" in target for target in targets) == 2 and not any("index" in target for target in targets)
+
+
+def test_what_resizes_is_spelled_out_for_others():
+    def spelled():
+        return [[*getattr(torch.ops.aten, name).vec.py_kernels] for name in ("upsample_nearest2d", "upsample_bicubic2d")]
+
+    before = spelled()
+    with economy.resized_at_once():
+        assert not any(key in keys for keys in spelled() for key in economy._SPELLED)
+    assert sorted(map(str, before)) == sorted(map(str, spelled())) and before[0]
+
+
+def test_numbers_that_each_layer_writes_are_one():
+    def function(x):
+        for _ in range(3):
+            table = torch.zeros(4, 4, dtype=torch.int64)
+            table[0, :] = 7
+            table[1, 0] = 8
+            x = x + table.sum()
+        return x
+
+    graph = make_fx(torch.func.functionalize(function), tracing_mode="fake")(torch.randn(2))
+    merge(graph)
+    graph.graph.lint()
+    graph.recompile()
+    held = [str(node.target) for node in graph.graph.nodes if node.op == "get_attr"]
+    sums = [node for node in graph.graph.nodes if node.target is torch.ops.aten.sum.default]
+    assert len(held) == 2 and len(sums) == 1, graph.code
+    x = torch.randn(2)
+    torch.testing.assert_close(graph(x), function(x))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._dynamo.convert_frame import compile_lock
 from torch._inductor import codecache
 from torch._logging import _internal as logs
@@ -23,7 +24,7 @@ from ..patching import replacing
 @contextlib.contextmanager
 def spared() -> Iterator[None]:
     """All of it."""
-    with key_without_generators(), unprinted():
+    with key_without_generators(), unprinted(), resized_at_once():
         yield
 
 
@@ -69,3 +70,28 @@ def unprinted() -> Iterator[None]:
 
     with compile_lock, replacing(graph_module, {"_print_readable": printed}):
         yield
+
+
+_RESIZING = [f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)]
+_RESIZING += ["upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d"]
+_RESIZING += ["_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"]
+_SPELLED = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+
+
+@contextlib.contextmanager
+def resized_at_once() -> Iterator[None]:
+    """Keeps what resizes an image one call, and its gradient one: torch spells them out, wherever they are traced, as
+    dozens that gather and scatter, which a compiler of loops makes one of again."""
+    packets = [getattr(torch.ops.aten, name, None) for name in _RESIZING]
+    calls = [getattr(packet, name) for packet in packets if packet is not None for name in packet.overloads()]
+    with compile_lock:
+        taken = [(call, key, call.py_kernels.pop(key)) for call in calls for key in _SPELLED if key in call.py_kernels]
+        for call in calls:
+            call._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            for call, key, spelled in taken:
+                call.py_kernels[key] = spelled
+            for call in calls:
+                call._dispatch_cache.clear()

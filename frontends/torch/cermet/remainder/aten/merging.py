@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Any
 
+import torch
 import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from ...graph import memory
 from ...graph.effects import PURE, WRITE, effect_of
+from ...graph.nodes import attribute
 
 
 def merge(module: fx.GraphModule, among: Collection[fx.Node] | None = None, fresh: Collection[Any] = ()) -> None:
@@ -24,6 +27,11 @@ def merge(module: fx.GraphModule, among: Collection[fx.Node] | None = None, fres
     first: dict[Hashable, fx.Node] = {}
     returned = memory.memories([node.meta.get("val") for node in module.graph.output_node().all_input_nodes])
     for node in list(module.graph.nodes):
+        if node.op == "get_attr" and (number := _number(attribute(module, node.target))) is not None:
+            before = first.setdefault(number, node)
+            if before is not node:
+                node.replace_all_uses_with(before)
+                module.graph.erase_node(node)
         if node.op != "call_function":
             continue
         effect = effect_of(node, module)
@@ -38,6 +46,15 @@ def merge(module: fx.GraphModule, among: Collection[fx.Node] | None = None, fres
         if before is not node:
             node.replace_all_uses_with(before)
             module.graph.erase_node(node)
+
+
+def _number(constant: Any) -> Hashable:
+    """What a tensor that a program has written as a number is, which each layer has again; None for any other."""
+    is_plain = type(constant) is torch.Tensor and not isinstance(constant, FakeTensor) and not constant.requires_grad
+    if not is_plain or constant.dim() or constant.device.type != "cpu":
+        return None
+    with unset_fake_temporarily():
+        return "number", constant.dtype, repr(constant.item())
 
 
 def _key(value: Any) -> Hashable:
