@@ -156,7 +156,7 @@ def test_a_torch_whose_cast_gives_nan_beyond_the_largest_number(given, monkeypat
 
 
 @pytest.mark.parametrize("dtype", [E4M3, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("sizes", [(300, 520), (129, 1000)])
+@pytest.mark.parametrize("sizes", [(300, 520), (129, 1000), (3, 130, 260), (2, 65, 1001)])
 def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch, ran):
     """On a GPU without a copy that makes it dense first."""
     monkeypatch.setattr(turned_copies, "_DEVICES", {device})
@@ -164,7 +164,7 @@ def test_a_turned_matrix_is_copied_as_it_lies(sizes, dtype, device, monkeypatch,
 
     def f(x, scale):
         y = (x * scale).to(dtype)
-        return y, y.t().contiguous()
+        return y, y.transpose(-2, -1).contiguous()
 
     call = torch.compile(f, backend="cermet", options={"strict": True}, dynamic=False)
     for mine, theirs in zip(call(x, scale), f(x, scale)):

@@ -1,8 +1,9 @@
 """Copies of turned matrices, as launches: ATen moves their elements one by one, each to another line of memory.
 
 A product of floats of eight bits takes rows of both operands, so what is multiplied along its columns is copied turned:
-each weight, and with its gradient each layer's input and cotangent. The copy is a region of one strided operand, whose
-kernel turns pieces of it in shared memory (compiler/cuda/device/turned.cuh).
+each weight, and with its gradient each layer's input and cotangent. What a convolution gives, a matrix for each image,
+is copied turned before a transformer (aten/laying.py). The copy is a region of one strided operand, whose kernel turns
+pieces of it in shared memory (compiler/cuda/device/turned.cuh).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ..text import ELEMENT_TYPES, Builder, TensorType
 
 _aten = torch.ops.aten
 _DEVICES = frozenset({"cuda"})  # where kernels have shared memory
+_RANKS = (2, 3, 4)
 _SMALLEST = 1 << 16  # bytes: below, it is the start of a kernel that takes time
 
 
@@ -28,7 +30,7 @@ def spell(graph: fx.Graph) -> set[int]:
         if node.target is not _aten.clone.default or not _is_turned(example(node.args[0]), example(node)):
             continue
         value = example(node)
-        key = regions.register(_text(ELEMENT_TYPES[value.dtype], value.shape[1]))
+        key = regions.register(_text(ELEMENT_TYPES[value.dtype], value.dim(), value.shape[-1]))
         if regions.not_lowered(key, value.device):
             continue
         keys.add(key)
@@ -41,18 +43,19 @@ def spell(graph: fx.Graph) -> set[int]:
 
 
 def _is_turned(source: torch.Tensor, copy: torch.Tensor) -> bool:
-    """Whether a matrix whose columns lie in memory is copied to one whose rows do."""
-    if source.dim() != 2 or source.layout is not torch.strided or source.device.type not in _DEVICES:
+    """Whether matrices whose columns lie in memory are copied to such whose rows do."""
+    if source.dim() not in _RANKS or source.layout is not torch.strided or source.device.type not in _DEVICES:
         return False
     numbers = (*source.shape, *source.stride())
     if not all(isinstance(each, int) for each in numbers) or source.dtype not in ELEMENT_TYPES:
         return False
     is_large = source.numel() * source.element_size() >= _SMALLEST
-    return is_large and source.stride(0) == 1 < source.stride(1) and copy.is_contiguous()
+    return is_large and source.stride(-2) == 1 < source.stride(-1) and copy.is_contiguous()
 
 
 @functools.cache
-def _text(element: str, columns: int) -> str:
+def _text(element: str, rank: int, columns: int) -> str:
     builder = Builder("turned_copy")
-    builder.result(builder.argument(TensorType(("r0", columns), element), "x", [1, -1]))
+    rows = tuple(f"r{dim}" for dim in range(rank - 1))
+    builder.result(builder.argument(TensorType((*rows, columns), element), "x", [*(-1,) * (rank - 2), 1, -1]))
     return builder.text()
