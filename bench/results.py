@@ -69,6 +69,10 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
         for name in dict.fromkeys(case["function"] for case in result["cases"]):
             mine = [case for case in result["cases"] if case["function"] == name]
             yield f"{name}: {', '.join(dict.fromkeys(case['contender'] for case in mine))}", result | {"cases": mine}
+    elif benchmark == "kinds":
+        for case in result["cases"]:
+            if "failed" not in case:
+                yield f"{case['kind']}: {', '.join(row['contender'] for row in case['rows'])}", case
     elif benchmark == "fusions":
         for name in dict.fromkeys(case["model"] for case in result["cases"]):
             yield name, result | {"cases": [case for case in result["cases"] if case["model"] == name]}

@@ -270,6 +270,25 @@ def families(runs: list[dict]) -> str:
     return table(["", "families compared", "hold", "do not", "have not ended in time"], rows)
 
 
+def kinds(runs: list[dict]) -> str:
+    rows = []
+    for run in runs:
+        case = run["result"]
+        ours, theirs = ({row["contender"]: row for row in case["rows"]}.get(name, {}) for name in ("cermet", "inductor"))
+
+        def both(name: str, digits: int) -> list[str]:
+            return [f"{row[name]:.{digits}f}" if name in row else "–" for row in (ours, theirs)]
+
+        def part(name: str) -> str:
+            return f"{ours[name] / theirs[name]:.2f}" if ours.get(name) and theirs.get(name) else "–"
+
+        rows.append([f"{case['kind']} ({run['environment']['commit'][:7]})", f"{case['parameters'] / 1e6:.0f}",
+                     *both("milliseconds", 1), part("milliseconds"), part("kernel_milliseconds"),
+                     "; ".join(both("first_step_seconds", 0)), "; ".join(both("peak_gb", 1))])
+    return table(["kind (commit)", "M parameters", "Cermet, ms", "Inductor, ms", "of Inductor's", "kernels alone",
+                  "first step, s", "peak above, GB"], rows)
+
+
 def decode(runs: list[dict]) -> str:
     rows = []
     for run in runs:
@@ -374,6 +393,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
     "The longest sequence": ("longest.py", results.load("longest"), longest),
     "Families of models": ("families.py", results.load("families"), families),
+    "Models of many kinds": ("kinds.py", results.load("kinds"), kinds),
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),
     "A loss with its gradient": ("cross_entropy.py", results.load("cross_entropy"), cross_entropy),

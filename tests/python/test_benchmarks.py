@@ -59,6 +59,11 @@ def test_a_family_holds_its_numbers(tmp_path, monkeypatch) -> None:
     assert "| steps | 1 | 1 |" in table and "| tokens | 1 | 1 |" in table, table
 
 
+def test_kinds_are_beside_one_another(tmp_path, monkeypatch) -> None:
+    table = tabled(ran("kinds", "--kind", "OPT", "--contender", "cermet", folder=tmp_path), monkeypatch)
+    assert "| OPT (" in table, table
+
+
 def test_decoding_gives_eager_s_logits(tmp_path, monkeypatch) -> None:
     asked = ("--scene", "2:1024/2048", "1:512/8192", "--rounds", "1", "--contender", "eager", "cermet-aot")
     table = tabled(ran("decode", *asked, folder=tmp_path), monkeypatch)

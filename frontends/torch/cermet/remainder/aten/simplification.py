@@ -1,11 +1,12 @@
 """What tracing leaves in an ATen graph that runs as it is: views of views, and copies that nobody needs, of handles and
-of memory (a dropout of 0 is one).
+of memory (a dropout of 0 is one, and so is what is joined to nothing: the first keys of a cache).
 
 A graph that a compiler lowers pays nothing for them; one whose operations are called pays the dispatcher's time each.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 import torch.fx as fx
 
 from ...graph import memory
-from ...graph.layouts import row_major, written
+from ...graph.layouts import row_major, strides, written
 
 _aten = torch.ops.aten
 _SAME = {_aten.detach.default, _aten.alias.default}
@@ -25,6 +26,7 @@ def drop_copies(graph: fx.Graph) -> None:
     outside = _outside(graph)
     moved, places = memory.Moved(), frozenset()
     for node in list(graph.nodes):
+        _join_nothing(node)
         if _copies_in_vain(node, outside):
             moved.given(node.meta["val"], node.args[0].meta["val"])
             places |= memory.memories(node.meta["val"])
@@ -60,13 +62,38 @@ def _outside(graph: fx.Graph) -> frozenset[Hashable]:
     return memory.memories([node.meta.get("val") for node in nodes])
 
 
+def _join_nothing(node: fx.Node) -> None:
+    """Makes a copy of what is joined to empty tensors, of which torch takes those of one dimension for any."""
+    if node.target is not _aten.cat.default:
+        return
+    parts = [part for part in node.args[0] if not any(isinstance(size, int) and not size for size in part.meta["val"].shape)]
+    if len(parts) != 1 or len(node.args[0]) == 1:
+        return
+    part, whole = parts[0].meta["val"], node.meta["val"]
+    if part.dtype == whole.dtype and _lies_in_rows(whole) and [*map(written, part.shape)] == _sizes(node):
+        node.target, node.args, node.kwargs = _aten.clone.default, (parts[0],), {"memory_format": torch.contiguous_format}
+
+
+def _lies_in_rows(value: torch.Tensor) -> bool:
+    return [*map(written, value.stride())] == [*map(written, strides(value.shape, None))]
+
+
 def _copies_in_vain(node: fx.Node, outside: frozenset[Hashable]) -> bool:
-    """Whether a copy lies as what it copies does, and neither is in memory that others have: nothing writes them."""
+    """Whether a copy lies as what it copies does, and neither is in memory that others have: nothing writes them. Or
+    what it copies was made for it alone: then they may have that."""
     if node.target is not _aten.clone.default:
         return False
     copy, copied = node.meta["val"], node.args[0].meta["val"]
-    same = [*map(written, _place(copy))] == [*map(written, _place(copied))]
-    return same and outside.isdisjoint(memory.memories([copy, copied]))
+    if [*map(written, _place(copy))] != [*map(written, _place(copied))]:
+        return False
+    return outside.isdisjoint(memory.memories([copied] if _is_made_for_one(node.args[0]) else [copy, copied]))
+
+
+def _is_made_for_one(node: fx.Node) -> bool:
+    """Whether a value has memory of its own, and one reader."""
+    call = node.args[0] if node.target is operator.getitem else node
+    given = memory.memories([operand.meta.get("val") for operand in call.all_input_nodes])
+    return call.op == "call_function" and len(node.users) == 1 and given.isdisjoint(memory.memories(node.meta["val"]))
 
 
 def _place(value: torch.Tensor) -> tuple[Any, ...]:
