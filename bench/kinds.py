@@ -8,7 +8,8 @@ between two events, a step's kernels by the profiler, and the peak above what is
 
     python bench/kinds.py [--kind NAME ...] [--contender cermet inductor] [--limit 240] [--seconds 560] [--out FILE]
 
-On a machine of several GPUs each lane takes a share: --lane 0/4. It exits 1 where Cermet fails.
+On a machine of several GPUs each lane takes a share: --lane 0/4. Lanes share the host: while one compiles, a step of
+another whose launches take longer than its kernels spreads. It exits 1 where Cermet fails.
 """
 from __future__ import annotations
 

@@ -282,10 +282,11 @@ def kinds(runs: list[dict]) -> str:
         def part(name: str) -> str:
             return f"{ours[name] / theirs[name]:.2f}" if ours.get(name) and theirs.get(name) else "–"
 
+        times = [f"{time} ({spread})" for time, spread in zip(both("milliseconds", 1), both("spread", 1))]
         rows.append([f"{case['kind']} ({run['environment']['commit'][:7]})", f"{case['parameters'] / 1e6:.0f}",
-                     *both("milliseconds", 1), part("milliseconds"), part("kernel_milliseconds"),
+                     *times, part("milliseconds"), part("kernel_milliseconds"),
                      "; ".join(both("first_step_seconds", 0)), "; ".join(both("peak_gb", 1))])
-    return table(["kind (commit)", "M parameters", "Cermet, ms", "Inductor, ms", "of Inductor's", "kernels alone",
+    return table(["kind (commit)", "M parameters", "Cermet, ms", "Inductor, ms", "of Inductor's", "their kernels",
                   "first step, s", "peak above, GB"], rows)
 
 

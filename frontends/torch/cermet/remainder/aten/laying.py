@@ -10,6 +10,7 @@ What is promised to others keeps its strides: it is turned back.
 
 from __future__ import annotations
 
+import heapq
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -38,14 +39,12 @@ def lay(graph: fx.Graph, promised: Sequence[fx.Node]) -> int:
     roots = [node for node in graph.nodes if _begins(node)]
     if not roots:
         return 0
-    trial = _Trial(graph, roots, [node for node in promised if isinstance(node, fx.Node)])
-    try:
-        trial.run()
-    except _Unknown:
+    kept = [node for node in promised if isinstance(node, fx.Node)]
+    places = {node: place for place, node in enumerate(graph.nodes)}
+    roots = [root for root in roots if _Trial(graph, [root], kept, places).gains()]
+    if not roots or not (together := _Trial(graph, roots, kept, places)).gains():
         return 0
-    if trial.gain <= 0:
-        return 0
-    trial.write()
+    together.write()
     return len(roots)
 
 
@@ -105,23 +104,47 @@ def _follows(user: fx.Node, value: torch.Tensor) -> bool:
 class _Trial:
     """A graph as it would be if `roots` lay in rows."""
 
-    def __init__(self, graph: fx.Graph, roots: Sequence[fx.Node], promised: Sequence[fx.Node]) -> None:
-        self._graph = graph
+    def __init__(
+        self, graph: fx.Graph, roots: Sequence[fx.Node], promised: Sequence[fx.Node], places: dict[fx.Node, int]
+    ) -> None:
+        """`places`: of the graph's nodes in its order."""
+        self._graph, self._promised, self._places = graph, promised, places
         self._mode = example(roots[0]).fake_mode
         with self._mode:
             self._rows = {root: _aten.clone.default(example(root), memory_format=torch.contiguous_format) for root in roots}
-        self._promised = promised
         self._values: dict[fx.Node, Any] = {}  # that are others than before
         self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
         self.gain = -sum(map(_bytes, self._rows.values()))
 
-    def run(self) -> None:
-        """Raises _Unknown."""
-        for node in self._graph.nodes:
-            if node.op == "call_function" and any(self._is_other(each, node) for each in node.all_input_nodes):
-                before = _copies(node, example)
-                self._compute(node)
-                self.gain += before - _copies(node, lambda each: self._of(each, node), self._result(node))
+    def gains(self) -> bool:
+        """Whether fewer bytes would be moved."""
+        try:
+            self._run()
+        except _Unknown:
+            return False
+        return self.gain > 0
+
+    def _run(self) -> None:
+        """What is computed of the roots, and of what is others than before, in the graph's order. Raises _Unknown."""
+        pending: list[tuple[int, fx.Node]] = []
+
+        def read(value: fx.Node) -> None:
+            for user in value.users:
+                if self._is_other(value, user):
+                    heapq.heappush(pending, (self._places[user], user))
+
+        for root in self._rows:
+            read(root)
+        done = None
+        while pending:
+            _, node = heapq.heappop(pending)
+            if node is done or node.op != "call_function":
+                continue
+            done, before = node, _copies(node, example)
+            self._compute(node)
+            self.gain += before - _copies(node, lambda each: self._of(each, node), self._result(node))
+            if node in self._values:
+                read(node)
         self.gain -= sum(_bytes(example(node)) for node in self._kept())
 
     def _is_other(self, operand: fx.Node, reader: fx.Node) -> bool:
