@@ -79,7 +79,8 @@ def spoken(batch: int, frames: int, words: int) -> Callable[[Any], dict]:
 
 
 def heard(batch: int, samples: int, letters: int) -> Callable[[Any], dict]:
-    return lambda config: {"input_values": torch.randn(batch, samples), "labels": torch.randint(1, 31, (batch, letters))}
+    return lambda config: {"input_values": torch.randn(batch, samples),
+                           "labels": torch.randint(1, 31, (batch, letters))}
 
 
 # name -> (model, what its configuration says, a batch)
@@ -194,7 +195,8 @@ def measure(kind: str, contenders: list[str], tiny: bool) -> dict:
             step()
         row |= memory(step)
         times = sorted(device.milliseconds(step, 1 if tiny else 5) for _ in range(6))
-        rows.append(row | {"milliseconds": round(times[1], 2), "spread": round(times[-2] - times[1], 2)} | kernels(step))
+        row |= {"milliseconds": round(times[1], 2), "spread": round(times[-2] - times[1], 2)}
+        rows.append(row | kernels(step))
         if not math.isfinite(loss):
             raise ValueError(f"{contender}'s loss is {loss}")
     parameters = sum(each.numel() for each in model.parameters())

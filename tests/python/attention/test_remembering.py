@@ -1,4 +1,4 @@
-"""What the device was asked about a mask is asked once for all layers that are given it, and again once it is another."""
+"""What the device was asked about a mask is asked once for all layers that are given it, and again of another."""
 
 from __future__ import annotations
 

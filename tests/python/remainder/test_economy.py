@@ -259,7 +259,8 @@ def test_what_resizes_and_its_gradient_are_a_call_each(mode, rank, device, monke
 
 def test_what_resizes_is_spelled_out_for_others():
     def spelled():
-        return [[*getattr(torch.ops.aten, name).vec.py_kernels] for name in ("upsample_nearest2d", "upsample_bicubic2d")]
+        names = ("upsample_nearest2d", "upsample_bicubic2d")
+        return [[*getattr(torch.ops.aten, name).vec.py_kernels] for name in names]
 
     before = spelled()
     with economy.resized_at_once():

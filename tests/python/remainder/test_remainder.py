@@ -171,6 +171,13 @@ def test_what_is_joined_and_read_turned_is_joined_turned(turned, dim):
     assert torch.equal(graph(*tensors), call(*tensors)) and "clone" not in graph.code, graph.code
 
 
+def test_what_is_joined_to_nothing_of_another_rank_stays():
+    def call(x):
+        return torch.cat([torch.zeros(0), x], 1).transpose(1, 2).clone(memory_format=torch.contiguous_format)
+
+    assert concatenation.turn(make_fx(call, tracing_mode="fake")(torch.randn(2, 3, 4)).graph) == 0
+
+
 @pytest.mark.parametrize("also", [lambda whole, part: whole, lambda whole, part: part], ids=["whole", "turned"])
 def test_what_others_read_as_it_is_joined_stays(also):
     def call(x, y):

@@ -25,7 +25,7 @@ _TURNED = {_aten.transpose.int, _aten.permute.default}
 
 
 def join(graph: fx.Graph) -> int:
-    """Makes sums of `slice_backward`s or `select_backward`s that tile a dimension a `cat`, in place; returns how many."""
+    """Makes sums of `slice_backward`s or `select_backward`s that tile a dimension `cat`s, in place; returns how many."""
     times = 0
     for node in reversed(list(graph.nodes)):  # a whole sum before its parts
         if node.target is not _SUM or node._erased:
@@ -81,7 +81,10 @@ def _turned_before(node: fx.Node) -> fx.Node | None:
     if turned.target not in _TURNED or len(turned.users) != 1:
         return None
     joined = turned.args[0]
-    return joined if joined.target is _JOIN and len(joined.users) == 1 else None
+    if joined.target is not _JOIN or len(joined.users) != 1 or joined.kwargs:
+        return None
+    ranks = {part.meta["val"].dim() for part in joined.args[0]}  # of one dimension, with nothing in it, any may be
+    return joined if ranks == {joined.meta["val"].dim()} else None
 
 
 def _order(turned: fx.Node) -> list[int]:

@@ -26,7 +26,7 @@ from ...rematerialization.costs import is_view
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
-_ANY_ORDER = ("aten.convolution", "aten._scaled_dot_product", "aten._to_copy", "aten.native_dropout")
+_ANY_ORDER = ("aten.convolution", "aten._scaled_dot_product", "aten.native_dropout")
 
 
 class _Unknown(Exception):
@@ -98,6 +98,10 @@ def _follows(user: fx.Node, value: torch.Tensor) -> bool:
     ] == [*map(written, value.shape)]
 
 
+def _in_rows_of_its_own(value: torch.Tensor) -> torch.Tensor:
+    return _aten.clone.default(value, memory_format=torch.contiguous_format)
+
+
 # --- Otherwise -------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +115,7 @@ class _Trial:
         self._graph, self._promised, self._places = graph, promised, places
         self._mode = example(roots[0]).fake_mode
         with self._mode:
-            self._rows = {root: _aten.clone.default(example(root), memory_format=torch.contiguous_format) for root in roots}
+            self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots}
         self._values: dict[fx.Node, Any] = {}  # that are others than before
         self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
         self.gain = -sum(map(_bytes, self._rows.values()))
@@ -145,7 +149,10 @@ class _Trial:
             self.gain += before - _copies(node, lambda each: self._of(each, node), self._result(node))
             if node in self._values:
                 read(node)
-        self.gain -= sum(_bytes(example(node)) for node in self._kept())
+        for node in self._kept():
+            self.gain -= _bytes(example(node))
+            if _forms(self._turned_back(example(node), _way_back(example(node)))[-1]) != _forms(example(node)):
+                raise _Unknown(node.name)
 
     def _is_other(self, operand: fx.Node, reader: fx.Node) -> bool:
         return operand in self._values or operand in self._rows and _is_elementwise(reader)
@@ -172,10 +179,10 @@ class _Trial:
         with self._mode:
             try:
                 made = node.target(*arguments, **keywords)
-            except (RuntimeError, ValueError) as error:
+            except Exception as error:  # whatever a call raises of operands that lie otherwise
                 if node.target not in _RESHAPES:
                     raise _Unknown(node.name) from error
-                rows = _aten.clone.default(arguments[0], memory_format=torch.contiguous_format)
+                rows = _in_rows_of_its_own(arguments[0])
                 self._copied[node] = rows
                 self.gain -= _bytes(rows)
                 made = node.target(rows, *arguments[1:], **keywords)
@@ -211,20 +218,20 @@ class _Trial:
         for node, old in kept.items():
             self._turn_back(node, old)
 
+    def _turned_back(self, value: torch.Tensor, way: Sequence[Call]) -> list[torch.Tensor]:
+        """What each of the calls gives."""
+        found = []
+        with self._mode:
+            for target, arguments, keywords in way:
+                value = target(value, *arguments, **keywords)
+                found.append(value)
+        return found
+
     def _turn_back(self, node: fx.Node, old: torch.Tensor) -> None:
         """Others get it as it lay before."""
-        order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))
-        back = sorted(range(old.dim()), key=order.__getitem__)
-        output = self._graph.output_node()
+        output, value, way = self._graph.output_node(), node, _way_back(old)
         with self._graph.inserting_before(output):
-            value = node
-            for target, arguments, keywords in (
-                (_aten.permute.default, (order,), {}),
-                (_aten.clone.default, (), {"memory_format": torch.contiguous_format}),
-                (_aten.permute.default, (back,), {}),
-            ):
-                with self._mode:
-                    made = target(example(value), *arguments, **keywords)
+            for made, (target, arguments, keywords) in zip(self._turned_back(example(node), way), way):
                 value = self._call(node, made, target, value, *arguments, **keywords)
         output.replace_input_with(node, value)
 
@@ -233,6 +240,20 @@ class _Trial:
         call.meta = {**like.meta, "val": value}
         call.meta.pop("tensor_meta", None)
         return call
+
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a target, what it is given behind a value, and by name
+
+
+def _way_back(old: torch.Tensor) -> list[Call]:
+    """The calls that lay a value in rows as another of its sizes lies."""
+    order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))
+    back = sorted(range(old.dim()), key=order.__getitem__)
+    return [
+        (_aten.permute.default, (order,), {}),
+        (_aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (_aten.permute.default, (back,), {}),
+    ]
 
 
 def _forms(value: Any) -> Any:
@@ -254,7 +275,8 @@ def _copies(node: fx.Node, of: Any, result: Any = None) -> int:
         return 0
     operands = [value for each in node.all_input_nodes if isinstance(value := of(each), torch.Tensor)]
     result = node.meta.get("val") if result is None else result
-    if _is_elementwise(node) or node.target is _aten.clone.default:
+    follows = _is_elementwise(node) or node.target is _aten.clone.default
+    if follows and isinstance(result, torch.Tensor):
         shape = [*map(written, result.shape)]
         alike = [value for value in operands if [*map(written, value.shape)] == shape]
         return sum(_bytes(value) for value in alike if _order(value) != _order(result))

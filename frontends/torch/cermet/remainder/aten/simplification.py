@@ -66,12 +66,17 @@ def _join_nothing(node: fx.Node) -> None:
     """Makes a copy of what is joined to empty tensors, of which torch takes those of one dimension for any."""
     if node.target is not _aten.cat.default:
         return
-    parts = [part for part in node.args[0] if not any(isinstance(size, int) and not size for size in part.meta["val"].shape)]
+    parts = [part for part in node.args[0] if not _is_empty(part.meta["val"])]
     if len(parts) != 1 or len(node.args[0]) == 1:
         return
     part, whole = parts[0].meta["val"], node.meta["val"]
     if part.dtype == whole.dtype and _lies_in_rows(whole) and [*map(written, part.shape)] == _sizes(node):
-        node.target, node.args, node.kwargs = _aten.clone.default, (parts[0],), {"memory_format": torch.contiguous_format}
+        node.target, node.args = _aten.clone.default, (parts[0],)
+        node.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _is_empty(value: torch.Tensor) -> bool:
+    return any(isinstance(size, int) and not size for size in value.shape)
 
 
 def _lies_in_rows(value: torch.Tensor) -> bool:
