@@ -86,7 +86,7 @@ def _is_elementwise(node: fx.Node) -> bool:
 def _begins(node: fx.Node) -> bool:
     """Whether a value lies turned, what is computed of it does, too, and nothing that is computed made it so."""
     value = node.meta.get("val")
-    if not _is_turned(value) or value.dim() < 3 or _is_elementwise(node):
+    if not isinstance(value, torch.Tensor) or value.dim() < 3 or _is_elementwise(node) or not _is_turned(value):
         return False
     return any(_follows(user, value) for user in node.users)
 
