@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._decomp import decompositions
 from torch._dynamo.convert_frame import compile_lock
 from torch._inductor import codecache
 from torch._logging import _internal as logs
@@ -81,17 +82,36 @@ _SPELLED = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
 @contextlib.contextmanager
 def resized_at_once() -> Iterator[None]:
     """Keeps what resizes an image one call, and its gradient one: torch spells them out, wherever they are traced, as
-    dozens that gather and scatter, which a compiler of loops makes one of again."""
-    packets = [getattr(torch.ops.aten, name, None) for name in _RESIZING]
-    calls = [getattr(packet, name) for packet in packets if packet is not None for name in packet.overloads()]
+    dozens that gather and scatter, which a compiler of loops makes one of again. Sizes that are symbols are spelled out:
+    ATen's calls take none."""
+    packets = [packet for name in _RESIZING if (packet := getattr(torch.ops.aten, name, None)) is not None]
+    calls = [call for packet in packets for call in (packet.default, packet.vec)]
     with compile_lock:
-        taken = [(call, key, call.py_kernels.pop(key)) for call in calls for key in _SPELLED if key in call.py_kernels]
-        for call in calls:
-            call._dispatch_cache.clear()
+        before = {call: {key: call.py_kernels[key] for key in _SPELLED if key in call.py_kernels} for call in calls}
         try:
-            yield
-        finally:
-            for call, key, spelled in taken:
-                call.py_kernels[key] = spelled
+            for packet in packets:
+                for key in before[packet.default]:
+                    del packet.default.py_kernels[key]
+                for key, spelled in before[packet.vec].items():
+                    packet.vec.py_kernels[key] = _sized(packet.default, spelled)
             for call in calls:
                 call._dispatch_cache.clear()
+            yield
+        finally:
+            for call, spelled in before.items():
+                call.py_kernels.update(spelled)
+                call._dispatch_cache.clear()
+
+
+def _sized(call: Any, spelled: Any) -> Any:
+    """The call for the sizes that another is given as sizes or factors."""
+
+    def resized(input: torch.Tensor, output_size: Any, *rest: Any) -> torch.Tensor:
+        *corners, factors = rest
+        numbers = (*input.size(), *(output_size or ()), *(factors or ()))
+        if not all(isinstance(number, (int, float)) for number in numbers):
+            return spelled(input, output_size, *rest)
+        sizes = decompositions.upsample_compute_output_size(input.size(), output_size, factors)
+        return call(input, sizes, *corners, *(factors or [None] * len(sizes)))
+
+    return resized
