@@ -143,3 +143,23 @@ def test_a_compiled_encoder_behind_a_convolution(dtype, device):
     for mine, theirs in zip(*found):
         tolerance = 8 * torch.finfo(dtype).eps
         torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_batches_of_other_sizes_are_one_graph():
+    """What a symbolic size is asked for while a graph is laid otherwise would be a guard."""
+    convolution = torch.nn.Conv1d(3, WIDTH, 4, 4)
+
+    def call(x):
+        return encoder(convolution(x).transpose(1, 2), *WEIGHTS).square().mean()
+
+    run, counted = torch.compile(call, backend="cermet", dynamic=True), torch._dynamo.utils.counters["stats"]
+    before = counted["unique_graphs"]
+    for rows in (3, 4, 7, 16):
+        x = torch.randn(rows, 3, 4 * LENGTH)
+        convolution.zero_grad()
+        run(x).backward()
+        mine = convolution.weight.grad.clone()
+        convolution.zero_grad()
+        call(x).backward()
+        torch.testing.assert_close(mine, convolution.weight.grad, rtol=1e-4, atol=1e-5)
+    assert counted["unique_graphs"] == before + 1

@@ -7,15 +7,18 @@ HIDDEN: it may be the memory of any other such tensor.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable
 from typing import Any
 
 import torch
+import torch.fx as fx
 from torch._C import _functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .layouts import written
+from .nodes import example
 
 HIDDEN = "hidden"
 
@@ -42,6 +45,17 @@ def memories(value: Any) -> frozenset[Hashable]:
 def shared(one: Any, other: Any) -> bool:
     """Whether two values may lie in the same memory."""
     return not memories(one).isdisjoint(memories(other))
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a value is one of those that it is made of, in their memory; a number is nobody's memory, too."""
+    if node.target is operator.getitem:
+        return False
+    value = example(node)
+    if not isinstance(value, torch.Tensor):
+        return False
+    read = map(example, node.all_input_nodes)
+    return shared(value, [each for each in read if isinstance(each, torch.Tensor)])
 
 
 def wrapped(value: torch.Tensor) -> str:

@@ -15,11 +15,11 @@ import torch
 import torch.fx as fx
 
 from .. import native
+from ..graph.memory import is_view
 from ..graph.nodes import example
 from ..importing.importer import strides_if_not_contiguous
 from ..importing.translations.operators import translation, translation_of_several
 from ..ops import regions
-from ..rematerialization.costs import is_view
 from ..text import ELEMENT_TYPES, Builder, TensorType
 from .aten.rewriting import Rewriting
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import torch
 import torch.fx as fx
 
+from ..graph.memory import is_view
 from ..graph.nodes import example
 from ..graph.traffic import hint
-from ..rematerialization.costs import is_view
 
 
 def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:

@@ -13,7 +13,8 @@ import torch
 import torch.fx as fx
 from torch.utils.flop_counter import flop_registry
 
-from ..graph import memory, traffic
+from ..graph import traffic
+from ..graph.memory import is_view
 from ..graph.nodes import example, examples
 from ..ops.regions import NAMESPACE, launched
 
@@ -32,17 +33,6 @@ _CHEAP = {
     "scalar_tensor", "tril", "triu", "repeat", "flip", "roll", "lift_fresh_copy", "new_zeros", "new_full", "new_ones",
     "_conj_physical", "any", "all", "argmax", "cumsum",
 }  # fmt: skip
-
-
-def is_view(node: fx.Node) -> bool:
-    """Whether a value is one of those that it is made of, in their memory; a number is nobody's memory, too."""
-    if node.target is operator.getitem:
-        return False
-    value = example(node)
-    if not isinstance(value, torch.Tensor):
-        return False
-    read = map(example, node.all_input_nodes)
-    return memory.shared(value, [each for each in read if isinstance(each, torch.Tensor)])
 
 
 def kept(node: fx.Node) -> int:

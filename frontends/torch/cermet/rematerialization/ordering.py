@@ -16,8 +16,8 @@ import torch
 import torch.fx as fx
 
 from ..graph.effects import PURE, WRITE, effect_of
+from ..graph.memory import is_view
 from . import liveness
-from .costs import is_view
 from .liveness import Storages
 
 _WORTH = 2**20  # bytes; less is not worth a move

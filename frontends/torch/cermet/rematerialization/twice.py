@@ -17,9 +17,10 @@ import torch
 import torch.fx as fx
 
 from ..graph.effects import effect_of
+from ..graph.memory import is_view
 from ..graph.nodes import example, examples
 from . import liveness
-from .costs import computed_again, is_product, is_view
+from .costs import computed_again, is_product
 from .liveness import Storages
 from .waiting import reading
 

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 import torch.fx as fx
 
+from ..graph.memory import is_view
 from ..ops import regions
 from . import liveness, ordering
-from .costs import computed_again, is_product, is_view, written
+from .costs import computed_again, is_product, written
 
 
 def wait(graph: fx.Graph) -> None:

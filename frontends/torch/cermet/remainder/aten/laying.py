@@ -15,13 +15,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import sympy
 import torch
 import torch.fx as fx
 
 from ...graph.layouts import written
+from ...graph.memory import is_view
 from ...graph.nodes import example
 from ...graph.traffic import hint, judged, size_of
-from ...rematerialization.costs import is_view
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
@@ -76,6 +77,17 @@ def _in_rows(value: Any) -> bool:
     return order is not None and list(order) == sorted(order)
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether sizes are numbers, symbols and products of those: of others, a quotient for one, a call may ask more, and
+    what is asked of sizes is a guard."""
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    if not isinstance(value, torch.Tensor):
+        return True
+    sizes = [size.node.expr for size in value.shape if not isinstance(size, int)]
+    return all(factor.is_Symbol or factor.is_Integer for size in sizes for factor in sympy.Mul.make_args(size))
+
+
 def _is_elementwise(node: fx.Node) -> bool:
     """Whether a result lies as the operands do."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
@@ -88,7 +100,7 @@ def _begins(node: fx.Node) -> bool:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() < 3 or _is_elementwise(node) or not _is_turned(value):
         return False
-    return any(_follows(user, value) for user in node.users)
+    return _is_plain(value) and any(_follows(user, value) for user in node.users)
 
 
 def _follows(user: fx.Node, value: torch.Tensor) -> bool:
@@ -172,7 +184,7 @@ class _Trial:
             return
         if not isinstance(old, (torch.Tensor, tuple, list)):
             return  # a size
-        known = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        known = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable and _is_plain(old)
         if not known or node.meta.get("unbacked_bindings"):
             raise _Unknown(node.name)
         arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda each: self._of(each, node))
