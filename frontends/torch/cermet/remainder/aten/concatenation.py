@@ -16,6 +16,7 @@ import torch
 import torch.fx as fx
 
 from ...graph.layouts import written
+from .rewriting import Rewriting
 
 _aten = torch.ops.aten
 _SUM, _JOIN = _aten.add.Tensor, _aten.cat.default
@@ -25,8 +26,8 @@ _TURNED = {_aten.transpose.int, _aten.permute.default}
 
 
 def join(graph: fx.Graph) -> int:
-    """Makes sums of `slice_backward`s or `select_backward`s that tile a dimension `cat`s, in place; returns how many."""
-    times = 0
+    """Makes sums of `slice_backward`s or `select_backward`s that tile a dimension `cat`s, in place. How many it did."""
+    times, writing = 0, Rewriting(graph)
     for node in reversed(list(graph.nodes)):  # a whole sum before its parts
         if node.target is not _SUM or node._erased:
             continue
@@ -40,7 +41,7 @@ def join(graph: fx.Graph) -> int:
             continue
         with graph.inserting_before(node):
             if pieces[0].target is _INDEX:
-                values = [_called(graph, each, _aten.unsqueeze.default, each, dim) for each in values]
+                values = [writing.call(each, _aten.unsqueeze.default, each, dim) for each in values]
             joined = graph.call_function(_JOIN, (values, dim))
         joined.meta = {**node.meta, "val": value}
         node.replace_all_uses_with(joined)
@@ -51,26 +52,17 @@ def join(graph: fx.Graph) -> int:
 
 def turn(graph: fx.Graph) -> int:
     """Makes copies of turned `cat`s that nothing else reads a `cat` of what is turned, in place; returns how many."""
-    times = 0
+    writing = Rewriting(graph)
     for node in list(graph.nodes):
         joined = _turned_before(node)
         if joined is None:
             continue
-        turned, values, dim = node.args[0], joined.args[0], joined.args[1] if len(joined.args) > 1 else 0
-        order = _order(turned)
+        order, dim = _order(node.args[0]), joined.args[1] if len(joined.args) > 1 else 0
         with graph.inserting_before(node):
-            parts = [_called(graph, each, _aten.permute.default, each, order) for each in values]
-            whole = _called(graph, node, _JOIN, parts, order.index(dim % len(order)))
-        if _form(whole.meta["val"]) != _form(node.meta["val"]):
-            graph.erase_node(whole)
-            for part in parts:
-                graph.erase_node(part)
-            continue
-        node.replace_all_uses_with(whole)
-        for each in (node, turned, joined):
-            graph.erase_node(each)
-        times += 1
-    return times
+            parts = [writing.call(each, _aten.permute.default, each, order) for each in joined.args[0]]
+            writing.replace(node, writing.call(node, _JOIN, parts, order.index(dim % len(order))))
+    writing.erase_dead()
+    return writing.times
 
 
 def _turned_before(node: fx.Node) -> fx.Node | None:
@@ -95,15 +87,6 @@ def _order(turned: fx.Node) -> list[int]:
     one, other = (dim % rank for dim in turned.args[1:3])
     order[one], order[other] = other, one
     return order
-
-
-def _called(graph: fx.Graph, like: fx.Node, target: Any, *arguments: Any) -> fx.Node:
-    node = graph.call_function(target, arguments)
-    values = fx.map_arg(arguments, lambda each: each.meta["val"])
-    with like.meta["val"].fake_mode:
-        node.meta = {**like.meta, "val": target(*values)}
-    node.meta.pop("tensor_meta", None)
-    return node
 
 
 def _terms(node: fx.Node) -> list[fx.Node] | None:
