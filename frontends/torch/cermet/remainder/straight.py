@@ -1,9 +1,9 @@
 """An ATen graph as a straight-line Python function: what `remainder="aot"` runs.
 
-One line calls one operation; operations and constants are globals of the function, which costs no attribute look-up; a
-value is deleted behind the last line that reads it. The function takes its arguments in a list and empties it, so that
-saved activations go as soon as the backward has read them. A launch that writes over an argument (places.py) asks
-whether that is the graph's alone.
+One line calls one operation, a chain of views too (views.py); operations and constants are globals of the function,
+which costs no attribute look-up; a value is deleted behind the last line that reads it. The function takes its
+arguments in a list and empties it, so that saved activations go as soon as the backward has read them. A launch that
+writes over an argument (places.py) asks whether that is the graph's alone.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
+from ..graph.nodes import example
 from ..loss import kept
 from ..loss.chunks import Call
 from ..ops import regions
 from ..rematerialization.places import Otherwise
-from . import foresight
+from . import foresight, views
 from .capture import Capture
 from .orders import unsure
 from .ownership import alone
@@ -141,7 +142,10 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
     nodes, heads = foresight.asked(module)
-    last, strange = _last_readers(nodes), unsure(nodes)
+    strange, seen = unsure(nodes), views.of(module, nodes)
+    reads = _reads(nodes, seen, {each for calls in heads.values() for call in calls for each in call.operands})
+    last = {source: node for node in nodes for source in reads.get(node, ())}
+    roots = {seen[node].root for node in reads if node in seen}
     names: dict[fx.Node, str] = {}
     constants = _Constants(names)
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -157,8 +161,9 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
     dead = [names[node] for node in inputs if node not in last]
     if dead:
         lines.append(f"    del {', '.join(dead)}")
+    lines += [_laid(node, constants) for node in inputs if node in roots]
     for index, node in enumerate(nodes):
-        if node.op == "placeholder":
+        if node.op == "placeholder" or node not in reads:
             continue
         if node.op == "output":
             lines.append(f"    return {constants.written(node.args[0])}")
@@ -167,13 +172,43 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
             names[node] = constants.name(_attribute(module, str(node.target)))
             continue
         names[node] = f"v{index}"
-        called = _call(node, constants, otherwise.get(node), strange)
+        if node in seen:
+            called = _view(seen[node], constants)
+        else:
+            called = _call(node, constants, otherwise.get(node), strange)
         lines.append(f"    {names[node] + ' = ' if node in last else ''}{called}")
+        if node in roots:
+            lines.append(_laid(node, constants))
         lines += [_asks(call, constants) for call in heads.get(node, ())]
-        done = [source for source in node.all_input_nodes if last[source] is node and source.op != "get_attr"]
+        done = [source for source in reads[node] if last[source] is node and source.op != "get_attr"]
         if done:
             lines.append(f"    del {', '.join(names[source] for source in done)}")
     return "\n".join(lines) + "\n", constants.values
+
+
+def _reads(
+    nodes: Sequence[fx.Node], seen: Mapping[fx.Node, views.View], asked: Set[fx.Node]
+) -> dict[fx.Node, list[fx.Node]]:
+    """What is called, and what each call reads: a view its root. Views that nothing reads are not called."""
+    reads: dict[fx.Node, list[fx.Node]] = {}
+    read = set(asked)
+    for node in reversed(nodes):
+        if node not in read and (node in seen or views.is_view(node)):
+            continue
+        reads[node] = [seen[node].root] if node in seen else node.all_input_nodes
+        read.update(reads[node])
+    return reads
+
+
+def _view(view: views.View, constants: _Constants) -> str:
+    arguments = [view.root, view.sizes, view.strides, *([view.offset] if view.offset else [])]
+    return f"{constants.name(views.viewed, 'f')}({', '.join(map(constants.written, arguments))})"
+
+
+def _laid(root: fx.Node, constants: _Constants) -> str:
+    """The line that lays a value as its views expect, if it is not."""
+    name, strides = constants.written(root), constants.written(example(root).stride())
+    return f"    if {name}.stride() != {strides}: {name} = {constants.name(views.laid, 'f')}({name}, {strides})"
 
 
 def _launched(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> dict[int, None]:
@@ -186,14 +221,6 @@ def _asks(call: Call, constants: _Constants) -> str:
     """The line that asks which rows a head will multiply."""
     given = constants.written([*call.operands])
     return f"    {constants.name(kept.foresee, 'f')}({given}, {call.key}, {call.position}, {any(call.wanted)})"
-
-
-def _last_readers(nodes: Sequence[fx.Node]) -> dict[fx.Node, fx.Node]:
-    last = {}
-    for node in nodes:
-        for source in node.all_input_nodes:
-            last[source] = node
-    return last
 
 
 def _free(name: str) -> str:
