@@ -30,6 +30,7 @@ from . import clusters, economy, embeddings, group_norms, joined_sums, linears, 
 from .aten import concatenation
 from .aten.accumulation import accumulate
 from .aten.alignment import align
+from .aten.constants import hold
 from .aten.decisions import decide
 from .aten.gathers import choose
 from .aten.inlining import inline
@@ -115,6 +116,8 @@ def _compile(
         inline(module)
         tried("turned matrices", lambda: turn(module.graph))
         plain = as_traced or environment.check()
+        if not plain:
+            tried("constants", lambda: hold(module))
         launches.update(wide_linears.spell(module, in_parts=not plain))
         if plain:
             return

@@ -1,0 +1,114 @@
+"""What a program computes of nothing on the CPU, and a GPU reads, is there before the first call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from cermet.remainder.aten import constants
+
+_aten = torch.ops.aten
+
+
+def positions(n):
+    """Each word's place among those before and behind it, as a table of biases has them; made on the CPU."""
+    place = torch.arange(n)
+    apart = place[:, None] - place[None, :]
+    apart[0] += 1
+    apart[:, 0] = 2
+    return apart.clamp(-3, 3) + 3
+
+
+def biased(table, scores):
+    found = positions(scores.shape[-1]).view(-1)
+    return scores + _aten.index.Tensor(table, [found]).view(scores.shape[-1], -1, 2).permute(2, 0, 1)
+
+
+def graph(function, *given):
+    """A graph as it is traced where there is a GPU."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        given = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device="cuda") for each in given]
+        return make_fx(torch.func.functionalize(function))(*given)
+
+
+def held(function, *given):
+    """The graph with what it holds, its calls, and whether it gives the same."""
+    module = graph(function, *given)
+    times = constants.hold(module)
+    module.graph.lint()
+    module.recompile()
+    names = [node.target for node in module.graph.nodes if node.op == "get_attr"]
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for node in module.graph.nodes if place.type == "cpu" else ():  # what is there only with a GPU
+        node.kwargs = {name: value for name, value in node.kwargs.items() if name != "device"}
+    module.recompile()
+    mine, theirs = module(*(each.to(place) for each in given)), function(*(each.to(place) for each in given))
+    torch.testing.assert_close(mine, theirs)
+    calls = [node.target for node in module.graph.nodes if node.op == "call_function"]
+    return times, [getattr(module, name) for name in names], calls
+
+
+def test_what_a_gpu_reads_is_held():
+    times, tensors, calls = held(biased, torch.randn(7, 2), torch.randn(2, 8, 8))
+    assert times == len(tensors) == 1 and torch.equal(tensors[0].cpu(), positions(8).view(-1))
+    assert tensors[0].is_cuda == torch.cuda.is_available()
+    assert not {_aten.arange.default, _aten.select_scatter.default, _aten.clamp.default} & set(calls)
+
+
+def test_layers_that_make_it_again():
+    def layers(table, scores):
+        for _ in range(3):
+            scores = biased(table, scores)
+        return scores
+
+    assert held(layers, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 3  # which merge() makes one
+
+
+def test_a_number_stays_an_argument():
+    def scaled(x):
+        return x * (torch.tensor(3.0) / torch.arange(5).sum())
+
+    times, tensors, calls = held(scaled, torch.randn(4))
+    assert times == 1 and tensors[0].item() == pytest.approx(0.3) and not tensors[0].is_cuda
+    assert calls == [_aten.mul.Tensor]
+
+
+def test_what_changes_is_made_each_time():
+    """Random numbers, what is made of an input, and what only the CPU reads."""
+    def drawn(table):
+        return _aten.index.Tensor(table, [torch.randint(7, (5,)).clamp(2, 2)])
+
+    assert held(drawn, torch.randn(7, 2))[0] == 0
+
+    def counted(table):
+        return table * 2, torch.arange(5) + 1
+
+    assert held(counted, torch.randn(7, 2))[0] == 0
+
+
+def test_a_large_one_is_made_each_time(monkeypatch):
+    monkeypatch.setattr(constants, "_LARGEST", 64 * 8 - 1)
+    assert held(biased, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_step_does_not_wait():
+    """A model that makes a table of indices on the CPU in each of its layers, and moves another there."""
+    def step(table, scores):
+        for _ in range(2):
+            scores = biased(table, scores)
+        return torch.tanh(scores * torch.linspace(0, 1, 8).to("cuda")).sum()
+
+    table, scores = (torch.randn(size, device="cuda", requires_grad=True) for size in ((7, 2), (2, 8, 8)))
+    compiled = torch.compile(step, backend="cermet")
+    mine = torch.autograd.grad(compiled(table, scores), (table, scores))
+    theirs = torch.autograd.grad(step(table, scores), (table, scores))
+    torch.testing.assert_close(mine, theirs)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        torch.autograd.grad(compiled(table, scores), (table, scores))
+        torch.cuda.synchronize()
+    assert not [event.key for event in profile.key_averages() if "HtoD" in event.key]
