@@ -1,8 +1,8 @@
 """What a program computes of nothing on the CPU, and a GPU reads, is computed once and lies where it is read.
 
 A table of indices that is made of `arange` (positions relative to each other, which every layer makes again) costs the
-host dozens of calls in each step, and where the GPU reads it, a copy for which the host waits until the GPU has done all
-that is before it. Nothing of it depends on what a graph is given.
+host dozens of calls in each step, and where the GPU reads it, a copy for which the host waits until the GPU has done
+all that is before it. Nothing of it depends on what a graph is given.
 """
 
 from __future__ import annotations
