@@ -164,3 +164,62 @@ def test_batches_of_other_sizes_are_one_graph():
         call(x).backward()
         torch.testing.assert_close(mine, convolution.weight.grad, rtol=1e-4, atol=1e-5)
     assert counted["unique_graphs"] == before + 1
+
+
+HEADS = 2
+
+
+def attention(x, *weights, copied=True):
+    """As a program has it that copies each head into rows of its own; on the CPU torch attends in one call."""
+    heads = [F.linear(x, weight).view(*x.shape[:2], HEADS, -1).transpose(1, 2) for weight in weights[:3]]
+    heads = [head.contiguous() for head in heads] if copied else heads
+    made = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*heads)[0]
+    return F.linear(made.transpose(1, 2).reshape(x.shape), weights[3])
+
+
+PROJECTIONS = [torch.randn(WIDTH, WIDTH) for _ in range(4)]
+
+
+def copied(graph):
+    """The operands of copies that move something."""
+    copies = [node.args[0].meta["val"] for node in graph.graph.nodes if node.target is torch.ops.aten.clone.default]
+    return [each for each in copies if not each.is_contiguous()]
+
+
+def test_heads_lie_where_products_left_them():
+    times, graph = laid(attention, torch.randn(ROWS, LENGTH, WIDTH), *PROJECTIONS)
+    assert times == 3 and not copied(graph)
+
+
+def test_gradients_of_heads_lie_so_too():
+    def step(x, *weights):
+        leaves = [each.detach().requires_grad_() for each in (x, *weights)]
+        return torch.autograd.grad(attention(*leaves).square().sum(), leaves)
+
+    times, graph = laid(step, torch.randn(ROWS, LENGTH, WIDTH), *PROJECTIONS)
+    assert times == 3 and not copied(graph)
+
+
+def test_heads_that_are_not_copied():
+    def function(x, *weights):
+        return attention(x, *weights, copied=False)
+
+    assert laid(function, torch.randn(ROWS, LENGTH, WIDTH), *PROJECTIONS)[0] == 0
+
+
+def test_a_mask_that_is_copied_stays():
+    def function(x, mask):
+        head = x.view(ROWS, LENGTH, HEADS, -1).transpose(1, 2)
+        mask = mask.transpose(-1, -2).contiguous()
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(head, head, head, attn_mask=mask)[0]
+
+    assert laid(function, torch.randn(ROWS, LENGTH, WIDTH), torch.randn(ROWS, HEADS, LENGTH, LENGTH))[0] == 0
+
+
+def test_heads_that_others_read_in_rows():
+    def function(x, *weights):
+        head = F.linear(x, weights[0]).view(ROWS, LENGTH, HEADS, -1).transpose(1, 2).contiguous()
+        made = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(head, head, head)[0]
+        return made, head.view(-1)
+
+    assert laid(function, torch.randn(ROWS, LENGTH, WIDTH), *PROJECTIONS)[0] == 0

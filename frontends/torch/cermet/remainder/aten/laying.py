@@ -5,6 +5,10 @@ lies as it does, and so does each sum with that: all residuals of an encoder. Ea
 into rows, and sums read one operand along the rows and the other across. With one copy behind the view, all of them are
 as their readers want them.
 
+The other way round, a program may copy the heads of its queries, keys and values into rows of their own, of which
+attention has no need: it reads any, and gives what it computes, gradients too, as its operands lie. With the heads where
+the products left them, the products behind it find what they read, and neither direction copies anything.
+
 What is promised to others keeps its strides: it is turned back.
 """
 
@@ -18,16 +22,19 @@ from typing import Any
 import sympy
 import torch
 import torch.fx as fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...graph.layouts import written
 from ...graph.memory import is_view
-from ...graph.nodes import example
+from ...graph.nodes import example, tensor_nodes
 from ...graph.traffic import hint, judged, size_of
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
-_ANY_ORDER = ("aten.convolution", "aten._scaled_dot_product", "aten.native_dropout")
+_ATTENTION = "aten._scaled_dot_product"
+_ANY_ORDER = ("aten.convolution", _ATTENTION, "aten.native_dropout")
+_ALIGNED = 16  # bytes: what attention reads at once
 
 
 class _Unknown(Exception):
@@ -36,8 +43,8 @@ class _Unknown(Exception):
 
 def lay(graph: fx.Graph, promised: Sequence[fx.Node]) -> int:
     """In place, in a functional graph, whose values of `promised` keep their strides; returns how many values are
-    copied into rows."""
-    roots = [node for node in graph.nodes if _begins(node)]
+    copied into rows, or no longer are."""
+    roots = [node for node in graph.nodes if _begins(node) or _is_for_attention(node)]
     if not roots:
         return 0
     kept = [node for node in promised if isinstance(node, fx.Node)]
@@ -103,6 +110,26 @@ def _begins(node: fx.Node) -> bool:
     return _is_plain(value) and any(_follows(user, value) for user in node.users)
 
 
+def _is_for_attention(node: fx.Node) -> bool:
+    """Whether a value is a copy into rows that attention alone reads, which could read what is copied."""
+    if node.target is not _aten.clone.default or not all(_attends(user, node) for user in node.users):
+        return False
+    source = example(node.args[0])
+    if not node.users or source.layout is not torch.strided or _in_rows(source) or not _is_plain(source):
+        return False
+    many = max(_ALIGNED // source.element_size(), 1)
+    apart = [*source.stride()[:-1], source.storage_offset()]
+    return statically_known_true(source.stride(-1) == 1) and all(statically_known_true(each % many == 0) for each in apart)
+
+
+def _attends(user: fx.Node, value: fx.Node) -> bool:
+    """Whether a call is attention to what is in a value, or its gradient of that."""
+    if not str(user.target).startswith(_ATTENTION):
+        return False
+    behind = "_backward" in str(user.target)  # a cotangent is before them
+    return not any(value in tensor_nodes(each) for each in (*user.args[3 + behind:], user.kwargs))
+
+
 def _follows(user: fx.Node, value: torch.Tensor) -> bool:
     result = user.meta.get("val")
     return _is_elementwise(user) and isinstance(result, torch.Tensor) and _order(result) == _order(value) and [
@@ -118,7 +145,7 @@ def _in_rows_of_its_own(value: torch.Tensor) -> torch.Tensor:
 
 
 class _Trial:
-    """A graph as it would be if `roots` lay in rows."""
+    """A graph as it would be if `roots` lay in rows, or those for attention as what they are copies of."""
 
     def __init__(
         self, graph: fx.Graph, roots: Sequence[fx.Node], promised: Sequence[fx.Node], places: dict[fx.Node, int]
@@ -126,11 +153,13 @@ class _Trial:
         """`places`: of the graph's nodes in its order."""
         self._graph, self._promised, self._places = graph, promised, places
         self._mode = example(roots[0]).fake_mode
+        self._copies = [root for root in roots if _is_for_attention(root)]
         with self._mode:
-            self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots}
-        self._values: dict[fx.Node, Any] = {}  # that are others than before
+            self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots if root not in self._copies}
+        # Those that are others than before.
+        self._values: dict[fx.Node, Any] = {copy: example(copy.args[0]) for copy in self._copies}
         self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
-        self.gain = -sum(map(_bytes, self._rows.values()))
+        self.gain = sum(_bytes(example(copy)) for copy in self._copies) - sum(map(_bytes, self._rows.values()))
 
     def gains(self) -> bool:
         """Whether fewer bytes would be moved."""
@@ -149,7 +178,7 @@ class _Trial:
                 if self._is_other(value, user):
                     heapq.heappush(pending, (self._places[user], user))
 
-        for root in self._rows:
+        for root in (*self._rows, *self._copies):
             read(root)
         done = None
         while pending:
@@ -224,6 +253,10 @@ class _Trial:
                 copy = self._call(node.args[0], rows, _aten.clone.default, node.args[0],
                                   memory_format=torch.contiguous_format)
             node.replace_input_with(node.args[0], copy)
+        for copy in self._copies:
+            del self._values[copy]
+            copy.replace_all_uses_with(copy.args[0])
+            self._graph.erase_node(copy)
         for node, value in self._values.items():
             node.meta["val"] = value
             node.meta.pop("tensor_meta", None)
