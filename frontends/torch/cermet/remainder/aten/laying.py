@@ -6,8 +6,8 @@ into rows, and sums read one operand along the rows and the other across. With o
 as their readers want them.
 
 The other way round, a program may copy the heads of its queries, keys and values into rows of their own, of which
-attention has no need: it reads any, and gives what it computes, gradients too, as its operands lie. With the heads where
-the products left them, the products behind it find what they read, and neither direction copies anything.
+attention has no need: it reads any, and gives what it computes, gradients too, as its operands lie. With the heads
+where the products left them, the products behind it find what they read, and neither direction copies anything.
 
 What is promised to others keeps its strides: it is turned back.
 """
@@ -118,8 +118,8 @@ def _is_for_attention(node: fx.Node) -> bool:
     if not node.users or source.layout is not torch.strided or _in_rows(source) or not _is_plain(source):
         return False
     many = max(_ALIGNED // source.element_size(), 1)
-    apart = [*source.stride()[:-1], source.storage_offset()]
-    return statically_known_true(source.stride(-1) == 1) and all(statically_known_true(each % many == 0) for each in apart)
+    apart = [each % many == 0 for each in (*source.stride()[:-1], source.storage_offset())]
+    return all(map(statically_known_true, [source.stride(-1) == 1, *apart]))
 
 
 def _attends(user: fx.Node, value: fx.Node) -> bool:
