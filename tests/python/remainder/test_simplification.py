@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from cermet.graph import memory
@@ -58,13 +59,16 @@ JOINS = {  # a function, and the calls that stay
     "returned as well": (lambda x: (y := torch.sin(x), torch.cat([NOTHING, y])), ["sin", "clone"]),
     "turned": (lambda x: torch.cat([NOTHING, torch.sin(x).t()]), ["sin", "clone"]),
     "of two": (lambda x: torch.cat([NOTHING, torch.sin(x), x]), ["sin", "cat"]),
+    "padded with nothing": (lambda x: F.pad(torch.sin(x), (0, 0, 0, 0)), ["sin"]),
+    "turned, and padded so": (lambda x: torch.cos(F.pad(torch.sin(x).t(), (0, 0)))[::2], ["sin", "cos"]),
+    "padded on one side": (lambda x: F.pad(torch.sin(x), (0, 0, 0, 1)), ["sin", "constant_pad_nd"]),
     "of another type": (lambda x: torch.cat([NOTHING.double(), torch.sin(x)]), ["sin", "cat"]),
 }
 
 
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
 @pytest.mark.parametrize("name", JOINS)
-def test_what_is_joined_to_nothing_is_itself(name, mode):
+def test_what_nothing_is_added_to_is_itself(name, mode):
     function, expected = JOINS[name]
     x = torch.randn(4, 6)
     traced = make_fx(function, tracing_mode=mode, _allow_non_fake_inputs=True)(x)
@@ -73,7 +77,8 @@ def test_what_is_joined_to_nothing_is_itself(name, mode):
     traced.recompile()
     targets = [node.target for node in traced.graph.nodes if node.op == "call_function"]
     calls = [str(target).split(".")[1] for target in targets]
-    assert [each for each in calls if each in ("sin", "cos", "clone", "cat")] == expected, traced.code
+    looked_at = ("sin", "cos", "clone", "cat", "constant_pad_nd")
+    assert [each for each in calls if each in looked_at] == expected, traced.code
     mine, theirs = (each if isinstance(each, (tuple, list)) else [each] for each in (traced(x), function(x)))
     for one, other in zip(mine, theirs, strict=True):
         assert torch.equal(one, other) and one.stride() == other.stride()

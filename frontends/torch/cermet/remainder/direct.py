@@ -185,6 +185,7 @@ def _compile(
                 spelled(graph)
                 chosen(graph.graph)
                 laid(graph.graph)
+                drop_copies(graph.graph)
                 merge(graph)
             simplify(graph.graph)
             if not environment.check():

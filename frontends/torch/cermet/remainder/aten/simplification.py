@@ -1,5 +1,5 @@
 """What tracing leaves in an ATen graph that runs as it is: views of views, and copies that nobody needs, of handles and
-of memory (a dropout of 0 is one, and so is what is joined to nothing: the first keys of a cache).
+of memory. A dropout of 0 is one, and so is what is joined to nothing, the first keys of a cache, or padded with that.
 
 A graph that a compiler lowers pays nothing for them; one whose operations are called pays the dispatcher's time each.
 """
@@ -27,6 +27,7 @@ def drop_copies(graph: fx.Graph) -> None:
     moved, places = memory.Moved(), frozenset()
     for node in list(graph.nodes):
         _join_nothing(node)
+        _pad_nothing(node)
         if _copies_in_vain(node, outside):
             moved.given(node.meta["val"], node.args[0].meta["val"])
             places |= memory.memories(node.meta["val"])
@@ -73,6 +74,12 @@ def _join_nothing(node: fx.Node) -> None:
     if part.dtype == whole.dtype and _lies_in_rows(whole) and [*map(written, part.shape)] == _sizes(node):
         node.target, node.args = _aten.clone.default, (parts[0],)
         node.kwargs = {"memory_format": torch.contiguous_format}
+
+
+def _pad_nothing(node: fx.Node) -> None:
+    """Makes a copy of what is padded on no side, as a program does that pads to whole windows of any image."""
+    if node.target is _aten.constant_pad_nd.default and not any(node.args[1]):
+        node.target, node.args, node.kwargs = _aten.clone.default, node.args[:1], {}
 
 
 def _is_empty(value: torch.Tensor) -> bool:
