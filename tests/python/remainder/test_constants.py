@@ -89,6 +89,17 @@ def test_what_changes_is_made_each_time():
     assert held(counted, torch.randn(7, 2))[0] == 0
 
 
+def test_what_is_returned_is_a_caller_s(monkeypatch):
+    def moved(x):
+        table = torch.arange(5).to(x.device)
+        return x * torch.arange(4).to(x.device), table.view(1, 5)
+
+    monkeypatch.setattr(constants, "_is_there", lambda device: True)
+    monkeypatch.setattr(constants._Holder, "held", lambda holder, node, device: holder.made.setdefault(node, node))
+    module = graph(moved, torch.randn(4))
+    assert constants.hold(module) == 1
+
+
 def test_a_large_one_is_made_each_time(monkeypatch):
     monkeypatch.setattr(constants, "_LARGEST", 64 * 8 - 1)
     assert held(biased, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 0

@@ -89,6 +89,7 @@ def _with_sources(nodes: Sequence[fx.Node], some: Iterable[fx.Node]) -> set[fx.N
 
 
 def is_view(node: fx.Node) -> bool:
+    """Whether a call gives its first operand's memory in another way, or, where that cannot be, a copy."""
     target = node.target
     return target in _VIEWS or isinstance(target, torch._ops.OpOverload) and target.is_view and target is not _ABSOLUTE
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...graph.effects import PURE, effect_of
+from ...graph.memory import memories
 from ...graph.nodes import attribute, examples
 
 _aten = torch.ops.aten
@@ -30,13 +31,15 @@ def hold(module: fx.GraphModule) -> int:
         if _is_constant(module, node, constant):
             constant.add(node)
     holder, replaced = _Holder(module), set(constant)
+    returned = memories([node.meta.get("val") for node in module.graph.output_node().all_input_nodes])
     for node in [node for node in module.graph.nodes if node in constant and _is_small(node)]:
         for user in list(node.users):
             device = _device(user)
             if device in (None, _CPU):
                 continue
             if user.target is _aten._to_copy.default:
-                if _is_there(device) and _is_small(user):
+                is_returned = not returned.isdisjoint(memories(user.meta["val"]))  # whoever has it may write it
+                if _is_there(device) and _is_small(user) and not is_returned:
                     user.replace_all_uses_with(holder.held(user, device))
                     replaced.add(user)
                 continue

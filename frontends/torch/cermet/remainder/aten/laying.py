@@ -153,13 +153,13 @@ class _Trial:
         """`places`: of the graph's nodes in its order."""
         self._graph, self._promised, self._places = graph, promised, places
         self._mode = example(roots[0]).fake_mode
-        self._copies = [root for root in roots if _is_for_attention(root)]
+        self._idle = [root for root in roots if _is_for_attention(root)]
         with self._mode:
-            self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots if root not in self._copies}
-        # Those that are others than before.
-        self._values: dict[fx.Node, Any] = {copy: example(copy.args[0]) for copy in self._copies}
+            self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots if root not in self._idle}
+        # Of values that are others than before.
+        self._values: dict[fx.Node, Any] = {copy: example(copy.args[0]) for copy in self._idle}
         self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
-        self.gain = sum(_bytes(example(copy)) for copy in self._copies) - sum(map(_bytes, self._rows.values()))
+        self.gain = sum(_bytes(example(copy)) for copy in self._idle) - sum(map(_bytes, self._rows.values()))
 
     def gains(self) -> bool:
         """Whether fewer bytes would be moved."""
@@ -178,7 +178,7 @@ class _Trial:
                 if self._is_other(value, user):
                     heapq.heappush(pending, (self._places[user], user))
 
-        for root in (*self._rows, *self._copies):
+        for root in (*self._rows, *self._idle):
             read(root)
         done = None
         while pending:
@@ -253,7 +253,7 @@ class _Trial:
                 copy = self._call(node.args[0], rows, _aten.clone.default, node.args[0],
                                   memory_format=torch.contiguous_format)
             node.replace_input_with(node.args[0], copy)
-        for copy in self._copies:
+        for copy in self._idle:
             del self._values[copy]
             copy.replace_all_uses_with(copy.args[0])
             self._graph.erase_node(copy)
