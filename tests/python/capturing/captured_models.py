@@ -34,6 +34,25 @@ def reads_elements() -> torch.nn.Module:
     return torch.nn.Linear(int(torch.ones(2).sum().item()), 3)
 
 
+class Apart(torch.nn.Module):
+    """Scores with a bias for how far apart two words are, from a table of indices that is made on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Embedding(31, 1)
+        self.norm = torch.nn.RMSNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = torch.arange(x.shape[-1])
+        apart = (place[:, None] - place[None, :]).clamp(-15, 15) + 15
+        bias = torch.ops.aten.index.Tensor(self.bias.weight, [apart.view(-1)])
+        return self.norm(x + bias.view(x.shape[-1], x.shape[-1]))
+
+
+def apart() -> torch.nn.Module:
+    return Apart()
+
+
 class Breaks(torch.nn.Module):
     """Needs a number that a tensor has."""
 

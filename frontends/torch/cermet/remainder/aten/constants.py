@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from ...graph.effects import PURE, effect_of
 from ...graph.memory import memories
 from ...graph.nodes import attribute, examples
+from ...targets import devices
 
 _aten = torch.ops.aten
 _CPU = torch.device("cpu")
@@ -78,7 +79,7 @@ def _device(node: fx.Node) -> torch.device | None:
 
 def _is_there(device: torch.device) -> bool:
     """Whether this process can have tensors on a device: it may compile for another machine."""
-    return device.type == "cuda" and torch.cuda.is_available()
+    return device.type == "cuda" and devices.captured() is None and torch.cuda.is_available()
 
 
 class _Holder:
