@@ -216,6 +216,14 @@ def test_a_mask_that_is_copied_stays():
     assert laid(function, torch.randn(ROWS, LENGTH, WIDTH), torch.randn(ROWS, HEADS, LENGTH, LENGTH))[0] == 0
 
 
+def test_heads_that_are_repeated_stay():
+    def function(x):
+        heads = x.view(ROWS, LENGTH, 1, WIDTH).transpose(1, 2).expand(-1, HEADS, -1, -1).contiguous()
+        return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(heads, heads, heads)[0]
+
+    assert laid(function, torch.randn(ROWS, LENGTH, WIDTH))[0] == 0
+
+
 def test_heads_that_others_read_in_rows():
     def function(x, *weights):
         head = F.linear(x, weights[0]).view(ROWS, LENGTH, HEADS, -1).transpose(1, 2).contiguous()

@@ -117,6 +117,8 @@ def _is_for_attention(node: fx.Node) -> bool:
     source = example(node.args[0])
     if not node.users or source.layout is not torch.strided or _in_rows(source) or not _is_plain(source):
         return False
+    if not all(map(hint, source.stride())):
+        return False  # heads that are repeated
     many = max(_ALIGNED // source.element_size(), 1)
     apart = [each % many == 0 for each in (*source.stride()[:-1], source.storage_offset())]
     return all(map(statically_known_true, [source.stride(-1) == 1, *apart]))
