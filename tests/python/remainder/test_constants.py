@@ -64,7 +64,24 @@ def test_layers_that_make_it_again():
             scores = biased(table, scores)
         return scores
 
-    assert held(layers, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 3  # which merge() makes one
+    assert held(layers, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 1
+
+
+@torch.library.custom_op("cermet_tests::cut", mutates_args=())
+def cut(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """The host reads the lengths."""
+    assert lengths.device.type == "cpu"
+    return x[: lengths.numel()].clone()
+
+
+@cut.register_fake
+def _(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((lengths.numel(), *x.shape[1:]))
+
+
+def test_a_call_that_wants_the_cpu_s_gets_it():
+    times, tensors, _ = held(lambda x: cut(x, torch.arange(3, 0, -1)) * 2, torch.randn(5, 2))
+    assert times == 1 and not tensors[0].is_cuda
 
 
 def test_a_number_stays_an_argument():

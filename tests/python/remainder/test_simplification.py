@@ -107,3 +107,15 @@ def test_a_sum_over_all_rows_reads_what_was_reshaped(shape, dims, reads, keepdim
     sums = traced.graph.find_nodes(op="call_function", target=torch.ops.aten.sum.dim_IntList)
     assert {total.args[0].name for total in sums} == {reads}, traced.code
     torch.testing.assert_close(traced(x), function(x))
+
+
+def test_a_graph_without_a_backward_drops_them_too(ran):
+    def call(x, w):
+        return F.pad((x @ w).view(2, 6, 8), (0, 0, 0, 0)).view(12, 8) @ w
+
+    x, w = torch.randn(12, 8), torch.randn(8, 8)
+    with torch.no_grad():
+        run = torch.compile(call, backend="cermet", options={"remainder": "aot", "strict": True})
+        torch.testing.assert_close(run(x, w), call(x, w))
+    [graph] = ran
+    assert {str(node.target) for node in graph.nodes if node.op == "call_function"} == {"aten.mm.default"}

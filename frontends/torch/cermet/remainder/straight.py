@@ -193,7 +193,7 @@ def _reads(
     reads: dict[fx.Node, list[fx.Node]] = {}
     read = set(asked)
     for node in reversed(nodes):
-        if node not in read and (node in seen or views.is_view(node)):
+        if node not in read and (node in seen or views.only_looks(node)):
             continue
         reads[node] = [seen[node].root] if node in seen else node.all_input_nodes
         read.update(reads[node])

@@ -77,18 +77,18 @@ def _written(module: fx.GraphModule, nodes: Sequence[fx.Node]) -> set[fx.Node]:
 def _returned(nodes: Sequence[fx.Node]) -> set[fx.Node]:
     """The results that are views, and the views that those are of."""
     results = [each for node in nodes if node.op == "output" for each in node.all_input_nodes]
-    return _with_sources(nodes, filter(is_view, results))
+    return _with_sources(nodes, filter(only_looks, results))
 
 
 def _with_sources(nodes: Sequence[fx.Node], some: Iterable[fx.Node]) -> set[fx.Node]:
     found = set(some)
     for node in reversed(nodes):
-        if node in found and is_view(node):
+        if node in found and only_looks(node):
             found.update(node.all_input_nodes[:1])
     return found
 
 
-def is_view(node: fx.Node) -> bool:
+def only_looks(node: fx.Node) -> bool:
     """Whether a call gives its first operand's memory in another way, or, where that cannot be, a copy."""
     target = node.target
     return target in _VIEWS or isinstance(target, torch._ops.OpOverload) and target.is_view and target is not _ABSOLUTE
@@ -100,7 +100,7 @@ def _looks(node: fx.Node, places: Mapping[fx.Node, Any]) -> bool:
     if source not in places or node.args[0] is not source:
         return False
     several = isinstance(places[source][1], (tuple, list))
-    return several if node.target is operator.getitem else is_view(node) and not several
+    return several if node.target is operator.getitem else only_looks(node) and not several
 
 
 def _root(node: fx.Node) -> torch.Tensor | None:

@@ -19,21 +19,23 @@ from ...graph.effects import PURE, effect_of
 from ...graph.memory import memories
 from ...graph.nodes import attribute, examples
 from ...targets import devices
+from .merging import merge
 
 _aten = torch.ops.aten
 _CPU = torch.device("cpu")
+_INDEXING = {  # calls on a GPU that copy indices from the CPU
+    _aten.index, _aten.index_put, _aten._unsafe_index, _aten._unsafe_index_put, _aten.index_put_,
+}
 _LARGEST = 1 << 20  # bytes of one, for as long as there is the graph
 
 
 def hold(module: fx.GraphModule) -> int:
-    """Has tensors in the place of such values, in place; returns how many."""
-    constant: set[fx.Node] = set()
-    for node in module.graph.nodes:
-        if _is_constant(module, node, constant):
-            constant.add(node)
+    """Has tensors in the place of such values, equal ones once, in place; returns how many."""
+    merge(module, _constants(module))
+    constant = _constants(module)
     holder, replaced = _Holder(module), set(constant)
     returned = memories([node.meta.get("val") for node in module.graph.output_node().all_input_nodes])
-    for node in [node for node in module.graph.nodes if node in constant and _is_small(node)]:
+    for node in filter(_is_small, constant):
         for user in list(node.users):
             device = _device(user)
             if device in (None, _CPU):
@@ -44,12 +46,22 @@ def hold(module: fx.GraphModule) -> int:
                     user.replace_all_uses_with(holder.held(user, device))
                     replaced.add(user)
                 continue
-            is_read = node.meta["val"].dim() and _is_there(device)  # a number is an argument of a launch
-            user.replace_input_with(node, holder.held(node, device if is_read else _CPU))
+            moves = getattr(user.target, "overloadpacket", None) in _INDEXING and _is_there(device)
+            # A number is an argument of a launch, and other calls may want what they are given on the CPU.
+            user.replace_input_with(node, holder.held(node, device if moves and node.meta["val"].dim() else _CPU))
     for node in reversed(module.graph.nodes):
         if node in replaced and not node.users:
             module.graph.erase_node(node)
     return len(holder.made)
+
+
+def _constants(module: fx.GraphModule) -> dict[fx.Node, None]:
+    """Values on the CPU that are made of nothing, in the graph's order."""
+    found: dict[fx.Node, None] = {}
+    for node in module.graph.nodes:
+        if _is_constant(module, node, found):
+            found[node] = None
+    return found
 
 
 def _is_constant(module: fx.GraphModule, node: fx.Node, constant: Container[fx.Node]) -> bool:
@@ -78,8 +90,8 @@ def _device(node: fx.Node) -> torch.device | None:
 
 
 def _is_there(device: torch.device) -> bool:
-    """Whether this process can have tensors on a device: it may compile for another machine."""
-    return device.type == "cuda" and devices.captured() is None and torch.cuda.is_available()
+    """Whether there is such a device, or another machine has it, for which this process captures."""
+    return device.type == "cuda" and torch.cuda.is_available()
 
 
 class _Holder:
@@ -94,8 +106,8 @@ class _Holder:
         """What names the value of a node on a device."""
         if (node, device) not in self.made:
             with unset_fake_temporarily(), _disable_current_modes(), torch.no_grad():
-                value = self._value(node).to(device)
-            self.made[node, device] = self._named(value, node)
+                value = self._value(node) if devices.captured() else self._value(node).to(device)
+            self.made[node, device] = self._named(value, node, device)
         return self.made[node, device]
 
     def _value(self, wanted: fx.Node) -> Any:
@@ -114,7 +126,7 @@ class _Holder:
                 self._values[node] = node.target(*args, **kwargs)
         return self._values[wanted]
 
-    def _named(self, value: torch.Tensor, node: fx.Node) -> fx.Node:
+    def _named(self, value: torch.Tensor, node: fx.Node, device: torch.device) -> fx.Node:
         name = f"_held{len(self.made)}"
         while hasattr(self._module, name):
             name += "_"
@@ -122,5 +134,7 @@ class _Holder:
         graph = self._module.graph
         with graph.inserting_before(next(each for each in graph.nodes if each.op != "placeholder")):
             named = graph.get_attr(name)
-        named.meta = {"val": node.meta["val"].fake_mode.from_tensor(value, static_shapes=True)}
+        with node.meta["val"].fake_mode:
+            made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+        named.meta = {"val": made}
         return named

@@ -158,7 +158,7 @@ class _Trial:
         self._idle = [root for root in roots if _is_for_attention(root)]
         with self._mode:
             self._rows = {root: _in_rows_of_its_own(example(root)) for root in roots if root not in self._idle}
-        # Of values that are others than before.
+        # What nodes have that is other than before.
         self._values: dict[fx.Node, Any] = {copy: example(copy.args[0]) for copy in self._idle}
         self._copied: dict[fx.Node, torch.Tensor] = {}  # operands of reshapes that must be copied first
         self.gain = sum(_bytes(example(copy)) for copy in self._idle) - sum(map(_bytes, self._rows.values()))
