@@ -20,6 +20,11 @@ bool isEntry(Operation* op) {
   return isa<ir::ConstantOp, ir::BroadcastOp, ir::ReshapeOp, ir::SliceOp, ir::TransposeOp, ir::CastOp, ir::IotaOp>(op);
 }
 
+// Whether someone else could compute it again, and need not have it in memory.
+bool isComputing(Operation* user) {
+  return ir::isElementwise(user) || isEntry(user);
+}
+
 llvm::SmallVector<Operation*> inBlockOrder(llvm::SetVector<Operation*>& ops) {
   llvm::SmallVector<Operation*> order(ops.begin(), ops.end());
   llvm::sort(order, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
@@ -62,16 +67,27 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
 
   llvm::SmallSetVector<Value, 8> operands;
   llvm::SmallPtrSet<Operation*, 16> entries; // of operands alone
+  llvm::SmallPtrSet<Operation*, 16> made;    // of constants and indices, such as a mask
   llvm::SmallPtrSet<Operation*, 4> views;    // that stay for others
   selection.results.clear();
   for (Operation* op : order) {
-    bool fromOperands = true;
+    bool fromOperands = true, ofNothing = isComputing(op);
     for (Value operand : op->getOperands()) {
       Operation* source = operand.getDefiningOp();
+      ofNothing &= source && made.contains(source);
       if (!source || !selection.ops.contains(source))
         operands.insert(operand);
       else
         fromOperands &= entries.contains(source);
+    }
+    if (ofNothing)
+      made.insert(op);
+    // Who reads it may come before the last operand: each computes it, as the selection does.
+    if (ofNothing && llvm::all_of(op->getUsers(), [&](Operation* user) {
+          return selection.ops.contains(user) || isComputing(user);
+        })) {
+      entries.insert(op);
+      continue;
     }
     if (fromOperands && isEntry(op)) {
       entries.insert(op);

@@ -72,6 +72,63 @@ def test_what_is_no_such_sum_stays(given):
     assert embeddings.add_rows(module.graph) == sums(module) == 0
 
 
+def choice_of(rows=16, columns=COLUMNS, tokens=TOKENS, dtype=torch.float32, index=torch.int64, zeros=True, given=None):
+    """The gradient of chosen rows, of numbers that a tensor has or of ones that are given."""
+
+    def gradient(cotangent, tokens):
+        like = cotangent.new_zeros if zeros else cotangent.new_ones
+        return torch.ops.aten.index_put(like((rows, columns)), [tokens], cotangent, True)
+
+    given = torch.randint(-rows, rows, (tokens,), dtype=index) if given is None else given
+    arguments = torch.randn(*given.shape, columns, dtype=dtype), given
+    return make_fx(gradient, tracing_mode="fake")(*arguments), gradient, arguments
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("index", [torch.int64, torch.int32])
+@pytest.mark.parametrize("shape", [(TOKENS,), (7, TOKENS // 7)])
+def test_rows_that_are_chosen_often_are_added_as_sums(shape, index, dtype, device):
+    """Numbers below 0 count from the end."""
+    given = torch.randint(-16, 16, shape, dtype=index)
+    given[0] = -16
+    module, gradient, (cotangent, tokens) = choice_of(dtype=dtype, given=given)
+    assert embeddings.add_rows(module.graph) == sums(module) == 1
+    module.recompile()
+    cotangent, tokens = cotangent.to(device), tokens.to(device)
+    wide, most = (gradient(values, tokens) for values in (cotangent.double(), cotangent.double().abs()))
+    error = (module(cotangent, tokens).double() - wide).abs()
+    bound = torch.finfo(dtype).eps * wide.abs() + torch.finfo(torch.float32).eps * TOKENS * most
+    assert bool((error <= bound).all()), (error - bound).max()
+
+
+def test_what_is_chosen_by_the_same_numbers_is_ordered_once():
+    def gradients(first, second, tokens):
+        put = torch.ops.aten.index_put
+        wide = second.shape[1]
+        return put(first.new_zeros(16, COLUMNS), [tokens], first, True), put(second.new_zeros(16, wide), [tokens], second, True)
+
+    given = torch.randn(TOKENS, COLUMNS), torch.randn(TOKENS, 24), torch.randint(16, (TOKENS,))
+    module = make_fx(gradients, tracing_mode="fake")(*given)
+    assert embeddings.add_rows(module.graph) == sums(module) == 2
+    assert sum(node.target is torch.ops.aten.sort.stable for node in module.graph.nodes) == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"tokens": 3072}, {"rows": 200}, {"dtype": torch.float64}, {"columns": 4}, {"zeros": False}],
+    ids=["few tokens", "chosen rarely", "f64", "few columns", "added to others"],
+)
+def test_what_is_no_such_choice_stays(given):
+    module, *_ = choice_of(**given)
+    assert embeddings.add_rows(module.graph) == sums(module) == 0
+
+
+def test_what_a_program_adds_by_index_stays():
+    """ATen refuses an index that no row has, which a forward's may be."""
+    module, *_ = choice_of()
+    assert embeddings.add_rows(module.graph, is_backward=False) == sums(module) == 0
+
+
 class Tied(torch.nn.Module):
     """A head that is the embedding, or one of its own."""
 

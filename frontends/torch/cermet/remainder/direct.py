@@ -189,7 +189,7 @@ def _compile(
                 merge(graph)
             simplify(graph.graph)
             if not environment.check():
-                tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph))
+                tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph, kind == BACKWARD))
                 tried("sorts", lambda: narrow(graph.graph))
             if not (as_traced or environment.check()):
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))

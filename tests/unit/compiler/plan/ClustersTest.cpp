@@ -219,6 +219,21 @@ TEST(Clusters, WhatIsReadTooEarlyIsAKernelByItself) {
   EXPECT_EQ(found[0]["results"], json({"exp"}));
 }
 
+// A mask that is made of nothing is computed in each kernel that reads it, also in one that waits for the other.
+TEST(Clusters, WhatIsMadeOfNothingIsComputedByWhoReadsIt) {
+  const std::string rest =
+      "    %i = cermet.iota 2 : tensor<2x64x256xi64> loc(\"mask\")\n    %j = cermet.iota 1 : tensor<2x64x256xi64> loc(\"mask\")\n"
+      "    %m = cermet.compare \"le\", %i, %j : tensor<2x64x256xi64> to tensor<2x64x256xi1> loc(\"mask\")\n"
+      "    %w = cermet.select %m, %x, %y : tensor<2x64x256xi1>, {0} loc(\"where\")\n    %a = cermet.exp %w : {0} loc(\"exp\")\n"
+      "    %g = cermet.opaque \"product\"(%a) : ({0}) -> {0} loc(\"product\")\n"
+      "    %v = cermet.select %m, %g, %y : tensor<2x64x256xi1>, {0} loc(\"again\")\n    %b = cermet.exp %v : {0} loc(\"exp_1\")\n"
+      "    return %b : {0}\n";
+  const json found = answerOf(launched(rest, kTile, ""))["regions"];
+  ASSERT_EQ(found.size(), 2u) << found;
+  EXPECT_EQ(found[0]["results"], json({"exp"}));
+  EXPECT_EQ(found[1]["results"], json({"exp_1"}));
+}
+
 // A launch of which a part alone fits with others, here with what its last operand is made of, leaves these theirs.
 TEST(Clusters, ALaunchThatIsInAGroupInPartLeavesTheOthersTheirKernel) {
   const std::string rest =
