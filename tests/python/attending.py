@@ -13,7 +13,7 @@ from cermet.attention import masks
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 9, 8
 COUNTERS = (
     "causal_masks", "full_masks", "window_masks", "document_masks", "padding_masks",
-    "length_masks", "grouped_attentions", "grouped_products", "calls_unpadded", "calls_compact", "calls_segmented", "calls_padded", "fallbacks", "near_misses",
+    "length_masks", "grouped_attentions", "grouped_products", "written_out_attentions", "calls_unpadded", "calls_compact", "calls_segmented", "calls_padded", "fallbacks", "near_misses",
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from . import passes
-from .attention import compaction, grouped, grouped_products, masks, packed, variants
+from .attention import compaction, grouped, grouped_products, masks, packed, variants, written_out
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
@@ -40,6 +40,10 @@ _compiled: weakref.WeakSet[fx.GraphModule] = weakref.WeakSet()
 
 def _unify_sizes(record: Record) -> None:
     sizes.unify(record.module)
+
+
+def _call_attentions(record: Record) -> None:
+    record.written_out = written_out.apply(record.module)
 
 
 def _find_masks(record: Record) -> None:
@@ -213,6 +217,7 @@ def _pass(name: str, run: Callable[..., str | None], needs: str = "", promises: 
 PASSES = (
     # Of the graph and its bodies: sizes, attention.
     _pass("sizes", _unify_sizes),
+    _pass("attentions", _call_attentions),
     _pass("masks", _find_masks, promises="masks"),
     _pass("variants", _make_variants, needs="masks"),
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
@@ -277,6 +282,7 @@ def tally(record: Record) -> None:
     count("released", record.released)
     count("grouped_attentions", record.grouped)
     count("grouped_products", record.grouped_products)
+    count("written_out_attentions", record.written_out)
     count("dropouts", record.dropouts)
     count("wide_linears", record.wide_linears)
     for mask in record.masks.masks if "unmasked" in record.have else ():

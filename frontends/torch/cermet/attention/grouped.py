@@ -22,7 +22,7 @@ from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
 from ..graph.memory import memories
 from ..graph.nodes import example
-from ..ops.attending import ATTEND, ATTEND_DROPPING, FULL, KINDS, TOLD, Band
+from ..ops.attending import ATTEND, ATTEND_DROPPING, ATTEND_SINKING, FULL, KINDS, TOLD, Band
 from ..ops.ranges import ATTEND_MASKED, ATTEND_RANGES
 from .calls import Change, arguments, attentions, changed, consequences, traced
 from .kernels import Form, kernel_of
@@ -83,7 +83,7 @@ def _changes(modules: Sequence[fx.GraphModule]) -> Iterator[Change]:
 
 
 def _over_segments(module: fx.GraphModule) -> list[fx.Node]:
-    calls = ATTEND, ATTEND_DROPPING, ATTEND_RANGES, ATTEND_MASKED
+    calls = ATTEND, ATTEND_DROPPING, ATTEND_SINKING, ATTEND_RANGES, ATTEND_MASKED
     return [node for target in calls for node in module.graph.find_nodes(op="call_function", target=target)]
 
 

@@ -13,7 +13,7 @@ import torch.fx as fx
 from ..graph.decision import Declined
 from ..graph.layouts import written
 from ..graph.nodes import example
-from ..ops.attending import ATTEND, ATTEND_DROPPING, FULL, KINDS, TOLD
+from ..ops.attending import ATTEND, ATTEND_DROPPING, ATTEND_SINKING, FULL, KINDS, TOLD
 from .calls import Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Meaning, Proof
@@ -58,9 +58,16 @@ class Attending(Change):
         return cast
 
 
-def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[fx.Node, torch.Tensor]) -> Attending:
+def attending(
+    module: fx.GraphModule,
+    node: fx.Node,
+    proof: Proof,
+    before: dict[fx.Node, torch.Tensor],
+    sinks: fx.Node | None = None,
+) -> Attending:
     """The call that an attention becomes whose mask has such a meaning. Raises Declined where there is no kernel for
-    it, or other calls break. `before`: the new values of changes that will be made, too."""
+    it, or other calls break. `before`: the new values of changes that will be made, too. `sinks`: those of its heads,
+    where it drops nothing."""
     given = arguments(node)
     dropout_p = given.get("dropout_p") or 0.0
     if not isinstance(dropout_p, float) or not 0.0 <= dropout_p < 1.0:
@@ -90,13 +97,14 @@ def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[
     scale = given.get("scale")
     rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernels.pop()}
     rest |= {"dropout_p": dropout_p} if dropout_p else {}
+    rest |= {"sinks": sinks} if sinks is not None else {}
     result = _traced(old, [query, key, value], rest)
     values = consequences(module, node, result, before)
     return Attending(module, node, {**operands, **rest}, values, old.dtype, result)
 
 
 def _target(given: dict[str, Any]) -> torch._ops.OpOverload:
-    return ATTEND_DROPPING if "dropout_p" in given else ATTEND
+    return ATTEND_SINKING if "sinks" in given else ATTEND_DROPPING if "dropout_p" in given else ATTEND
 
 
 def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any]) -> torch.Tensor:
@@ -105,7 +113,8 @@ def _traced(old: torch.Tensor, operands: list[torch.Tensor], rest: dict[str, Any
         raise Declined("the graph was traced without fake tensors")
     try:
         with mode, torch.set_grad_enabled(old.requires_grad), torch.autocast(old.device.type, enabled=False):
-            return _target(rest)(*(each.to(old.dtype) for each in operands), *NO_ENDS, *rest.values())
+            given = fx.node.map_arg(tuple(rest.values()), example)
+            return _target(rest)(*(each.to(old.dtype) for each in operands), *NO_ENDS, *given)
     except Exception as error:
         raise Declined(f"attention cannot be traced over segments: {error}") from error
 

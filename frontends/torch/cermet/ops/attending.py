@@ -1,6 +1,7 @@
 """Attention over segments of flattened sequences as torch ops: `cermet_v1::attend_lengths`, which a graph calls in the
 place of scaled_dot_product_attention, and the two that it is made of; each once more for attention that drops some of
-its weights (`.._dropout`), which draws numbers.
+its weights (`.._dropout`), which draws numbers. `cermet_v1::attend_lengths_sinks` is made of the first ones: each head
+has one more score in every row, `sinks` [heads], to which no value belongs.
 
 The rows of a batch lie behind one another, `T = batch * length` places. Segment `i` is the queries from `ends_q[i]` to
 before `ends_q[i + 1]`, which attend to the keys from `ends_k[i]` to before `ends_k[i + 1]`: to all of them, or to a
@@ -287,7 +288,7 @@ class _Attend(torch.autograd.Function):
         given, backward = (gradient, *ctx.saved_tensors, *ctx.form), f"{ctx.name}_backward"
         tensors = [item for item in given if isinstance(item, torch.Tensor)]
         recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        found = _Recorded.apply(backward, *given) if recorded else _inner(backward)(*given)
+        found = _Recorded.apply(_inner(backward), *given) if recorded else _inner(backward)(*given)
         return None, *found, *(None,) * (len(ctx.form) + 3)
 
 
@@ -295,8 +296,8 @@ class _Recorded(torch.autograd.Function):
     """A backward that is recorded (`create_graph=True`): its values are right and its own gradient is refused."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, *given: Any) -> Any:
-        return _inner(name)(*given)
+    def forward(ctx: Any, backward: Callable[..., Any], *given: Any) -> Any:
+        return backward(*given)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> Any:
@@ -306,18 +307,75 @@ class _Recorded(torch.autograd.Function):
         )
 
 
+class _AttendSinks(torch.autograd.Function):
+    """A row with a sink is the one without, times the share of its sum in both. Its gradients are those of a row of
+    such weights: kernels make the weights again from the logarithm of a row's sum, here of both."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, sinks: Any, *form: Any) -> torch.Tensor:
+        result, sums = _inner("attention_lengths")(query, key, value, *form)
+        both = torch.logaddexp(sums, sinks.to(sums.dtype)[:, None])
+        result = (result * _by_rows(torch.exp(sums - both), query)).to(result.dtype)
+        ctx.save_for_backward(query, key, value, sinks, result, both, *form[:3])
+        ctx.form = form[3:]
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        given = gradient, *ctx.saved_tensors, *ctx.form
+        tensors = [item for item in given if isinstance(item, torch.Tensor)]
+        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        found = _Recorded.apply(_sinks_backward, *given) if recorded else _sinks_backward(*given)
+        return *found, *(None,) * (len(ctx.form) + 3)
+
+
+def _sinks_backward(
+    gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, sinks: torch.Tensor,
+    result: torch.Tensor, both: torch.Tensor, *form: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    found = _inner("attention_lengths_backward")(gradient, query, key, value, result, both, *form)
+    weights = _by_rows(torch.exp(sinks.to(both.dtype)[:, None] - both), query)
+    products = (gradient.to(both.dtype) * result).sum(-1, keepdim=True)
+    return *found, -(weights * products).sum((0, 1, 3)).to(sinks.dtype)
+
+
+def _by_rows(sums: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """`[heads, batch * length]` as `[batch, length, heads, 1]`."""
+    batch, length, heads, _ = query.shape
+    return sums.view(heads, batch, length).permute(1, 2, 0)[..., None]
+
+
+def _attend_sinks(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    ends_q: torch.Tensor | None, ends_k: torch.Tensor | None, told: torch.Tensor | None,
+    left: int, right: int, scale: float | None, kernel: str, sinks: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
+    operands, form = _given(query, key, value, ends_q, ends_k, told, left, right, scale, kernel)
+    return _AttendSinks.apply(*operands, sinks, *form).transpose(1, 2)
+
+
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     ends_q: torch.Tensor | None, ends_k: torch.Tensor | None, told: torch.Tensor | None,
     left: int, right: int, scale: float | None, kernel: str, *dropped: float,
 ) -> torch.Tensor:  # fmt: skip
+    operands, form = _given(query, key, value, ends_q, ends_k, told, left, right, scale, kernel)
+    name = f"attention_lengths{'_dropout' if dropped else ''}"
+    return _Attend.apply(name, *operands, *form, *dropped).transpose(1, 2)
+
+
+def _given(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+    ends_q: torch.Tensor | None, ends_k: torch.Tensor | None, told: torch.Tensor | None,
+    left: int, right: int, scale: float | None, kernel: str,
+) -> tuple[list[torch.Tensor], tuple[Any, ...]]:  # fmt: skip
+    """Operands and form of the inner ops. Without ends each row is a segment."""
     if ends_q is None:
         batch, _, length, _ = query.shape
         ends_q = ends_k = torch.arange(batch + 1, dtype=torch.int32, device=query.device) * length
     scale = query.shape[-1] ** -0.5 if scale is None else scale
-    operands = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    form = ends_q, ends_k, told, left, right, scale, kernel, *dropped
-    return _Attend.apply(f"attention_lengths{'_dropout' if dropped else ''}", *operands, *form).transpose(1, 2)
+    operands = [tensor.transpose(1, 2) for tensor in (query, key, value)]
+    return operands, (ends_q, ends_k, told, left, right, scale, kernel)
 
 
 def _define() -> torch.library.Library:
@@ -325,6 +383,8 @@ def _define() -> torch.library.Library:
     operands, optional = "Tensor query, Tensor key, Tensor value", _FORM.replace("Tensor ends", "Tensor? ends")
     optional = optional.replace("float scale", "float? scale")
     compliant, draws = torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded
+    ops.define(f"attend_lengths_sinks({operands}, {optional}, Tensor sinks) -> Tensor", tags=(compliant,))
+    ops.impl("attend_lengths_sinks", _attend_sinks, "CompositeImplicitAutograd")
     saved = "Tensor gradient, {}, Tensor result, Tensor sums"
     for suffix, more, tags, random in (("", "", (), ""), ("_dropout", _DROPPED, (draws,), ", Tensor")):
         tags, inner = (compliant, *tags), f"attention_lengths{suffix}"
@@ -356,3 +416,4 @@ def _inner(name: str) -> torch._ops.OpOverload:
 
 
 ATTEND, ATTEND_DROPPING = _inner("attend_lengths"), _inner("attend_lengths_dropout")
+ATTEND_SINKING = _inner("attend_lengths_sinks")

@@ -27,7 +27,7 @@ from ..rematerialization import halves, liveness, noting, ordering, pieces, plac
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
-from .aten import concatenation
+from .aten import concatenation, long_windows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.constants import hold
@@ -122,6 +122,7 @@ def _compile(
         if plain:
             return
         tried("group norms", lambda: launches.update(group_norms.spell(module)))
+        tried("long windows", lambda: long_windows.spell(module.graph))
 
     def tried(what: str, *changes: Callable[[], object]) -> None:
         """Changes of a graph that may end halfway: what they had written by then stands for what was there."""

@@ -1,0 +1,245 @@
+"""Attention that a program writes out, as products and a softmax, becomes attention's kernels, with a sink or without.
+
+    scores = query @ key.transpose(-1, -2) * scale + mask
+    result = softmax(scores) @ value
+
+A sink is one more score of each row, a number that a head learns, to which no value belongs: it takes a share of the
+softmax. Where l is the logarithm of a row's sum of exponentials, which kernels give beside the result, the row with a
+sink s is the one without, times exp(l) / (exp(l) + exp(s)).
+
+Written out, scores of a half type are rounded at each step and stored; in a kernel they are neither. Products in f32 of
+such queries and keys are more exact than a kernel's, and stay, as does what drops weights, and a mask of which nothing
+is proved.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+import torch.nn.functional as F
+
+from ..graph import nodes
+from ..graph.decision import Declined
+from ..graph.edit import erase_unused, is_pure, rewriting
+from ..graph.layouts import written
+from ..graph.nodes import example
+from ..ops.attending import CAUSAL
+from .calls import arguments, changed
+from .lengths import attending
+from .masks import outer_values
+from .meanings import Meaning, Proof, proofs
+
+_PRODUCTS = {torch.matmul, operator.matmul, "matmul", "__matmul__"}
+_SOFTMAXES = {F.softmax, torch.softmax, "softmax"}
+_TURNS = {torch.transpose, "transpose", "swapaxes"}
+_SUMS, _DIFFERENCES = {operator.add, operator.iadd, torch.add, "add"}, {operator.sub, torch.sub, "sub"}
+_MULTIPLICATIONS, _DIVISIONS = {operator.mul, torch.mul, "mul"}, {operator.truediv, torch.div, "div"}
+_JOINS, _MAXIMA = {torch.cat, torch.concat}, {torch.max, "max"}
+_VIEWS = {"view", "reshape", "expand", "unsqueeze", torch.reshape, torch.unsqueeze}
+_DTYPES = {torch.bfloat16, torch.float16}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attention:
+    """What is written out, by the product that gives the result."""
+
+    module: fx.GraphModule
+    product: fx.Node
+    query: fx.Node
+    key: fx.Node
+    value: fx.Node
+    mask: fx.Node
+    scale: float
+    sinks: fx.Node | None  # [heads]
+
+
+def apply(module: fx.GraphModule) -> int:
+    """Rewrites a graph at the Dynamo level and its bodies in place; returns how many attentions are calls.
+
+    On an exception the graph and its bodies are as they were.
+    """
+    modules = list(nodes.modules(module))
+    found = [each for part in modules for node in part.graph.nodes if (each := _found(part, node)) is not None]
+    if not found:
+        return 0
+    outer, times = outer_values(modules), 0
+    known: dict[tuple[fx.Node, str], Proof | None] = {}
+    values: dict[fx.Node, torch.Tensor] = {}
+    with rewriting(modules):
+        for each in found:
+            times += _call(each, modules, outer, known, values)
+    return times
+
+
+def _call(
+    found: _Attention,
+    modules: Sequence[fx.GraphModule],
+    outer: dict[fx.Node, fx.Node],
+    known: dict[tuple[fx.Node, str], Proof | None],
+    values: dict[fx.Node, torch.Tensor],
+) -> bool:
+    """Whether an attention is a call then."""
+    node = found.product
+    before, weights = (node.op, node.target, node.args, node.kwargs), node.args[0]
+    # The call that has this mask: what is asked of a mask, and of kernels, is asked of a call.
+    node.op, node.target = "call_function", F.scaled_dot_product_attention
+    node.args, node.kwargs = (found.query, found.key, found.value), {"attn_mask": found.mask, "scale": found.scale}
+    try:
+        proof = _proved(found, modules, outer, known)
+        if proof.meaning is Meaning.WINDOW or found.sinks is not None:
+            band = CAUSAL if proof.meaning is Meaning.CAUSAL else proof.band
+            over = dataclasses.replace(proof, band=band)
+            change: Any = attending(found.module, node, over, values, found.sinks)
+        else:
+            is_causal = proof.meaning is Meaning.CAUSAL
+            change = changed(found.module, node, values, True, attn_mask=None, is_causal=is_causal)
+    except (Declined, AttributeError, IndexError):
+        node.op, node.target, node.args, node.kwargs = before
+        return False
+    change.apply()
+    values.update(change.values)
+    if not weights.users and is_pure(weights, found.module):
+        erase_unused(found.module, [weights])
+    return True
+
+
+def _proved(
+    found: _Attention,
+    modules: Sequence[fx.GraphModule],
+    outer: dict[fx.Node, fx.Node],
+    known: dict[tuple[fx.Node, str], Proof | None],
+) -> Proof:
+    """What the mask means whatever the inputs are. Raises Declined."""
+    mask = found.mask
+    while mask in outer:
+        mask = outer[mask]
+    key = mask, str([example(arguments(found.product)[name]).shape[-2] for name in ("query", "key")])
+    if key not in known:
+        proved = proofs(modules, outer, mask, found.product)
+        first = proved[0] if isinstance(proved, list) and proved else None
+        taken = first is not None and first.always and first.ranges is None and not first.limits
+        known[key] = first if taken else None
+    proof = known[key]
+    if proof is None or proof.meaning not in (Meaning.CAUSAL, Meaning.FULL, Meaning.WINDOW):
+        raise Declined("nothing is proved of its mask")
+    return proof
+
+
+# --- What is written out ---------------------------------------------------------------------------------------------
+
+
+def _found(module: fx.GraphModule, node: fx.Node) -> _Attention | None:
+    if not _is(node, _PRODUCTS) or len(node.args) != 2 or node.kwargs:
+        return None
+    try:
+        return _read(module, node)
+    except (Declined, AttributeError, IndexError, TypeError, KeyError, ValueError):  # a call of another form
+        return None
+
+
+def _read(module: fx.GraphModule, product: fx.Node) -> _Attention:
+    """Raises Declined, or what comes of a call of another form, where it is no attention."""
+    weights, value = product.args
+    dtype = example(product).dtype
+    _expect(dtype in _DTYPES and example(value).dim() == 4 and getattr(example(product), "fake_mode", None) is not None)
+    weights = _uncast(_inner(weights, product))
+    if _is(weights, {F.dropout, torch.dropout}):
+        given = dict(zip(("input", "p", "training"), weights.args)) | weights.kwargs
+        _expect(given.get("p", 0.5) == 0.0 or given.get("training", True) is False)
+        weights = _uncast(_inner(given["input"], weights))
+    sinks, all_weights = None, weights
+    if _is(weights, {operator.getitem}):
+        _expect(weights.args[1] == (Ellipsis, slice(None, -1, None)))
+        all_weights = _inner(weights.args[0], weights)
+    _expect(_is(all_weights, _SOFTMAXES))
+    given = dict(zip(("input", "dim", "dtype"), all_weights.args)) | all_weights.kwargs
+    _expect(given.get("dim") in (-1, 3) and given.get("dtype") in (None, dtype, torch.float32))
+    scores = _inner(given["input"], all_weights)
+    if all_weights is not weights:
+        scores, sinks = _without_sink(scores)
+    scores, mask = _terms(scores)
+    scale, scores = _scaled(scores)
+    _expect(_is(scores, _PRODUCTS) and not scores.kwargs)
+    query, turned = scores.args
+    _expect(_is(turned, _TURNS) and {dim % 4 for dim in turned.args[1:]} == {2, 3})
+    key = turned.args[0]
+    _expect(all(example(each).dtype == dtype and example(each).dim() == 4 for each in (query, key, value, scores)))
+    _expect([*map(written, example(query).shape[:2])] == [*map(written, example(key).shape[:2])])
+    _expect(example(product).is_contiguous())
+    return _Attention(module, product, query, key, value, mask, scale, sinks)
+
+
+def _without_sink(scores: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """The scores of keys, and the sinks of heads, where they were joined, and the largest taken from all."""
+    if _is(scores, _DIFFERENCES):
+        joined, largest = scores.args
+        source = largest.args[0]
+        _expect(_is(largest, {operator.getitem, getattr}) and largest.args[1] in (0, "values"))
+        _expect(_is(source, _MAXIMA) and source.args[0] is joined and set(joined.users) <= {scores, source})
+        given = dict(zip(("input", "dim", "keepdim"), source.args)) | source.kwargs
+        _expect(given.get("dim") in (-1, 3) and given.get("keepdim") is True and set(source.users) == {largest})
+        _expect(set(largest.users) == {scores})
+        scores = joined
+    given = dict(zip(("tensors", "dim"), scores.args)) | scores.kwargs
+    _expect(_is(scores, _JOINS) and given.get("dim") in (-1, 3) and len(given["tensors"]) == 2)
+    keys, sink = given["tensors"]
+    _expect(set(keys.users) == {scores})
+    heads = example(keys).shape[1]
+    while example(sink).dim() != 1:
+        _expect(_is(sink, _VIEWS) and _is_of_heads(example(sink), heads))
+        sink = sink.args[0]
+    _expect(example(sink).shape[0] == heads)
+    return keys, sink
+
+
+def _is_of_heads(value: torch.Tensor, heads: Any) -> bool:
+    """Whether it is [.., heads, .., 1], one number for each head."""
+    own = [size for size, stride in zip(value.shape, value.stride()) if stride != 0 and written(size) != "1"]
+    at = value.dim() - 3
+    return own == [heads] * (written(heads) != "1") and at >= 0 and value.shape[at] == heads and value.shape[-1] == 1
+
+
+def _terms(scores: fx.Node) -> tuple[fx.Node, fx.Node]:
+    """The scores and the mask that is added to them."""
+    _expect(_is(scores, _SUMS) and len(scores.args) == 2 and not scores.kwargs)
+    for first, second in (scores.args, scores.args[::-1]):
+        if _is(first, _PRODUCTS | _MULTIPLICATIONS | _DIVISIONS) and not example(second).requires_grad:
+            _expect(example(scores).dtype == example(first).dtype)
+            return _inner(first, scores), second
+    raise Declined("nothing is added to its scores")
+
+
+def _scaled(scores: fx.Node) -> tuple[float, fx.Node]:
+    for targets, factor in ((_MULTIPLICATIONS, float), (_DIVISIONS, lambda number: 1 / number)):
+        if _is(scores, targets):
+            inner, number = scores.args
+            _expect(isinstance(number, (int, float)) and number != 0)
+            return factor(number), _inner(inner, scores)
+    return 1.0, scores
+
+
+def _uncast(value: fx.Node) -> fx.Node:
+    """What casts are of."""
+    while _is(value, {"to", "type", "type_as"}):
+        value = _inner(value.args[0], value)
+    return value
+
+
+def _inner(value: fx.Node, reader: fx.Node) -> fx.Node:
+    """A value that nothing else reads."""
+    _expect(set(value.users) == {reader})
+    return value
+
+
+def _is(node: Any, targets: set[Any]) -> bool:
+    return isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and node.target in targets
+
+
+def _expect(holds: bool) -> None:
+    if not holds:
+        raise Declined("it is no attention")
