@@ -69,7 +69,9 @@ def _make_variants(record: Record) -> None:
 
 
 def _unmask(record: Record) -> None:
-    masks.apply(record.module, [mask for mask in record.masks.masks if mask.proof.always or _its_own(record, mask)])
+    taken = [mask for mask in record.masks.masks if mask.proof.always or _its_own(record, mask)]
+    record.written_out += sum("sinks" in mask.change.arguments for mask in taken)
+    masks.apply(record.module, taken)
 
 
 def _its_own(record: Record, mask: masks.Mask) -> bool:

@@ -72,15 +72,15 @@ def test_what_is_no_such_sum_stays(given):
     assert embeddings.add_rows(module.graph) == sums(module) == 0
 
 
-def choice_of(rows=16, columns=COLUMNS, tokens=TOKENS, dtype=torch.float32, index=torch.int64, zeros=True, given=None):
+def choice_of(rows=16, columns=COLUMNS, tokens=TOKENS, dtype=torch.float32, zeros=True, given=None):
     """The gradient of chosen rows, of numbers that a tensor has or of ones that are given."""
 
     def gradient(cotangent, tokens):
         like = cotangent.new_zeros if zeros else cotangent.new_ones
         return torch.ops.aten.index_put(like((rows, columns)), [tokens], cotangent, True)
 
-    given = torch.randint(-rows, rows, (tokens,), dtype=index) if given is None else given
-    arguments = torch.randn(*given.shape, columns, dtype=dtype), given
+    given = torch.randint(-rows, rows, (tokens,)) if given is None else given
+    arguments = torch.randn(*given.shape, columns, device=given.device).to(dtype), given
     return make_fx(gradient, tracing_mode="fake")(*arguments), gradient, arguments
 
 
@@ -89,12 +89,11 @@ def choice_of(rows=16, columns=COLUMNS, tokens=TOKENS, dtype=torch.float32, inde
 @pytest.mark.parametrize("shape", [(TOKENS,), (7, TOKENS // 7)])
 def test_rows_that_are_chosen_often_are_added_as_sums(shape, index, dtype, device):
     """Numbers below 0 count from the end."""
-    given = torch.randint(-16, 16, shape, dtype=index)
+    given = torch.randint(-16, 16, shape, dtype=index).to(device)
     given[0] = -16
     module, gradient, (cotangent, tokens) = choice_of(dtype=dtype, given=given)
     assert embeddings.add_rows(module.graph) == sums(module) == 1
     module.recompile()
-    cotangent, tokens = cotangent.to(device), tokens.to(device)
     wide, most = (gradient(values, tokens) for values in (cotangent.double(), cotangent.double().abs()))
     error = (module(cotangent, tokens).double() - wide).abs()
     bound = torch.finfo(dtype).eps * wide.abs() + torch.finfo(torch.float32).eps * TOKENS * most

@@ -28,9 +28,12 @@ _TARGETS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_at
 _KERNEL = re.compile(r"_scaled_dot_product_(?!.*math)\w*attention\w*")
 
 
+WRITTEN_OUT = "cermet_attention"  # of a product that ends an attention: what that would be called with
+
+
 def arguments(attention: fx.Node) -> dict[str, Any]:
-    """What an attention is called with, by name."""
-    return {**dict(zip(_NAMES, attention.args)), **attention.kwargs}
+    """What an attention is called with, by name, or would be, if it is written out."""
+    return attention.meta.get(WRITTEN_OUT) or {**dict(zip(_NAMES, attention.args)), **attention.kwargs}
 
 
 def attentions(module: fx.GraphModule) -> Iterator[fx.Node]:

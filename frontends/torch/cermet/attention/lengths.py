@@ -11,10 +11,11 @@ import torch
 import torch.fx as fx
 
 from ..graph.decision import Declined
+from ..graph.edit import erase_unused
 from ..graph.layouts import written
 from ..graph.nodes import example
 from ..ops.attending import ATTEND, ATTEND_DROPPING, ATTEND_SINKING, FULL, KINDS, TOLD
-from .calls import Change, arguments, consequences
+from .calls import WRITTEN_OUT, Change, arguments, consequences
 from .kernels import Form, kernel_of
 from .meanings import Meaning, Proof
 from .readings import Kind
@@ -32,12 +33,14 @@ class Attending(Change):
 
     def apply(self, calls: Sequence[Ends] = ()) -> None:
         graph, name = self.node.graph, "val" if "val" in self.node.meta else "example_value"
+        weights = [self.node.args[0]] if self.node.meta.pop(WRITTEN_OUT, None) else []
         query, key, value, *rest = self.arguments.values()
         with graph.inserting_before(self.node):
             operands = [self._cast(operand, name) for operand in (query, key, value)]
-        self.node.target = target = _target(self.arguments)
+        self.node.op, self.node.target = "call_function", (target := _target(self.arguments))
         self.node.args = (*operands, *(calls[0] if calls else NO_ENDS), *rest)
         self.node.kwargs = {}
+        erase_unused(self.module, weights)
         for node, fake in self.values.items():
             node.meta[name] = fake
         for others in calls[1:]:  # of the queries that attend to all
@@ -58,16 +61,9 @@ class Attending(Change):
         return cast
 
 
-def attending(
-    module: fx.GraphModule,
-    node: fx.Node,
-    proof: Proof,
-    before: dict[fx.Node, torch.Tensor],
-    sinks: fx.Node | None = None,
-) -> Attending:
+def attending(module: fx.GraphModule, node: fx.Node, proof: Proof, before: dict[fx.Node, torch.Tensor]) -> Attending:
     """The call that an attention becomes whose mask has such a meaning. Raises Declined where there is no kernel for
-    it, or other calls break. `before`: the new values of changes that will be made, too. `sinks`: those of its heads,
-    where it drops nothing."""
+    it, or other calls break. `before`: the new values of changes that will be made, too."""
     given = arguments(node)
     dropout_p = given.get("dropout_p") or 0.0
     if not isinstance(dropout_p, float) or not 0.0 <= dropout_p < 1.0:
@@ -97,7 +93,7 @@ def attending(
     scale = given.get("scale")
     rest = {"left": proof.band.left, "right": proof.band.right, "scale": scale, "kernel": kernels.pop()}
     rest |= {"dropout_p": dropout_p} if dropout_p else {}
-    rest |= {"sinks": sinks} if sinks is not None else {}
+    rest |= {"sinks": given["sinks"]} if "sinks" in given else {}
     result = _traced(old, [query, key, value], rest)
     values = consequences(module, node, result, before)
     return Attending(module, node, {**operands, **rest}, values, old.dtype, result)

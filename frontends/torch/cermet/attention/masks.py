@@ -21,7 +21,8 @@ from ..graph import nodes
 from ..graph.decision import Declined, NearMiss
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.nodes import attribute, example, source_line
-from . import lengths
+from ..ops.attending import CAUSAL
+from . import lengths, written_out
 from .blocks import path
 from .calls import Change, arguments, attentions, changed
 from .lengths import Attending, attending
@@ -119,7 +120,7 @@ def find(module: fx.GraphModule) -> Found:
     masked = [
         (part, node)
         for part in modules
-        for node in attentions(part)
+        for node in (*attentions(part), *written_out.with_sinks(part))
         if isinstance(arguments(node).get("attn_mask"), fx.Node)
     ]
     if not masked:
@@ -137,7 +138,8 @@ def find(module: fx.GraphModule) -> Found:
             while mask in outer:
                 mask = outer[mask]
             try:
-                if (change := masking(part, node, path(mask, functions), values[False])) is not None:
+                handed_in = None if "sinks" in given else path(mask, functions)
+                if (change := masking(part, node, handed_in, values[False])) is not None:
                     found.masks.append(Mask(part, node, given["attn_mask"], Proof(Meaning.LENGTH), change))
                     for before in values:
                         before.update(change.values)
@@ -187,6 +189,11 @@ def _change(
     values: dict[fx.Node, torch.Tensor],
 ) -> Change:
     """What becomes of an attention whose mask has a meaning. Raises Declined."""
+    if "sinks" in arguments(node):
+        if proof.segments is not None or proof.ranges is not None:
+            raise Declined("its heads have sinks, and what is hidden is in the data")
+        band = CAUSAL if proof.meaning is Meaning.CAUSAL else proof.band
+        return attending(part, node, dataclasses.replace(proof, band=band), values)
     if proof.meaning in (Meaning.CAUSAL, Meaning.FULL):
         return changed(part, node, values, False, attn_mask=None, is_causal=proof.meaning is Meaning.CAUSAL)
     if proof.ranges is not None:

@@ -8,15 +8,14 @@ softmax. Where l is the logarithm of a row's sum of exponentials, which kernels 
 sink s is the one without, times exp(l) / (exp(l) + exp(s)).
 
 Written out, scores of a half type are rounded at each step and stored; in a kernel they are neither. Products in f32 of
-such queries and keys are more exact than a kernel's, and stay, as does what drops weights, and a mask of which nothing
-is proved.
+such queries and keys are more exact than a kernel's, and stay, as does what drops weights. With sinks, so does what has
+a mask of which nothing is proved: the kernels that add a mask do not give those sums.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,11 +27,7 @@ from ..graph.decision import Declined
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.layouts import written
 from ..graph.nodes import example
-from ..ops.attending import CAUSAL
-from .calls import arguments, changed
-from .lengths import attending
-from .masks import outer_values
-from .meanings import Meaning, Proof, proofs
+from .calls import WRITTEN_OUT, changed
 
 _PRODUCTS = {torch.matmul, operator.matmul, "matmul", "__matmul__"}
 _SOFTMAXES = {F.softmax, torch.softmax, "softmax"}
@@ -57,47 +52,45 @@ class _Attention:
     scale: float
     sinks: fx.Node | None  # [heads]
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """What attention would be called with."""
+        operands = {"query": self.query, "key": self.key, "value": self.value}
+        return {**operands, "attn_mask": self.mask, "scale": self.scale}
+
 
 def apply(module: fx.GraphModule) -> int:
-    """Rewrites a graph at the Dynamo level and its bodies in place; returns how many attentions are calls.
+    """Calls attention where a graph at the Dynamo level, or a body of it, writes it out without sinks, and notes what
+    those with sinks would be called with, which masks.py asks about; in place. Returns how many are called.
 
     On an exception the graph and its bodies are as they were.
     """
-    modules = list(nodes.modules(module))
+    modules, times = list(nodes.modules(module)), 0
     found = [each for part in modules for node in part.graph.nodes if (each := _found(part, node)) is not None]
     if not found:
         return 0
-    outer, times = outer_values(modules), 0
-    known: dict[tuple[fx.Node, str], Proof | None] = {}
     values: dict[fx.Node, torch.Tensor] = {}
     with rewriting(modules):
         for each in found:
-            times += _call(each, modules, outer, known, values)
+            if each.sinks is not None:
+                each.product.meta[WRITTEN_OUT] = each.given | {"sinks": each.sinks}
+            else:
+                times += _call(each, values)
     return times
 
 
-def _call(
-    found: _Attention,
-    modules: Sequence[fx.GraphModule],
-    outer: dict[fx.Node, fx.Node],
-    known: dict[tuple[fx.Node, str], Proof | None],
-    values: dict[fx.Node, torch.Tensor],
-) -> bool:
-    """Whether an attention is a call then."""
+def with_sinks(module: fx.GraphModule) -> list[fx.Node]:
+    """The products that end an attention with sinks."""
+    return [node for node in module.graph.nodes if WRITTEN_OUT in node.meta]
+
+
+def _call(found: _Attention, values: dict[fx.Node, torch.Tensor]) -> bool:
+    """Whether an attention is a call then: where there is a kernel for it."""
     node = found.product
     before, weights = (node.op, node.target, node.args, node.kwargs), node.args[0]
-    # The call that has this mask: what is asked of a mask, and of kernels, is asked of a call.
-    node.op, node.target = "call_function", F.scaled_dot_product_attention
-    node.args, node.kwargs = (found.query, found.key, found.value), {"attn_mask": found.mask, "scale": found.scale}
+    node.op, node.target, node.args, node.kwargs = "call_function", F.scaled_dot_product_attention, (), found.given
     try:
-        proof = _proved(found, modules, outer, known)
-        if proof.meaning is Meaning.WINDOW or found.sinks is not None:
-            band = CAUSAL if proof.meaning is Meaning.CAUSAL else proof.band
-            over = dataclasses.replace(proof, band=band)
-            change: Any = attending(found.module, node, over, values, found.sinks)
-        else:
-            is_causal = proof.meaning is Meaning.CAUSAL
-            change = changed(found.module, node, values, True, attn_mask=None, is_causal=is_causal)
+        change = changed(found.module, node, values, True)
     except (Declined, AttributeError, IndexError):
         node.op, node.target, node.args, node.kwargs = before
         return False
@@ -108,32 +101,11 @@ def _call(
     return True
 
 
-def _proved(
-    found: _Attention,
-    modules: Sequence[fx.GraphModule],
-    outer: dict[fx.Node, fx.Node],
-    known: dict[tuple[fx.Node, str], Proof | None],
-) -> Proof:
-    """What the mask means whatever the inputs are. Raises Declined."""
-    mask = found.mask
-    while mask in outer:
-        mask = outer[mask]
-    key = mask, str([example(arguments(found.product)[name]).shape[-2] for name in ("query", "key")])
-    if key not in known:
-        proved = proofs(modules, outer, mask, found.product)
-        first = proved[0] if isinstance(proved, list) and proved else None
-        taken = first is not None and first.always and first.ranges is None and not first.limits
-        known[key] = first if taken else None
-    proof = known[key]
-    if proof is None or proof.meaning not in (Meaning.CAUSAL, Meaning.FULL, Meaning.WINDOW):
-        raise Declined("nothing is proved of its mask")
-    return proof
-
-
 # --- What is written out ---------------------------------------------------------------------------------------------
 
 
 def _found(module: fx.GraphModule, node: fx.Node) -> _Attention | None:
+    node.meta.pop(WRITTEN_OUT, None)  # of the graph that this is a copy of
     if not _is(node, _PRODUCTS) or len(node.args) != 2 or node.kwargs:
         return None
     try:

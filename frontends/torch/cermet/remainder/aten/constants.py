@@ -26,7 +26,7 @@ _CPU = torch.device("cpu")
 _INDEXING = {  # calls on a GPU that copy indices from the CPU
     _aten.index, _aten.index_put, _aten._unsafe_index, _aten._unsafe_index_put, _aten.index_put_,
 }
-_LARGEST = 1 << 20  # bytes of one, for as long as there is the graph
+_LARGEST = 1 << 23  # bytes of one, for as long as there is the graph
 
 
 def hold(module: fx.GraphModule) -> int:
