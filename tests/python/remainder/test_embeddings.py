@@ -102,9 +102,10 @@ def test_rows_that_are_chosen_often_are_added_as_sums(shape, index, dtype, devic
 
 def test_what_is_chosen_by_the_same_numbers_is_ordered_once():
     def gradients(first, second, tokens):
-        put = torch.ops.aten.index_put
-        wide = second.shape[1]
-        return put(first.new_zeros(16, COLUMNS), [tokens], first, True), put(second.new_zeros(16, wide), [tokens], second, True)
+        def added(rows):
+            return torch.ops.aten.index_put(rows.new_zeros(16, rows.shape[1]), [tokens], rows, True)
+
+        return added(first), added(second)
 
     given = torch.randn(TOKENS, COLUMNS), torch.randn(TOKENS, 24), torch.randint(16, (TOKENS,))
     module = make_fx(gradients, tracing_mode="fake")(*given)

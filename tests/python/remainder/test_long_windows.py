@@ -107,6 +107,13 @@ def test_others_stay(form, given):
     rewritten(forward(**form), operands(**given), 0)
 
 
-def test_what_would_take_much_memory_stays(monkeypatch):
-    monkeypatch.setattr(long_windows, "_LARGEST", 1 << 10)
-    rewritten(forward(), operands(), 0)
+def test_groups_that_would_take_much_memory_are_products_by_themselves(monkeypatch):
+    given = operands(groups=5)
+    form = long_windows._form(*given[:2], WINDOW // 2, 5, INNER, OUTER)
+    monkeypatch.setattr(long_windows, "_LARGEST", 2 * form.bytes)
+    function = forward(groups=5)
+    module = rewritten(function, given, 1)
+    assert sum(node.target is _aten.bmm.default for node in module.graph.nodes) == 3
+    assert_as_good(module, function, given)
+    monkeypatch.setattr(long_windows, "_LARGEST", form.bytes - 1)
+    rewritten(function, given, 0)

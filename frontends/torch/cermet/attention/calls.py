@@ -8,6 +8,7 @@ far as that reaches; where it cannot follow (a view of that order, the graph's o
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,10 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _TARGETS = (F.scaled_dot_product_attention, torch.ops.aten.scaled_dot_product_attention.default)
 _KERNEL = re.compile(r"_scaled_dot_product_(?!.*math)\w*attention\w*")
 
+
+# What an attention that is written out is made of.
+PRODUCTS = {torch.matmul, operator.matmul, "matmul", "__matmul__"}
+TURNS = {torch.transpose, "transpose", "swapaxes"}
 
 WRITTEN_OUT = "cermet_attention"  # of a product that ends an attention: what that would be called with
 

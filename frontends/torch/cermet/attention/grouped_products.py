@@ -7,7 +7,6 @@ of each with a copy of it. Nothing repeats keys and values then, and their gradi
 from __future__ import annotations
 
 import dataclasses
-import operator
 from typing import Any
 
 import torch
@@ -17,10 +16,8 @@ from ..graph import fakes, layouts, nodes
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.layouts import written
 from ..graph.nodes import example
+from .calls import PRODUCTS, TURNS
 from .grouped import Shared
-
-_PRODUCTS = {torch.matmul, operator.matmul, "matmul", "__matmul__"}
-_TURNS = {torch.transpose, "transpose"}
 
 
 def apply(module: fx.GraphModule) -> int:
@@ -43,7 +40,7 @@ def apply(module: fx.GraphModule) -> int:
 
 def _is_product(node: fx.Node) -> bool:
     """Of four dimensions each, of which the first two are the same."""
-    if node.op not in ("call_function", "call_method") or node.target not in _PRODUCTS or node.kwargs:
+    if node.op not in ("call_function", "call_method") or node.target not in PRODUCTS or node.kwargs:
         return False
     tensors = [example(each) for each in node.args if isinstance(each, fx.Node)]
     if len(tensors) != 2 or any(getattr(each, "fake_mode", None) is None for each in (*tensors, example(node))):
@@ -100,7 +97,7 @@ class _Change:
 
 def _change(module: fx.GraphModule, node: fx.Node, shared: Shared) -> _Change | None:
     left, right = node.args
-    turned = right.target in _TURNS and {dim % 4 for dim in right.args[1:] if isinstance(dim, int)} == {2, 3}
+    turned = right.target in TURNS and {dim % 4 for dim in right.args[1:] if isinstance(dim, int)} == {2, 3}
     source = shared.source(right.args[0] if turned else right, example(left))
     return None if source is None else _Change(module, node, source, turned)
 

@@ -27,11 +27,9 @@ from ..graph.decision import Declined
 from ..graph.edit import erase_unused, is_pure, rewriting
 from ..graph.layouts import written
 from ..graph.nodes import example
-from .calls import WRITTEN_OUT, changed
+from .calls import PRODUCTS, TURNS, WRITTEN_OUT, changed
 
-_PRODUCTS = {torch.matmul, operator.matmul, "matmul", "__matmul__"}
 _SOFTMAXES = {F.softmax, torch.softmax, "softmax"}
-_TURNS = {torch.transpose, "transpose", "swapaxes"}
 _SUMS, _DIFFERENCES = {operator.add, operator.iadd, torch.add, "add"}, {operator.sub, torch.sub, "sub"}
 _MULTIPLICATIONS, _DIVISIONS = {operator.mul, torch.mul, "mul"}, {operator.truediv, torch.div, "div"}
 _JOINS, _MAXIMA = {torch.cat, torch.concat}, {torch.max, "max"}
@@ -106,7 +104,7 @@ def _call(found: _Attention, values: dict[fx.Node, torch.Tensor]) -> bool:
 
 def _found(module: fx.GraphModule, node: fx.Node) -> _Attention | None:
     node.meta.pop(WRITTEN_OUT, None)  # of the graph that this is a copy of
-    if not _is(node, _PRODUCTS) or len(node.args) != 2 or node.kwargs:
+    if not _is(node, PRODUCTS) or len(node.args) != 2 or node.kwargs:
         return None
     try:
         return _read(module, node)
@@ -136,13 +134,12 @@ def _read(module: fx.GraphModule, product: fx.Node) -> _Attention:
         scores, sinks = _without_sink(scores)
     scores, mask = _terms(scores)
     scale, scores = _scaled(scores)
-    _expect(_is(scores, _PRODUCTS) and not scores.kwargs)
+    _expect(_is(scores, PRODUCTS) and not scores.kwargs)
     query, turned = scores.args
-    _expect(_is(turned, _TURNS) and {dim % 4 for dim in turned.args[1:]} == {2, 3})
+    _expect(_is(turned, TURNS) and {dim % 4 for dim in turned.args[1:]} == {2, 3})
     key = turned.args[0]
     _expect(all(example(each).dtype == dtype and example(each).dim() == 4 for each in (query, key, value, scores)))
     _expect([*map(written, example(query).shape[:2])] == [*map(written, example(key).shape[:2])])
-    _expect(example(product).is_contiguous())
     return _Attention(module, product, query, key, value, mask, scale, sinks)
 
 
@@ -180,7 +177,7 @@ def _terms(scores: fx.Node) -> tuple[fx.Node, fx.Node]:
     """The scores and the mask that is added to them."""
     _expect(_is(scores, _SUMS) and len(scores.args) == 2 and not scores.kwargs)
     for first, second in (scores.args, scores.args[::-1]):
-        if _is(first, _PRODUCTS | _MULTIPLICATIONS | _DIVISIONS) and not example(second).requires_grad:
+        if _is(first, PRODUCTS | _MULTIPLICATIONS | _DIVISIONS) and not example(second).requires_grad:
             _expect(example(scores).dtype == example(first).dtype)
             return _inner(first, scores), second
     raise Declined("nothing is added to its scores")

@@ -21,6 +21,7 @@ import torch.fx as fx
 from ..graph.numbers import narrowest
 from ..graph.traffic import judged, longest, size_of
 from ..ops import bags
+from .aten.gathers import ZEROS
 from .aten.rewriting import Rewriting
 
 _aten = torch.ops.aten
@@ -30,7 +31,6 @@ _SMALLEST = 1 << 20  # bytes of a gradient: what is worth a kernel of its own
 _OFTEN = 32  # tokens of a row on average: what ATen adds one after the other takes longer
 _FEWEST_COLUMNS = 8
 _ADDITIONS = {_aten.index_put.default, _aten._unsafe_index_put.default}
-_ZEROS = {_aten.new_zeros.default, _aten.zeros.default, _aten.zeros_like.default}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _of_a_choice(node: fx.Node) -> _Sum | None:
     """Of `x[index]`, rows of a matrix."""
     zeros, indices, added, *accumulate = node.args
     value = node.meta["val"]
-    if accumulate != [True] or zeros.target not in _ZEROS or len(indices) != 1 or value.dim() != 2:
+    if accumulate != [True] or zeros.target not in ZEROS or len(indices) != 1 or value.dim() != 2:
         return None
     rows, columns = value.shape
     index, given = indices[0].meta["val"], added.meta["val"]

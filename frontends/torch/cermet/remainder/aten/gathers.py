@@ -24,7 +24,7 @@ from .rewriting import Rewriting
 
 _aten = torch.ops.aten
 _CHOICE, _ADDITION = _aten.index.Tensor, _aten.index_put.default
-_ZEROS = {_aten.new_zeros.default, _aten.zeros.default, _aten.zeros_like.default}
+ZEROS = {_aten.new_zeros.default, _aten.zeros.default, _aten.zeros_like.default}
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 _COPIES = {_aten.clone.default, _aten.contiguous.default}
 
@@ -198,7 +198,7 @@ def _addition(node: fx.Node) -> tuple[fx.Node, fx.Node] | None:
     else:
         target, dim, numbers, rows = node.args[:4]
         numbers = numbers if dim == 0 and node.kwargs.get("alpha", 1) == 1 and len(node.args) == 4 else None
-    is_zero = target.target in _ZEROS or target.target is _aten.full.default and target.args[1] == 0
+    is_zero = target.target in ZEROS or target.target is _aten.full.default and target.args[1] == 0
     if numbers is None or not is_zero or sizes(node)[1:] != sizes(rows)[1:]:
         return None
     return numbers, rows

@@ -32,7 +32,7 @@ _DTYPES = {torch.bfloat16, torch.float16}
 _SHORTEST = 64  # windows
 _ALIGNED = 8  # channels of a group
 _PLACES = (4, 8, 16)
-_LARGEST = 1 << 28  # bytes of both factors
+_LARGEST = 1 << 28  # bytes of both factors, of as many groups as are one product
 
 
 def spell(graph: fx.Graph) -> int:
@@ -72,12 +72,18 @@ class _Form:
 
     @property
     def bytes(self) -> int:
+        """Of a group's factors."""
         left, right = self.batch * self.rows, self.places * self.outer
-        return 2 * self.groups * self.reach * self.inner * (left + right)
+        return 2 * self.reach * self.inner * (left + right)
+
+    @property
+    def together(self) -> int:
+        """Groups that are one product."""
+        return min(self.groups, _LARGEST // self.bytes)
 
 
 def _form(x: torch.Tensor, weight: torch.Tensor, padding: int, groups: int, inner: int, outer: int) -> _Form | None:
-    """With the fewest bytes, if that is few enough."""
+    """With the fewest bytes, if one group's are few enough."""
     batch, _, length = x.shape
     window = weight.shape[2]
     result = length + 2 * padding - window + 1
@@ -150,6 +156,23 @@ class _Rewriting(Rewriting):
                     result.replace_all_uses_with(item)
         self.idle.add(node)
 
+    def _product(self, like: fx.Node, form: _Form, groups: int, length: int, x: fx.Node, between: fx.Node) -> fx.Node:
+        """Of `groups` of x [groups, batch, length, inner] and of the weights with zeros around them."""
+
+        def matrix(of: fx.Node, sizes: list[int], steps: list[int], rows: int, columns: int) -> fx.Node:
+            seen = self.call(like, _aten.as_strided.default, of, sizes, steps)
+            copy = self.call(like, _aten.clone.default, seen, memory_format=torch.contiguous_format)
+            return self.call(like, _aten.view.default, copy, [groups, rows, columns])
+
+        batch, rows, places, inner, outer = form.batch, form.rows, form.places, form.inner, form.outer
+        depth, each = form.reach * inner, inner * outer  # each: the weights of a place
+        steps = [batch * length * inner, length * inner, places * inner, 1]
+        left = matrix(x, [groups, batch, rows, depth], steps, batch * rows, depth)
+        steps = [(form.window + 2 * (places - 1)) * each, each, outer, each, 1]
+        sizes = [groups, form.reach, inner, places, outer]  # the last place first
+        right = matrix(between, sizes, steps, depth, places * outer)
+        return self.call(like, _aten.bmm.default, left, right)
+
     def _products(self, like: fx.Node, form: _Form, x: fx.Node, weights: fx.Node) -> fx.Node:
         """The convolution of x by weights [groups, window, inner, outer], as a dense [batch, channels, length]."""
 
@@ -165,18 +188,15 @@ class _Rewriting(Rewriting):
         length = max(rows * places - 1 + form.window, padded)
         padded_x = call(_aten.constant_pad_nd.default, by_places, [0, 0, form.padding, length - padded], 0.0)
         padded_x = call(_aten.clone.default, padded_x, **dense)
-        steps = [batch * length * form.inner, length * form.inner, places * form.inner, 1]
-        sizes = [groups, batch, rows, form.reach * form.inner]
-        windows = call(_aten.clone.default, call(_aten.as_strided.default, padded_x, sizes, steps), **dense)
-        left = call(_aten.view.default, windows, [groups, batch * rows, form.reach * form.inner])
         between = call(_aten.constant_pad_nd.default, weights, [0, 0, 0, 0, places - 1, places - 1], 0.0)
         between = call(_aten.clone.default, between, **dense)
-        each = form.inner * form.outer  # the weights of a place
-        steps = [(form.window + 2 * (places - 1)) * each, each, form.outer, each, 1]
-        sizes = [groups, form.reach, form.inner, places, form.outer]  # the last place first
-        shifted = call(_aten.clone.default, call(_aten.as_strided.default, between, sizes, steps), **dense)
-        right = call(_aten.view.default, shifted, [groups, form.reach * form.inner, places * form.outer])
-        product = call(_aten.bmm.default, left, right)
+        made = []
+        for first in range(0, groups, form.together):
+            count = min(form.together, groups - first)
+            of_x = call(_aten.slice.Tensor, padded_x, 0, first, first + count)
+            of_weights = call(_aten.slice.Tensor, between, 0, first, first + count)
+            made.append(self._product(like, form, count, length, of_x, of_weights))
+        product = made[0] if len(made) == 1 else call(_aten.cat.default, made)
         apart = call(_aten.view.default, product, [groups, batch, rows, places, form.outer])
         ordered = call(_aten.flip.default, apart, [3])
         ordered = call(_aten.view.default, ordered, [groups, batch, rows * places, form.outer])
