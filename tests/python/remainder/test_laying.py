@@ -71,6 +71,26 @@ def test_gradients_lie_as_they_did():
     assert laid(step, patches(), *WEIGHTS)[0] == 1
 
 
+def normed(x, weight):
+    return F.layer_norm(x, (WIDTH,), weight)
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_what_a_norm_and_its_gradient_read_is_copied_once(mode):
+    def step(x, weight):
+        leaf = weight.detach().requires_grad_()
+        return torch.autograd.grad(normed(x, leaf).square().sum(), leaf)
+
+    times, graph = laid(step, patches(), torch.randn(WIDTH), mode=mode)
+    read = [node.args[0] for node in graph.graph.nodes if node.target is torch.ops.aten.native_layer_norm.default]
+    behind = [node.args[1] for node in graph.graph.nodes if "layer_norm_backward" in str(node.target)]
+    assert times == 1 and read == behind and read[0].meta["val"].is_contiguous()
+
+
+def test_what_a_norm_alone_reads_stays():
+    assert laid(normed, patches(), torch.randn(WIDTH))[0] == 0
+
+
 def test_what_is_promised_is_turned_back():
     def function(x, *weights):
         x = x + weights[0]

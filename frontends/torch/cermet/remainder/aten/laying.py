@@ -34,6 +34,10 @@ _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.defau
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 _ATTENTION = "aten._scaled_dot_product"
 _ANY_ORDER = ("aten.convolution", _ATTENTION, "aten.native_dropout")
+_OF_ROWS = {  # calls that copy what lies turned, and give rows
+    _aten.native_layer_norm.default, _aten.native_layer_norm_backward.default,
+    _aten._softmax.default, _aten._softmax_backward_data.default,
+}  # fmt: skip
 _ALIGNED = 16  # bytes: what attention reads at once
 
 
@@ -103,11 +107,17 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 
 def _begins(node: fx.Node) -> bool:
-    """Whether a value lies turned, what is computed of it does, too, and nothing that is computed made it so."""
+    """Whether a value lies turned, what is computed of it does, too, or is computed of rows, and nothing that is computed
+    made it so."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() < 3 or _is_elementwise(node) or not _is_turned(value):
         return False
-    return _is_plain(value) and any(_follows(user, value) for user in node.users)
+    return _is_plain(value) and any(_follows(user, value) or user.target in _OF_ROWS for user in node.users)
+
+
+def _wants_rows(node: fx.Node) -> bool:
+    """Whether a call is given rows where a root lies in them."""
+    return _is_elementwise(node) or node.target in _OF_ROWS
 
 
 def _is_for_attention(node: fx.Node) -> bool:
@@ -198,10 +208,10 @@ class _Trial:
                 raise _Unknown(node.name)
 
     def _is_other(self, operand: fx.Node, reader: fx.Node) -> bool:
-        return operand in self._values or operand in self._rows and _is_elementwise(reader)
+        return operand in self._values or operand in self._rows and _wants_rows(reader)
 
     def _of(self, operand: fx.Node, reader: fx.Node) -> Any:
-        if operand in self._rows and _is_elementwise(reader):
+        if operand in self._rows and _wants_rows(reader):
             return self._rows[operand]
         return self._values.get(operand, operand.meta.get("val"))
 
@@ -245,7 +255,7 @@ class _Trial:
     def write(self) -> None:
         kept = {node: example(node) for node in self._kept()}
         for root, rows in self._rows.items():
-            readers = [user for user in root.users if _is_elementwise(user)]
+            readers = [user for user in root.users if _wants_rows(user)]
             with self._graph.inserting_after(root):
                 copy = self._call(root, rows, _aten.clone.default, root, memory_format=torch.contiguous_format)
             for user in readers:
