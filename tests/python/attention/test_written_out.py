@@ -157,10 +157,28 @@ def in_f32(query, key, value):
     return torch.matmul(F.softmax(scores, dim=-1).to(value.dtype), repeated(value))
 
 
+def written_meanwhile(query, key, value):
+    key = key * 2
+    scores = torch.matmul(query, repeated(key).transpose(2, 3)) + causal(query.shape[2], query.dtype)
+    key.mul_(3)
+    return torch.matmul(F.softmax(scores, dim=-1), repeated(value)) + key.sum()
+
+
+def added_in_place(query, key, value):
+    scores = torch.matmul(query, repeated(key).transpose(2, 3)) * 0.5
+    scores += causal(query.shape[2], query.dtype)
+    return torch.matmul(F.softmax(scores, dim=-1), repeated(value))
+
+
+def test_a_mask_that_is_added_in_place(reference):  # noqa: F811
+    assert written_out.apply(graphs.trace(added_in_place, *operands())) == 1
+    assert_as_good(graphs.compiled(added_in_place, remainder="aot"), added_in_place)
+
+
 @pytest.mark.parametrize(
     "function",
-    [shown_twice, learned, in_f32, plain(dropout=0.1), plain(scaled=torch.tanh)],
-    ids=["weights that are returned", "a mask that is learned", "products in f32", "dropout", "bounded"],
+    [written_meanwhile, shown_twice, learned, in_f32, plain(dropout=0.1), plain(scaled=torch.tanh)],
+    ids=["a write between", "weights that are returned", "a mask that is learned", "products in f32", "dropout", "bounded"],
 )
 def test_what_is_no_such_attention_stays(function, reference):  # noqa: F811
     module = graphs.trace(function, *operands())

@@ -15,7 +15,9 @@ a mask of which nothing is proved: the kernels that add a mask do not give those
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ import torch.nn.functional as F
 from ..graph import nodes
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, is_pure, rewriting
+from ..graph.effects import WRITE, effect_of
 from ..graph.layouts import written
 from ..graph.nodes import example
 from .calls import PRODUCTS, TURNS, WRITTEN_OUT, changed
@@ -132,15 +135,31 @@ def _read(module: fx.GraphModule, product: fx.Node) -> _Attention:
     scores = _inner(given["input"], all_weights)
     if all_weights is not weights:
         scores, sinks = _without_sink(scores)
-    scores, mask = _terms(scores)
+    added = scores
+    scores, mask = _terms(added)
     scale, scores = _scaled(scores)
     _expect(_is(scores, PRODUCTS) and not scores.kwargs)
+    _expect(not _writes(module, scores, product, added))
     query, turned = scores.args
     _expect(_is(turned, TURNS) and {dim % 4 for dim in turned.args[1:]} == {2, 3})
     key = turned.args[0]
     _expect(all(example(each).dtype == dtype and example(each).dim() == 4 for each in (query, key, value, scores)))
-    _expect([*map(written, example(query).shape[:2])] == [*map(written, example(key).shape[:2])])
+    of_heads = [[*map(written, example(each).shape[:2])] for each in (query, key, value)]
+    _expect(of_heads[0] == of_heads[1] == of_heads[2])
     return _Attention(module, product, query, key, value, mask, scale, sinks)
+
+
+def _writes(module: fx.GraphModule, first: fx.Node, last: fx.Node, added: fx.Node) -> bool:
+    """Whether anything writes between two calls, but for the sum with the mask, which may be in place: what the first
+    reads is read by the last then."""
+    between = itertools.takewhile(lambda node: node is not last, _behind(first))
+    return any(node is not added and effect_of(node, module).kind == WRITE for node in between)
+
+
+def _behind(node: fx.Node) -> Iterator[fx.Node]:
+    while node.next.op != "root":
+        node = node.next
+        yield node
 
 
 def _without_sink(scores: fx.Node) -> tuple[fx.Node, fx.Node]:
