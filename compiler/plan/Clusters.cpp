@@ -286,6 +286,38 @@ bool putEarlyTogether(const Selection& cluster, Together& together) {
   return true;
 }
 
+// Of a group that cannot be replaced because others read a step inside of a node: that node and all that read its steps
+// (the gradients that one call gives), with what was put together with these before, as a kernel by itself. Whether
+// that was not tried before.
+bool putReadersTogether(Operation* step, const Search& search, Together& together) {
+  llvm::StringSet<> nodes;
+  nodes.insert(nameOf(step));
+  auto steps = llvm::make_filter_range(func::FuncOp(search.function).getBody().front().without_terminator(),
+                                       [](Operation& op) { return hasName(&op) && !isa<ir::ConstantOp>(op); });
+  for (Operation& op : steps)
+    if (nameOf(&op) == nameOf(step))
+      for (Value result : op.getResults())
+        if (!search.nodes.isNodes(result))
+          for (Operation* user : result.getUsers())
+            nodes.insert(nameOf(user));
+  llvm::DenseSet<StringAttr> joined;
+  for (Operation& op : steps)
+    if (StringAttr name = together.names.lookup(&op); name && nodes.contains(nameOf(&op)))
+      joined.insert(name);
+  llvm::SmallVector<Operation*> whole;
+  for (Operation& op : steps)
+    if (isStep(&op) && (nodes.contains(nameOf(&op)) || joined.contains(together.names.lookup(&op))))
+      whole.push_back(&op);
+  if (whole.empty())
+    return false;
+  auto name = StringAttr::get(step->getContext(), "all of " + nameOf(whole.front()) + " to " + nameOf(whole.back()));
+  if (!together.tried.insert(name).second)
+    return false;
+  for (Operation* op : whole)
+    together.names[op] = name;
+  return true;
+}
+
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced
 // is a near miss; launches that something was grouped with in vain are to be kept, first those that are not all in it,
 // and so is a node whose result others read before its group could be there.
@@ -331,6 +363,9 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
     else if (hasMore && isBehindAutograd && inPart.empty() && putTogether(found, steps, together))
       continue;
     else if (hasMore && isBehindAutograd && cluster.readTooEarly && putEarlyTogether(cluster, together))
+      continue;
+    else if (isBehindAutograd && cluster.readInside && inPart.empty() &&
+             putReadersTogether(cluster.readInside, search, together))
       continue;
     else if (hasMore && cluster.readTooEarly) // the others may do without it
       keepNode(cluster.readTooEarly, cluster, kept);

@@ -83,9 +83,8 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
     if (ofNothing)
       made.insert(op);
     // Who reads it may come before the last operand: each computes it, as the selection does.
-    if (ofNothing && llvm::all_of(op->getUsers(), [&](Operation* user) {
-          return selection.ops.contains(user) || isComputing(user);
-        })) {
+    if (ofNothing && llvm::all_of(op->getUsers(),
+                                  [&](Operation* user) { return selection.ops.contains(user) || isComputing(user); })) {
       entries.insert(op);
       continue;
     }
@@ -104,7 +103,8 @@ std::string complete(Selection& selection, const NodeValues& nodes) {
           return writtenText(value, user);
         isRead |= !selection.ops.contains(user);
       }
-      if (isRead && !nodes.isNodes(value))
+      selection.readInside = isRead && !nodes.isNodes(value) ? op : nullptr;
+      if (selection.readInside)
         return fmt::format("`{}` is read outside, and is a step of its node only", nameOf(value));
       if (isRead)
         selection.results.push_back(value);

@@ -17,6 +17,7 @@ struct Selection {
   // What `complete` finds, in block order.
   llvm::SmallVector<mlir::Value> operands, results;
   mlir::Operation* readTooEarly = nullptr; // whose result others read before the last of the operands exists
+  mlir::Operation* readInside = nullptr;   // a step of a node, and not its last, that others read
 };
 
 // Values by which a frontend can name things: of the operations that one node of its graph became, the last one's.

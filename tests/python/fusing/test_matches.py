@@ -54,8 +54,7 @@ def test_counts(family, mode, table, monkeypatch):
     made = mode in ("labels", "autocast")  # without a gradient; of a weight that is cast first
     expected = FAMILIES[family].expected(loss=MODES[mode].loss, dynamic=dynamic, made=made)
     assert sites(found.counts) == expected, str(found)
-    masked = FAMILIES[family].sdpa and mode != "eager attention"
-    assert found.counts["causal_mask"] == LAYERS * masked, str(found)
+    assert found.counts["causal_mask"] == LAYERS * FAMILIES[family].sdpa, str(found)  # also of what is written out
     assert found.graph_breaks == [] and found.graphs == 1
     expected = FAMILIES[family].near_miss
     if dynamic and FAMILIES[family].softcaps[0]:

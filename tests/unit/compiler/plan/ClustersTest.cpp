@@ -219,14 +219,71 @@ TEST(Clusters, WhatIsReadTooEarlyIsAKernelByItself) {
   EXPECT_EQ(found[0]["results"], json({"exp"}));
 }
 
+// The gradients that one call of a layer norm gives, each a node of its own: x1, w1 and b1 of the cotangent %g.
+std::string normGradients(const std::string& number, const std::string& g) {
+  const std::string half = tensor({"8", "196", "64"}, "bf16"), wide = tensor({"8", "196", "64"}, "f32");
+  const std::string rows = tensor({"8", "196", "1"}, "f32"), columns = tensor({"64"}, "f32");
+  const std::string weight = tensor({"64"}, "bf16");
+  std::string text;
+  auto add = [&](char node, const std::string& line) {
+    text += fmt::format(fmt::runtime("    %" + line + " loc(\"{1}{0}\")\n"), number, node, half, wide, rows, columns,
+                        weight, g);
+  };
+  add('x', "g{0} = cermet.cast %{7} : {2} to {3}");
+  add('x', "f{0} = cermet.cast %i{0} : {2} to {3}");
+  add('x', "m{0} = cermet.broadcast %mean{0} : {4} to {3}");
+  add('x', "r{0} = cermet.broadcast %scale{0} : {4} to {3}");
+  add('x', "c{0} = cermet.sub %f{0}, %m{0} : {3}");
+  add('x', "h{0} = cermet.mul %c{0}, %r{0} : {3}");
+  add('x', "v{0} = cermet.cast %weight{0} : {6} to {5}");
+  add('x', "u{0} = cermet.broadcast %v{0} : {5} to {3}");
+  add('x', "p{0} = cermet.mul %g{0}, %u{0} : {3}");
+  add('x', "q{0} = cermet.mul %p{0}, %h{0} : {3}");
+  add('x', "s{0} = cermet.reduce_sum %q{0} : {3} to {4}");
+  add('x', "t{0} = cermet.broadcast %s{0} : {4} to {3}");
+  add('x', "y{0} = cermet.mul %h{0}, %t{0} : {3}");
+  add('x', "d{0} = cermet.sub %p{0}, %y{0} : {3}");
+  add('x', "o{0} = cermet.cast %d{0} : {3} to {2}");
+  add('w', "k{0} = cermet.mul %g{0}, %h{0} : {3}");
+  add('w', "kw{0} = cermet.sum_rows %k{0} : {3} to {5}");
+  add('w', "ow{0} = cermet.cast %kw{0} : {5} to {6}");
+  add('b', "kb{0} = cermet.sum_rows %g{0} : {3} to {5}");
+  add('b', "ob{0} = cermet.cast %kb{0} : {5} to {6}");
+  return text;
+}
+
+// Two norms behind one another have more operands and results than a kernel may, all but one of them not: what then
+// reads a step of a call's takes it along with the call's other results.
+TEST(Clusters, ACallsResultsAreOneKernelWhereNeighboursFillAnother) {
+  const std::string half = tensor({"8", "196", "64"}, "bf16"), rows = tensor({"8", "196", "1"}, "f32");
+  const std::string weight = tensor({"64"}, "bf16");
+  std::string arguments = fmt::format("%l: {0}, %r: {0}, %y: {0}", half);
+  for (int i : {1, 2})
+    arguments += fmt::format(", %i{0}: {1}, %mean{0}: {2}, %scale{0}: {2}, %weight{0}: {3}", i, half, rows, weight);
+  const std::string text = fmt::format(
+      "module attributes {{cermet.version = 1 : i64, cermet.no_gradient}} {{\n"
+      "  func.func @f({0}) -> ({1}, {1}, {2}, {2}, {2}, {2}) {{\n    %a = cermet.add %l, %r : {1} loc(\"first\")\n{3}"
+      "    %e = cermet.add %y, %o1 : {1} loc(\"second\")\n{4}"
+      "    %k = cermet.opaque \"product\"(%e) : ({1}) -> {1} loc(\"product\")\n"
+      "    return %k, %o2, %ow1, %ob1, %ow2, %ob2 : {1}, {1}, {2}, {2}, {2}, {2}\n  }}\n}}\n",
+      arguments, half, weight, normGradients("1", "a"), normGradients("2", "e"));
+  const json found = answerOf(text)["regions"];
+  ASSERT_EQ(found.size(), 2u) << found;
+  EXPECT_EQ(found[0]["results"], json({"w1", "b1", "second"}));
+  EXPECT_EQ(found[1]["results"], json({"x2", "w2", "b2"}));
+}
+
 // A mask that is made of nothing is computed in each kernel that reads it, also in one that waits for the other.
 TEST(Clusters, WhatIsMadeOfNothingIsComputedByWhoReadsIt) {
   const std::string rest =
-      "    %i = cermet.iota 2 : tensor<2x64x256xi64> loc(\"mask\")\n    %j = cermet.iota 1 : tensor<2x64x256xi64> loc(\"mask\")\n"
+      "    %i = cermet.iota 2 : tensor<2x64x256xi64> loc(\"mask\")\n    %j = cermet.iota 1 : tensor<2x64x256xi64> "
+      "loc(\"mask\")\n"
       "    %m = cermet.compare \"le\", %i, %j : tensor<2x64x256xi64> to tensor<2x64x256xi1> loc(\"mask\")\n"
-      "    %w = cermet.select %m, %x, %y : tensor<2x64x256xi1>, {0} loc(\"where\")\n    %a = cermet.exp %w : {0} loc(\"exp\")\n"
+      "    %w = cermet.select %m, %x, %y : tensor<2x64x256xi1>, {0} loc(\"where\")\n    %a = cermet.exp %w : {0} "
+      "loc(\"exp\")\n"
       "    %g = cermet.opaque \"product\"(%a) : ({0}) -> {0} loc(\"product\")\n"
-      "    %v = cermet.select %m, %g, %y : tensor<2x64x256xi1>, {0} loc(\"again\")\n    %b = cermet.exp %v : {0} loc(\"exp_1\")\n"
+      "    %v = cermet.select %m, %g, %y : tensor<2x64x256xi1>, {0} loc(\"again\")\n    %b = cermet.exp %v : {0} "
+      "loc(\"exp_1\")\n"
       "    return %b : {0}\n";
   const json found = answerOf(launched(rest, kTile, ""))["regions"];
   ASSERT_EQ(found.size(), 2u) << found;
