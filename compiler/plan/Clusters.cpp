@@ -29,6 +29,16 @@ bool isStep(Operation* op) {
 struct Together {
   llvm::DenseMap<Operation*, StringAttr> names;
   llvm::DenseSet<StringAttr> tried; // all names that there were
+
+  // Whether the name is a new one: then these have it.
+  bool put(llvm::ArrayRef<Operation*> ops, const Twine& called) {
+    auto name = StringAttr::get(ops.front()->getContext(), called);
+    if (!tried.insert(name).second)
+      return false;
+    for (Operation* op : ops)
+      names[op] = name;
+    return true;
+  }
 };
 
 // A copy of the function in the normal form, with launches but for the `kept` ones opened and regions that are taken as
@@ -250,12 +260,7 @@ bool putTogether(const Selection& cluster, const llvm::StringMap<size_t>& steps,
     }
   if (nodes.size() < 2 || whole.size() == cluster.ops.size())
     return false;
-  auto name = StringAttr::get(whole.front()->getContext(), "with " + nameOf(whole.front()));
-  if (!together.tried.insert(name).second)
-    return false;
-  for (Operation* op : whole)
-    together.names[op] = name;
-  return true;
+  return together.put(whole, "with " + nameOf(whole.front()));
 }
 
 // Of a group that cannot be replaced because others read results of it before its last operand is there: what those
@@ -278,12 +283,7 @@ bool putEarlyTogether(const Selection& cluster, Together& together) {
     nodes.insert(nameOf(op));
   if (nodes.size() < 2 || early.size() == size_t(llvm::count_if(cluster.ops, isStep)))
     return false;
-  auto name = StringAttr::get(last->getContext(), "before " + nameOf(last));
-  if (!together.tried.insert(name).second)
-    return false;
-  for (Operation* op : early)
-    together.names[op] = name;
-  return true;
+  return together.put(early.getArrayRef(), "before " + nameOf(last));
 }
 
 // Of a group that cannot be replaced because others read a step inside of a node: that node and all that read its steps
@@ -310,12 +310,7 @@ bool putReadersTogether(Operation* step, const Search& search, Together& togethe
       whole.push_back(&op);
   if (whole.empty())
     return false;
-  auto name = StringAttr::get(step->getContext(), "all of " + nameOf(whole.front()) + " to " + nameOf(whole.back()));
-  if (!together.tried.insert(name).second)
-    return false;
-  for (Operation* op : whole)
-    together.names[op] = name;
-  return true;
+  return together.put(whole, "all of " + nameOf(whole.front()) + " to " + nameOf(whole.back()));
 }
 
 // What the groups of the operations become while `kept` launches are whole. One that would gain and cannot be replaced

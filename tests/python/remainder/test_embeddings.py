@@ -123,6 +123,25 @@ def test_what_is_no_such_choice_stays(given):
     assert embeddings.add_rows(module.graph) == sums(module) == 0
 
 
+def test_one_row_for_all_numbers_stays():
+    def gradient(row, tokens):
+        return torch.ops.aten.index_put(row.new_zeros(16, COLUMNS), [tokens], row, True)
+
+    module = make_fx(gradient, tracing_mode="fake")(torch.randn(1, COLUMNS), torch.randint(16, (TOKENS,)))
+    assert embeddings.add_rows(module.graph) == 0
+
+
+def test_a_compiled_choice_is_such_a_sum(ran):
+    def call(table, index):
+        return torch.sin(table[index]).sum()
+
+    table, index = torch.randn(16, COLUMNS, requires_grad=True), torch.randint(-16, 16, (TOKENS,))
+    compiled = torch.compile(call, backend="cermet", options={"remainder": "aot", "strict": True})
+    mine, theirs = (torch.autograd.grad(each(table, index), table)[0] for each in (compiled, call))
+    torch.testing.assert_close(mine, theirs)
+    assert not any("index_put" in name for name in called(ran[-1])) and "aten.sort.stable" in called(ran[-1])
+
+
 def test_what_a_program_adds_by_index_stays():
     """ATen refuses an index that no row has, which a forward's may be."""
     module, *_ = choice_of()

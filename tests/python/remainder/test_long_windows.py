@@ -85,6 +85,21 @@ def test_its_gradients(wanted, padding, device):
     assert_as_good(module, function, given)
 
 
+def test_a_compiled_convolution(ran):
+    x, weight, bias = operands()
+    layer = torch.nn.Conv1d(GROUPS * INNER, GROUPS * OUTER, WINDOW, padding=WINDOW // 2, groups=GROUPS).bfloat16()
+    given = x.requires_grad_()
+    compiled = torch.compile(layer, backend="cermet", options={"remainder": "aot", "strict": True})
+    found = [torch.autograd.grad(each(given).float().square().sum(), [given, layer.weight]) for each in (compiled, layer)]
+    for mine, theirs in zip(*found, strict=True):
+        assert ((mine - theirs).float().norm() / theirs.float().norm()).item() < torch.finfo(torch.bfloat16).eps
+    products, convolutions = (
+        sum(str(node.target) == name for graph in ran for node in graph.nodes)
+        for name in ("aten.bmm.default", "aten.convolution.default")
+    )
+    assert (products, convolutions) == (2, 0)
+
+
 def test_without_a_gradient_of_what_is_convolved_it_stays():
     module = rewritten(backward(wanted=(False, True, True)), operands(), 0)
     assert sum(node.target is _aten.convolution_backward.default for node in module.graph.nodes) == 1

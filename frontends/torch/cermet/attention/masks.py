@@ -191,7 +191,7 @@ def _change(
     """What becomes of an attention whose mask has a meaning. Raises Declined."""
     if "sinks" in arguments(node):
         if proof.segments is not None or proof.ranges is not None:
-            raise Declined("its heads have sinks, and what is hidden is in the data")
+            raise Declined("its heads have sinks, expected a mask that is a band: what is hidden here is in the data")
         band = CAUSAL if proof.meaning is Meaning.CAUSAL else proof.band
         return attending(part, node, dataclasses.replace(proof, band=band), values)
     if proof.meaning in (Meaning.CAUSAL, Meaning.FULL):

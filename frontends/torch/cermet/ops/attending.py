@@ -79,7 +79,8 @@ class Kernel:
     `forward(query, key, value, segments, band, scale, dropout_p)` gives the result, the logarithms of its sums,
     `[heads, T]`, and two uint64 that say what it dropped, which it draws of the device's generator (nobody reads them
     where it drops nothing); `backward(gradient, query, key, value, result, sums, random, segments, band, scale,
-    dropout_p)` the three gradients. Both may raise what torch raises of a form that they do not take.
+    dropout_p)` the three gradients, of the weights that `sums` say (a row's may have more in it than its keys, such as a
+    sink) and of `result`, what these gave. Both may raise what torch raises of a form that they do not take.
     """
 
     forward: Callable[..., tuple[torch.Tensor, torch.Tensor, torch.Tensor]]

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from ..graph.layouts import written
 from ..graph.numbers import narrowest
 from ..graph.traffic import judged, longest, size_of
 from ..ops import bags
@@ -74,9 +75,10 @@ def _of_a_choice(node: fx.Node) -> _Sum | None:
         return None
     rows, columns = value.shape
     index, given = indices[0].meta["val"], added.meta["val"]
+    for_each = [*map(written, index.shape), str(columns)]  # fewer rows would be added several times
     if not isinstance(rows, int) or not isinstance(columns, int) or columns < _FEWEST_COLUMNS:
         return None
-    if index.dtype not in (torch.int64, torch.int32) or given.dim() != index.dim() + 1 or given.shape[-1] != columns:
+    if index.dtype not in (torch.int64, torch.int32) or [*map(written, given.shape)] != for_each:
         return None
     is_often = judged(math.prod(index.shape), longest) >= _OFTEN * rows
     return _Sum(added, indices[0], rows, wraps=True) if is_often or size_of(value) >= _SMALLEST else None
