@@ -32,7 +32,7 @@ void ProgramText::constants() {
   line(fmt::format("  template <int V> static constexpr int kHeld = V == {} ? {} : 0;", schedule.vector,
                    isRolling ? schedule.vectorsPerThread : 0));
   line(fmt::format("  static constexpr int kStageCount = {}, kMostReductions = {}, kAccumulators = {};",
-                   values.stageCount(), most, operands(OperandKind::Column, true).size()));
+                   values.stageCount(), most, program.summedOverRows().size()));
   line(fmt::format("  static constexpr bool kCompensated = {}, kStoresTiles = {};", compensated(),
                    !operands(OperandKind::Tile, true).empty()));
   line(fmt::format("  static constexpr int kKept = {};", keeping.kept.size()));

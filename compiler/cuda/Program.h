@@ -103,10 +103,10 @@ private:
   std::string localRead(int operand, const std::function<std::string(const std::string&, bool)>& read) const;
   std::string localValue(int operand) const; // the function that gives an element of it
   std::string localPair(int operand) const;  // the same of two neighbours
-  // Column outputs in the order of their operands; an accumulator is numbered by that.
-  int accumulatorOf(int operand) const {
-    const std::vector<int> columns = operands(OperandKind::Column, true);
-    return std::find(columns.begin(), columns.end(), operand) - columns.begin();
+  // Accumulators are numbered by the values that they sum.
+  int accumulatorOf(int value) const {
+    const std::vector<int> values = program.summedOverRows();
+    return std::find(values.begin(), values.end(), value) - values.begin();
   }
 
   // Whether a thread keeps expensive values of its part of a row for a later stage.

@@ -284,10 +284,14 @@ void ProgramText::reductions() {
 std::string ProgramText::elementStores(const ProgramValues& values, int lane) const {
   const std::string behind = lane > 0 ? fmt::format(" + {}", lane) : "";
   std::string result;
+  std::vector<int> summed;
   for (const Instruction& instruction : program.instructions) {
     const int value = instruction.inputs[0];
     if (instruction.opcode == Opcode::AccumulateRows) {
-      const int accumulator = accumulatorOf(instruction.operand);
+      if (std::find(summed.begin(), summed.end(), value) != summed.end())
+        continue;
+      summed.push_back(value);
+      const int accumulator = accumulatorOf(value);
       result += compensated()
                     ? fmt::format("    add_compensated(accumulators[{0}][slot{2}], accumulators[kAccumulators + "
                                   "{0}][slot{2}], {1});\n",
@@ -337,7 +341,7 @@ void ProgramText::stores() {
     if (instruction.opcode == Opcode::AccumulateRows) {
       folds += fmt::format("    if (accumulator == {})\n      store_vector<{}, 1>(arguments.operand[{}].base, column, "
                            "{{from_float<{}>(value)}});\n",
-                           accumulatorOf(instruction.operand), deviceType(operand.dtype), instruction.operand,
+                           accumulatorOf(value), deviceType(operand.dtype), instruction.operand,
                            deviceType(operand.dtype));
     } else if (operand.kind != OperandKind::Tile) {
       Needed local(program.instructions.size());

@@ -316,6 +316,14 @@ bool RowProgram::accumulates() const {
                      [](const Instruction& op) { return op.opcode == Opcode::AccumulateRows; });
 }
 
+std::vector<int> RowProgram::summedOverRows() const {
+  std::vector<int> values;
+  for (const Instruction& op : instructions)
+    if (op.opcode == Opcode::AccumulateRows && std::find(values.begin(), values.end(), op.inputs[0]) == values.end())
+      values.push_back(op.inputs[0]);
+  return values;
+}
+
 bool RowProgram::reduces() const {
   return hasCumsums() || std::any_of(instructions.begin(), instructions.end(), [](const Instruction& op) {
            return isReduction(op.opcode) || op.opcode == Opcode::Pick;

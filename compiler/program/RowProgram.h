@@ -113,6 +113,7 @@ struct RowProgram {
 
   int stages() const;       // 1 + the largest stage
   bool accumulates() const; // has AccumulateRows
+  std::vector<int> summedOverRows() const; // the values that it sums, each once: outputs may round one sum to several types
   bool reduces() const;     // has a reduction along columns or a cumulative sum, or picks one
   bool hasCumsums() const;
   bool runsBackward() const; // its cumulative sums are of the columns from each on

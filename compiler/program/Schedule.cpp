@@ -46,6 +46,7 @@ constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponential
 constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMaxSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMaxPersistentThreads = 512;
+constexpr int kLeastSummingBlocks = 4; // per multiprocessor, of narrow rows
 constexpr int kColumnThreads = 256, kColumnThreadsPerRow = 32; // of a block that has some columns of all rows
 constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
@@ -62,13 +63,10 @@ constexpr int kMaxPackedRegisters = 64; // where a block has few threads, which 
 
 // Registers that a column's sums over rows take, with what their additions lose where they are stored in f32.
 int sumsPerElement(const RowProgram& program) {
-  int sums = 0;
-  bool compensated = false;
-  for (const Operand& operand : program.operands)
-    if (operand.isOutput && operand.kind == OperandKind::Column) {
-      ++sums;
-      compensated |= operand.dtype == DType::F32;
-    }
+  const int sums = int(program.summedOverRows().size());
+  const bool compensated = std::any_of(program.operands.begin(), program.operands.end(), [](const Operand& operand) {
+    return operand.isOutput && operand.kind == OperandKind::Column && operand.dtype == DType::F32;
+  });
   return compensated ? 2 * sums : sums;
 }
 
@@ -131,6 +129,16 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
   const int others = kOtherRegisters + (meetsBarriers && !keeps ? kStageRegisters : 0);
   const int64_t needed = (registers(schedule.threadsPerRow, true) + others + 7) / 8 * 8;
   schedule.residentBlocks = std::clamp<int64_t>(65536 / (needed * schedule.threads), 1, schedule.residentBlocks);
+}
+
+// Persistent blocks that sum narrow rows, no more than a multiprocessor has registers for.
+int blocksForSums(const RowProgram& program, const Schedule& schedule) {
+  const int64_t threads = int64_t(schedule.threadsPerRow) * schedule.vector;
+  const int64_t elements = divideUp(program.columns, threads) * schedule.vector;
+  const int64_t held = elements * (4 * sumsPerElement(program) + keptBytes(program, true)) / 4;
+  const int64_t needed = (held + kOtherRegisters + 7) / 8 * 8;
+  const int64_t fitting = 65536 / (needed * schedule.threads);
+  return int(std::clamp<int64_t>(fitting, std::min(schedule.blocksPerSm, kLeastSummingBlocks), schedule.blocksPerSm));
 }
 
 // Of what warps tell each other: reductions and cumulative sums, those of integers as pairs.
@@ -317,9 +325,10 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
     while (schedule.threads < kMaxPersistentThreads &&
            (elements() > kMaxElementsPerThread || elements() * sumsPerElement(program) > kMaxSumsPerThread))
       schedule.threads *= 2;
-    schedule.residentBlocks = schedule.blocksPerSm;
     schedule.threadsPerRow =
         std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
+    schedule.blocksPerSm = blocksForSums(program, schedule);
+    schedule.residentBlocks = schedule.blocksPerSm;
   } else {
     for (const RowStep& step : kRowLadder)
       if (rowBytes <= step.rowBytes) {

@@ -11,10 +11,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
 
-from ..text import Builder, TensorType, Value
-from . import regions
+from ..text import Value
+from .texts import Text
 
 _ROWS = "r0"  # how many x has: another number of them is the same text
 
@@ -49,16 +48,12 @@ class Form:
         return (_ROWS, self.groups, self.channels, self.group // self.channels)
 
 
-class _Text:
-    """A text being written, whose operands are f32 once they are read."""
+class _Text(Text):
+    """Of one norm."""
 
     def __init__(self, name: str, form: Form) -> None:
+        super().__init__(name)
         self.form = form
-        self.builder = Builder(name)
-
-    def operand(self, name: str, dims: Sequence[int | str], element: str = "f32") -> Value:
-        value = self.builder.argument(TensorType(tuple(dims), element), name)
-        return self.cast(value, "f32")
 
     def tensor(self, name: str) -> Value:
         """One of the shape of x, its channels apart."""
@@ -76,41 +71,9 @@ class _Text:
     def along(self, value: Value) -> Value:
         return self.broadcast(value, self.form.apart)
 
-    def cast(self, value: Value, element: str) -> Value:
-        if value.type.element == element:
-            return value
-        return self.builder.convert("cast", value, value.type.with_element(element), "cast")
-
-    def reshape(self, value: Value, dims: Sequence[int | str]) -> Value:
-        if value.type.dims == tuple(dims):
-            return value
-        return self.builder.convert("reshape", value, TensorType(tuple(dims), value.type.element), "reshape")
-
-    def broadcast(self, value: Value, dims: Sequence[int | str]) -> Value:
-        if value.type.dims == tuple(dims):
-            return value
-        return self.builder.convert("broadcast", value, TensorType(tuple(dims), "f32"), "broadcast")
-
-    def binary(self, op: str, lhs: Value, rhs: Value) -> Value:
-        return self.builder.binary(op, lhs, rhs, op)
-
-    def total(self, value: Value) -> Value:
-        """The sum over the last dimension, which stays as 1."""
-        type = TensorType((*value.type.dims[:-1], 1), "f32")
-        return self.builder.convert("reduce_sum", value, type, "sum")
-
     def over_group(self, value: Value) -> Value:
         """Divided by the number of elements of a group."""
-        return self.binary("div", value, self.number(float(self.form.group), value))
-
-    def number(self, number: float, like: Value) -> Value:
-        return self.builder.constant(number, like.type, "number")
-
-    def result(self, value: Value, dims: Sequence[int | str], element: str = "f32") -> None:
-        self.builder.result(self.reshape(self.cast(value, element), dims))
-
-    def key(self) -> int:
-        return regions.register(self.builder.text())
+        return self.divided(value, float(self.form.group))
 
 
 @functools.cache
@@ -121,7 +84,7 @@ def statistics(form: Form, eps: float) -> int:
     mean = text.over_group(text.total(x))
     centred = text.binary("sub", x, text.broadcast(mean, x.type.dims))
     variance = text.over_group(text.total(text.binary("mul", centred, centred)))
-    scale = text.builder.unary("rsqrt", text.binary("add", variance, text.number(eps, variance)), "rsqrt")
+    scale = text.reciprocal_deviation(variance, eps)
     text.result(mean, form.of_groups)
     text.result(scale, form.of_groups)
     return text.key()
@@ -175,8 +138,7 @@ def parameters(form: Form, elements: tuple[str, ...]) -> int:
     text = _Text("group_norm_parameters", form)
     for index, element in enumerate(elements):
         value = text.operand(f"sum{index}", form.of_channels)
-        type = TensorType(form.of_channels[1:], "f32")
-        text.result(text.builder.convert("sum_rows", value, type, "rows"), type.dims, element)
+        text.result(text.sum_rows(value), form.of_channels[1:], element)
     return text.key()
 
 

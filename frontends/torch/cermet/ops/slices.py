@@ -10,13 +10,16 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from ..errors import Error
+from ..text import TensorType
 
 _SYMBOLS, _SYMBOL = re.compile(r"#cermet\.symbols<\[([^\]]*)\]>"), re.compile(r'"([^"]*)"')
 _NAME = re.compile(r"%\w+")
 _OP = re.compile(r"cermet\.(\w+)")
 _SHAPE = re.compile(r"tensor<((?:[\d?]+x)*)")
+_TYPE = re.compile(r"tensor<((?:[\d?]+x)*)(\w+)(?:, #cermet\.symbols<\[([^\]]*)\]>)?>")
 # What may have operands of its result's sizes and yet computes with other elements of them, or with places.
 _ELSEWHERE = set("iota random cumsum transpose opaque matmul gather embedding_bag".split())
+_LOCATION = re.compile(r' loc\("[^"]*"\)')
 _HEAD = re.compile(r"(\s*func\.func @)([\w$.]+)\((.*)\) -> (.*?)( attributes \{.*\})? \{")
 
 
@@ -33,7 +36,7 @@ class Function:
     @classmethod
     def read(cls, text: str) -> Function:
         """Raises cermet.Error where a text is no such function."""
-        rows = text.splitlines()
+        rows = _LOCATION.sub("", text).splitlines()
         heads = [row for row in rows if row.lstrip().startswith("func.func")]
         found = _HEAD.fullmatch(heads[0]) if len(heads) == 1 else None
         if found is None or found[5]:
@@ -123,6 +126,41 @@ def is_by_rows(text: str) -> bool:
 def in_groups(text: str, sizes: Sequence[int]) -> str:
     """Of what is made by rows: of rows in groups of these sizes."""
     return text.replace("tensor<?x", f"tensor<?x{''.join(f'{size}x' for size in sizes)}")
+
+
+def turned(text: str, order: Sequence[int], columns: int) -> str:
+    """Of what is made element by element of tensors of as many dimensions as `order` has: the same of tensors whose
+    dimensions stand in that order, the last of them with so many elements. Raises cermet.Error where anything else is
+    computed."""
+    function = Function.read(text)
+    if "cermet.strides" in text:
+        raise Error(f"expected operands that lie in rows, got:\n{text}")
+    types = [*function.arguments, *function.results]
+    last = next((_dims(type)[order[-1]] for _, type in reversed(types) if len(_dims(type)) == len(order)), None)
+
+    def of(dims: Sequence[int | str]) -> tuple[int | str, ...]:
+        known = [columns if dim == last else dim for dim in dims]
+        return tuple(known[axis] for axis in order) if len(known) == len(order) else tuple(known)
+
+    for _, line in function.lines:
+        op, shapes = _OP.search(line)[1], [_dims(found[0]) for found in _TYPE.finditer(line)]
+        alike = len({*shapes}) == 1 or op == "broadcast" and len(shapes[0]) in (0, len(order))
+        if op == "reshape":
+            alike = all(len({*map(_several, each)}) == 1 for each in (shapes, map(of, shapes)))
+        if op in _ELSEWHERE or not alike:
+            raise Error(f"expected operations on single elements, got {line}")
+    return _TYPE.sub(lambda found: str(TensorType(of(_dims(found[0])), found[2])), text)
+
+
+def _dims(type: str) -> tuple[int | str, ...]:
+    """Of a tensor type's text."""
+    found = _TYPE.search(type)
+    symbols = iter(_SYMBOL.findall(found[3] or ""))
+    return tuple(next(symbols) if size == "?" else int(size) for size in found[1].split("x")[:-1])
+
+
+def _several(dims: Sequence[int | str]) -> tuple[int | str, ...]:
+    return tuple(dim for dim in dims if dim != 1)
 
 
 def decided(text: str, truths: dict[int, bool]) -> tuple[str, list[int]]:

@@ -26,8 +26,8 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
-from .aten import concatenation, long_windows
+from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
+from .aten import concatenation, images, long_windows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.constants import hold
@@ -36,7 +36,8 @@ from .aten.gathers import choose
 from .aten.inlining import inline
 from .aten.laying import lay
 from .aten.merging import merge
-from .aten.mutation import reuse, write
+from .aten.mutation import count, reuse, write
+from .aten.padding import absorb
 from .aten.simplification import drop_copies, simplify
 from .aten.sorts import narrow
 from .aten.turning import turn
@@ -140,6 +141,8 @@ def _compile(
         """The first results, or all, are a caller's."""
         if not (as_traced or environment.check()):
             tried("turned values", lambda: lay(graph, graph.output_node().args[0][:promised]))
+            tried("images", lambda: absorb(graph), lambda: images.lay(graph))
+            tried("batch norms", lambda: launches.update(batch_norms.spell(graph)))
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
@@ -199,6 +202,7 @@ def _compile(
             if not (as_traced or environment.check()):
                 tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
             write(graph.graph)
+            count(graph.graph)
             accumulate(graph.graph)
             align(graph.graph)
             fused = clusters.fuse(graph, failed, launched, partition.keys | launches)

@@ -10,24 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import native
 from ..graph import layouts
-from ..graph.memory import wrapped
 from ..graph.nodes import example
 from ..ops import group_norms as texts
-from ..ops import regions
 from ..text import ELEMENT_TYPES
+from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of, row_major
 
 _aten = torch.ops.aten
 _FORWARD, _BACKWARD = _aten.native_group_norm.default, _aten.native_group_norm_backward.default
-_TYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MAX_RANK = native.limit("rank") - 1  # a text has one more
 
 
@@ -44,10 +40,10 @@ def spell(module: fx.GraphModule) -> set[int]:
     exact: dict[fx.Node, tuple[fx.Node, ...]] = {}  # a norm's statistics before they are rounded for whoever reads them
     for node, norm in norms.items():
         if norm is not None:
-            exact[node] = norm.write(_Writer(node, keys))
+            exact[node] = norm.write(Writer(node, keys))
     for node, gradient in gradients.items():
         if gradient is not None and all(norms[each] is not None for each in gradient.norms):
-            gradient.write(_Writer(node, keys), exact)
+            gradient.write(Writer(node, keys), exact)
     return keys
 
 
@@ -59,7 +55,7 @@ class _Norm:
     statistics: int
     norm: int
 
-    def write(self, write: _Writer) -> tuple[fx.Node, ...]:
+    def write(self, write: Writer) -> tuple[fx.Node, ...]:
         """Returns the statistics."""
         made = write.launch(self.statistics, 2, self.x)
         (y,) = write.launch(self.norm, 1, self.x, *made, *self.parameters)
@@ -70,14 +66,14 @@ class _Norm:
 
 
 def _norm(node: fx.Node) -> _Norm | None:
-    results = _results(node)
+    results = results_of(node)
     x, weight, bias, *_, groups, eps = node.args
     form = _form(example(x), groups, weight is not None or bias is not None)
     parameters = tuple(each for each in (weight, bias) if each is not None)
-    if results is None or form is None or not _fit(parameters, form, x) or not _fits(example(node)[0], x):
+    if results is None or form is None or not are_columns(parameters, form.dims[0], x) or not _fits(example(node)[0], x):
         return None
-    keys = texts.statistics(form, float(eps)), texts.norm(form, _element(weight), _element(bias))
-    return _Norm(results, x, parameters, *keys) if _lowered(x, *keys) else None
+    keys = texts.statistics(form, float(eps)), texts.norm(form, element_of(weight), element_of(bias))
+    return _Norm(results, x, parameters, *keys) if are_lowered(x, *keys) else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,17 +87,17 @@ class _Gradient:
     @property
     def element(self) -> str:
         """Of the statistics."""
-        return "f32" if self.norms else _element(self.operands[2])
+        return "f32" if self.norms else element_of(self.operands[2])
 
     def keys(self) -> tuple[int, ...]:
         """In the order of `write`."""
-        form, weight = self.form, _element(self.weight)
+        form, weight = self.form, element_of(self.weight)
         made = [texts.channel_sums(form, self.element, 0 in self.results or 1 in self.results)]
         if 0 in self.results:
             if self.weights_groups():
                 made.append(texts.group_sums(form, weight))
-            made.append(texts.gradient(form, self.element, weight, _element(self.results[0])))
-        if kinds := tuple(_element(self.results[index]) for index in (1, 2) if index in self.results):
+            made.append(texts.gradient(form, self.element, weight, element_of(self.results[0])))
+        if kinds := tuple(element_of(self.results[index]) for index in (1, 2) if index in self.results):
             made.append(texts.parameters(form, kinds))
         return tuple(made)
 
@@ -109,7 +105,7 @@ class _Gradient:
         """Whether the sums of groups are others than those of channels."""
         return self.weight is not None or self.form.channels > 1
 
-    def write(self, write: _Writer, exact: dict[fx.Node, tuple[fx.Node, ...]]) -> None:
+    def write(self, write: Writer, exact: dict[fx.Node, tuple[fx.Node, ...]]) -> None:
         keys = iter(self.keys())
         cotangent, x, *statistics = self.operands
         for norm in self.norms:
@@ -131,23 +127,23 @@ class _Gradient:
 
 
 def _gradient(node: fx.Node, norms: dict[fx.Node, _Norm | None]) -> _Gradient | None:
-    results = _results(node)
+    results = results_of(node)
     cotangent, x, mean, scale, weight, *_, groups, wanted = node.args
     if not results or not all(wanted[index] for index in results):
         return None
     of = _statistics_of(node)
     form = _form(example(x), groups, weight is not None or 1 in results or 2 in results)
     parameters = () if weight is None else (weight,)
-    if form is None or not _fit(parameters, form, x) or not _same(example(cotangent), x):
+    if form is None or not are_columns(parameters, form.dims[0], x) or not _same(example(cotangent), x):
         return None
     if len(of) > 1 or any(norms.get(each) is None for each in of):
         return None
-    if not of and (_element(mean) != _element(scale) or not (_plain(example(mean)) and _plain(example(scale)))):
+    if not of and (element_of(mean) != element_of(scale) or not (is_plain(example(mean)) and is_plain(example(scale)))):
         return None
-    if 0 in results and not (_plain(value := example(results[0])) and _row_major(value)):
+    if 0 in results and not (is_plain(value := example(results[0])) and row_major(value)):
         return None
     found = _Gradient(results, form, (cotangent, x, mean, scale), weight, of)
-    return found if _lowered(x, *found.keys()) else None
+    return found if are_lowered(x, *found.keys()) else None
 
 
 def _statistics_of(node: fx.Node) -> tuple[fx.Node, ...]:
@@ -161,66 +157,9 @@ def _statistics_of(node: fx.Node) -> tuple[fx.Node, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _results(node: fx.Node) -> dict[int, fx.Node] | None:
-    """A call's results by their numbers; None where it is read in another way."""
-    results = {user.args[1]: user for user in node.users if user.target is operator.getitem}
-    return results if len(results) == len(node.users) else None
-
-
-class _Writer:
-    """Writes calls in the place of a node, each with what tracing left on that, and a fake value."""
-
-    def __init__(self, node: fx.Node, keys: set[int]) -> None:
-        self._node, self._keys = node, keys
-
-    def _call(self, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
-        with self._node.graph.inserting_before(self._node):
-            made = self._node.graph.call_function(target, arguments, keywords)
-        given = [example(each) if isinstance(each, fx.Node) else each for each in arguments]
-        with given[0].fake_mode, torch.no_grad():
-            made.meta = {**self._node.meta, "val": target(*given, **keywords)}
-        return made
-
-    def launch(self, key: int, count: int, *operands: fx.Node) -> tuple[fx.Node, ...]:
-        """The `count` results of a region."""
-        self._keys.add(key)
-        made = self._call(regions.launch_op(len(operands), count), *operands, key)
-        if count == 1:
-            return (made,)
-        items = []
-        for index, value in enumerate(example(made)):
-            with self._node.graph.inserting_before(self._node):
-                items.append(self._node.graph.call_function(operator.getitem, (made, index)))
-            items[-1].meta = {**made.meta, "val": value}
-        return tuple(items)
-
-    def cast(self, value: fx.Node, dtype: torch.dtype) -> fx.Node:
-        return value if example(value).dtype == dtype else self._call(_aten._to_copy.default, value, dtype=dtype)
-
-    def put(self, made: dict[int, fx.Node], results: dict[int, fx.Node]) -> None:
-        """Puts what was made in the place of the call's results. Views of those lie in their memory, so it takes their
-        fake values too."""
-        for index, result in results.items():
-            value = made[index]
-            value.meta["val"] = example(result)
-            if value.target is operator.getitem:
-                launch, at = value.args
-                values = list(example(launch))
-                values[at] = example(result)
-                launch.meta["val"] = tuple(values)
-            result.replace_all_uses_with(value)
-            self._node.graph.erase_node(result)
-        self._node.graph.erase_node(self._node)
-
-    def dense(self, value: fx.Node) -> fx.Node:
-        if _row_major(example(value)):
-            return value
-        return self._call(_aten.clone.default, value, memory_format=torch.contiguous_format)
-
-
 def _form(x: Any, groups: int, affine: bool) -> texts.Form | None:
     """What texts of the norm are made for; None where none fits: channels of one element are no rows."""
-    if not _plain(x) or not 2 <= x.dim() <= _MAX_RANK or not _row_major(x):
+    if not is_plain(x) or not 2 <= x.dim() <= _MAX_RANK or not row_major(x):
         return None
     dims = tuple(x.shape[1:])
     known = all(isinstance(size, int) and size > 0 for size in (groups, *dims))
@@ -230,31 +169,11 @@ def _form(x: Any, groups: int, affine: bool) -> texts.Form | None:
     return form if form.group > form.channels else None
 
 
-def _plain(value: Any) -> bool:
-    return (
-        isinstance(value, FakeTensor)
-        and not wrapped(value)
-        and value.layout is torch.strided
-        and value.dtype in _TYPES
-        and value.device.type in ("cpu", "cuda")
-    )
-
-
-def _row_major(value: torch.Tensor) -> bool:
-    """By its strides as they are written, which guards nothing; no size behind the first is a symbol."""
-    expected = 1
-    for size, stride in zip(reversed(value.shape), reversed(value.stride())):
-        if layouts.written(size) != "1" and layouts.written(stride) != str(expected):
-            return False
-        expected = expected * size if isinstance(size, int) else -1
-    return True
-
-
 def _same(value: Any, x: fx.Node) -> bool:
     """Whether a value is one of x's type, sizes and device."""
     like = example(x)
     return (
-        _plain(value)
+        is_plain(value)
         and (value.dtype, value.device) == (like.dtype, like.device)
         and list(map(layouts.written, value.shape)) == list(map(layouts.written, like.shape))
     )
@@ -262,19 +181,4 @@ def _same(value: Any, x: fx.Node) -> bool:
 
 def _fits(value: Any, x: fx.Node) -> bool:
     """Whether a launch gives a value as ATen would have."""
-    return _same(value, x) and _row_major(value)
-
-
-def _fit(parameters: Sequence[fx.Node], form: texts.Form, x: fx.Node) -> bool:
-    values = [example(each) for each in parameters]
-    device = example(x).device
-    return all(_plain(each) and each.device == device and tuple(each.shape) == form.dims[:1] for each in values)
-
-
-def _element(node: fx.Node | None) -> str:
-    return "" if node is None else ELEMENT_TYPES.get(example(node).dtype, "none")
-
-
-def _lowered(x: fx.Node, *keys: int) -> bool:
-    """Whether each text is kernels alone."""
-    return not any(regions.not_lowered(key, example(x).device) for key in keys)
+    return _same(value, x) and row_major(value)

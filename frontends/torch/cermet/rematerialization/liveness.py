@@ -187,8 +187,10 @@ def most(
             (own,) = memory.memories(example(node)[result] if isinstance(example(node), tuple) else example(node))
             (there,) = storages.of([node.args[place]])
             there = moved[own] = moved.get(there, there)
-            begin, until = found[there]
-            found[there] = (begin, max(until, found.pop(own)[1]))
+            _, last = found.pop(own)
+            if there in found:  # else it is the caller's
+                begin, until = found[there]
+                found[there] = (begin, max(until, last))
     return _highest(graph, storages, found)[:2]
 
 

@@ -5,7 +5,8 @@ A kernel that reads an operand at each element's own place, last of all, may wri
 was. So while it runs as much less is held as it writes. What a graph made itself is free behind its last reader. What a
 backward was given is free where nobody else holds it, which each call asks (remainder/ownership.py): not where the
 graph is kept for another backward, nor where a hook for saved tensors keeps it. For these there is the launch with
-results of their own, too.
+results of their own, too. And what a graph copies into an input at its end, statistics that run along, is written there
+by the launch that makes it of what the input had.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..graph.nodes import example, examples
 from ..ops import regions
 from .liveness import Storages
 
+_COPY = torch.ops.aten.copy_.default
 _SYNCHRONOUS = ("aten", "prims", regions.NAMESPACE)  # operations that are done with their operands when they return
 _HIGHER_ORDER = ("run_and_save_rng_state", "run_with_rng_state")
 
@@ -66,6 +68,7 @@ class _Places:
             if not _is_synchronous(node):
                 self._kept |= touched
         self.launches = [node for node in graph.nodes if regions.launched(node) is not None]
+        self._copies = _copied_back(graph)
         self._may = {node: _may_take(node) for node in self.launches}
 
     def place(self) -> dict[fx.Node, Otherwise]:
@@ -78,6 +81,9 @@ class _Places:
                 continue
             plain, count = node.args[-1], len(examples(node))
             inputs = {result: self._input(node.args[place]) for result, place in taken.items()}
+            for result in taken:
+                if (copy := self._copies.get((node, result))) is not None and copy.args[0] is node.args[taken[result]]:
+                    self._graph.erase_node(copy)
             asked = tuple(each for each in inputs.values() if each is not None)
             node.target = regions.launch_over_op(len(node.args) - 1, count)
             node.args = (*node.args[:-1], _key(plain, count, taken))
@@ -93,20 +99,32 @@ class _Places:
         taken: dict[int, int] = {}
         for result, places in enumerate(self._may[node]):
             for place in places:
-                if place not in taken.values() and self._is_free(node, operands, place):
+                if place not in taken.values() and self._is_free(node, result, operands, place):
                     if _lies_alike(example(operands[place]), values[result]):
                         taken[result] = place
                         break
         return taken
 
-    def _is_free(self, node: fx.Node, operands: tuple[fx.Node, ...], place: int) -> bool:
-        """Whether nobody but the launch reads the memory of an operand from here on, which is all of a storage."""
+    def _is_free(self, node: fx.Node, result: int, operands: tuple[fx.Node, ...], place: int) -> bool:
+        """Whether nobody but the launch reads the memory of an operand from here on, which is all of a storage; or but
+        for who copies the result there."""
         storages = self._storages.of([operands[place]])
-        if len(storages) != 1 or not storages.isdisjoint(self._kept):
+        copy = self._copies.get((node, result))
+        is_copied = copy is not None and copy.args[0] is operands[place]
+        if len(storages) != 1 or not is_copied and not storages.isdisjoint(self._kept):
             return False
         (storage,) = storages
+        last = self._before(copy, storage) if is_copied else self._last[storage]
         alone = sum(storage in self._storages.of([operand]) for operand in operands) == 1
-        return alone and self._last[storage] is node and _is_all(example(operands[place]), self._whole[storage])
+        return alone and last is node and _is_all(example(operands[place]), self._whole[storage])
+
+    def _before(self, copy: fx.Node, storage: Hashable) -> fx.Node | None:
+        """Who reads a storage last before it is copied to; None where others do so behind that, too."""
+        readers = [
+            node for node in self._graph.nodes
+            if node.op == "call_function" and storage in self._storages.of((node, *node.all_input_nodes))
+        ]
+        return readers[-2] if readers[-2:][1:] == [copy] else None
 
     def _input(self, operand: fx.Node) -> fx.Node | None:
         """The input of the graph whose memory an operand lies in."""
@@ -123,6 +141,17 @@ class _Places:
         places = memory.memories([values[result] for result in taken])
         for each in dict.fromkeys(holder for place in places for holder in self._holding[place]):
             each.meta["val"] = _replaced(example(each), places, moved)
+
+
+def _copied_back(graph: fx.Graph) -> dict[tuple[fx.Node, int], fx.Node]:
+    """By launches and their results: the copies of those, which nobody else reads, into inputs."""
+    found = {}
+    for copy in graph.find_nodes(op="call_function", target=_COPY):
+        target, value = copy.args[:2]
+        if target.op == "placeholder" and not copy.users and list(value.users) == [copy]:
+            is_item = value.target is operator.getitem
+            found[(value.args[0], value.args[1]) if is_item else (value, 0)] = copy
+    return found
 
 
 def _replaced(value: Any, places: Set[Hashable], moved: memory.Moved) -> Any:

@@ -28,16 +28,20 @@ from ...graph.layouts import written
 from ...graph.memory import is_view
 from ...graph.nodes import example, tensor_nodes
 from ...graph.traffic import hint, judged, size_of
+from .images import convolves_rows, lies_in_rows
+from .rewriting import way_back
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
 _PRODUCTS = {_aten.mm.default, _aten.addmm.default, _aten.bmm.default, _aten.baddbmm.default}
 _ATTENTION = "aten._scaled_dot_product"
-_ANY_ORDER = ("aten.convolution", _ATTENTION, "aten.native_dropout")
+_ANY_ORDER = (_ATTENTION, "aten.native_dropout")
 _OF_ROWS = {  # calls that copy what lies turned, and give rows
     _aten.native_layer_norm.default, _aten.native_layer_norm_backward.default,
     _aten._softmax.default, _aten._softmax_backward_data.default,
 }  # fmt: skip
+_OF_ONE_ORDER = {_aten.native_group_norm.default, _aten.native_group_norm_backward.default}  # in which all must lie
+_CONVOLUTIONS = {_aten.convolution.default, _aten.convolution_backward.default}
 _ALIGNED = 16  # bytes: what attention reads at once
 
 
@@ -204,7 +208,7 @@ class _Trial:
                 read(node)
         for node in self._kept():
             self.gain -= _bytes(example(node))
-            if _forms(self._turned_back(example(node), _way_back(example(node)))[-1]) != _forms(example(node)):
+            if _forms(self._turned_back(example(node), way_back(example(node)))[-1]) != _forms(example(node)):
                 raise _Unknown(node.name)
 
     def _is_other(self, operand: fx.Node, reader: fx.Node) -> bool:
@@ -228,6 +232,8 @@ class _Trial:
         known = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable and _is_plain(old)
         if not known or node.meta.get("unbacked_bindings"):
             raise _Unknown(node.name)
+        if node.target in _OF_ONE_ORDER and len({_order(each) for each in self._images(node)}) > 1:
+            raise _Unknown(node.name)
         arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda each: self._of(each, node))
         with self._mode:
             try:
@@ -240,6 +246,10 @@ class _Trial:
                 self.gain -= _bytes(rows)
                 made = node.target(rows, *arguments[1:], **keywords)
         self._put(node, made)
+
+    def _images(self, node: fx.Node) -> list[torch.Tensor]:
+        values = [self._of(each, node) for each in node.all_input_nodes]
+        return [each for each in values if isinstance(each, torch.Tensor) and each.dim() > 2]
 
     def _put(self, node: fx.Node, value: Any) -> None:
         if is_view(node) or _forms(value) != _forms(node.meta.get("val")):
@@ -286,7 +296,7 @@ class _Trial:
 
     def _turn_back(self, node: fx.Node, old: torch.Tensor) -> None:
         """Others get it as it lay before."""
-        output, value, way = self._graph.output_node(), node, _way_back(old)
+        output, value, way = self._graph.output_node(), node, way_back(old)
         with self._graph.inserting_before(output):
             for made, (target, arguments, keywords) in zip(self._turned_back(example(node), way), way):
                 value = self._call(node, made, target, value, *arguments, **keywords)
@@ -297,20 +307,6 @@ class _Trial:
         call.meta = {**like.meta, "val": value}
         call.meta.pop("tensor_meta", None)
         return call
-
-
-Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a target, what it is given behind a value, and by name
-
-
-def _way_back(old: torch.Tensor) -> list[Call]:
-    """The calls that lay a value in rows as another of its sizes lies."""
-    order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))
-    back = sorted(range(old.dim()), key=order.__getitem__)
-    return [
-        (_aten.permute.default, (order,), {}),
-        (_aten.clone.default, (), {"memory_format": torch.contiguous_format}),
-        (_aten.permute.default, (back,), {}),
-    ]
 
 
 def _forms(value: Any) -> Any:
@@ -337,6 +333,8 @@ def _copies(node: fx.Node, of: Any, result: Any = None) -> int:
         shape = [*map(written, result.shape)]
         alike = [value for value in operands if [*map(written, value.shape)] == shape]
         return sum(_bytes(value) for value in alike if _order(value) != _order(result))
-    if str(node.target).startswith(_ANY_ORDER):
+    if str(node.target).startswith(_ANY_ORDER) or node.target in _CONVOLUTIONS and not convolves_rows(node):
         return 0
+    if node.target in _CONVOLUTIONS:
+        return sum(_bytes(value) for value in operands if value.dim() > 2 and not lies_in_rows(value))
     return sum(_bytes(value) for value in operands if value.dim() > 2 and not _in_rows(value))

@@ -9,6 +9,9 @@ import torch.fx as fx
 
 from ...graph.layouts import written
 from ...graph.nodes import examples
+from ...graph.traffic import hint
+
+_aten = torch.ops.aten
 
 
 class Rewriting:
@@ -22,7 +25,7 @@ class Rewriting:
     def call(self, like: fx.Node, target: Any, *arguments: Any, **keywords: Any) -> fx.Node:
         """A call where the graph is being written, which stands for (a part of) `like`."""
         node = self.graph.call_function(target, arguments, keywords)
-        mode = examples(like)[0].fake_mode
+        mode = next(each for each in examples(like) if each is not None).fake_mode
         given = torch.fx.node.map_arg((arguments, keywords), lambda argument: argument.meta["val"])
         with mode:
             value = target(*given[0], **given[1])
@@ -45,6 +48,20 @@ class Rewriting:
             if node in self.idle and not node.users and not node.is_impure():
                 self.idle.update(node.all_input_nodes)
                 self.graph.erase_node(node)
+
+
+Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a target, what it is given behind a value, and by name
+
+
+def way_back(old: torch.Tensor) -> list[Call]:
+    """The calls that lay a value in rows as another of its sizes lies."""
+    order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))
+    back = sorted(range(old.dim()), key=order.__getitem__)
+    return [
+        (_aten.permute.default, (order,), {}),
+        (_aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (_aten.permute.default, (back,), {}),
+    ]
 
 
 def _alike(node: fx.Node, value: fx.Node) -> bool:

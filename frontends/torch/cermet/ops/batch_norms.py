@@ -1,0 +1,147 @@
+"""Batch norms and their gradients as graph texts, of x [..., C] in rows of channels: sums over rows, and numbers of
+columns.
+
+All is computed in f32 and rounded once. The variance is a sum of squares about the mean, by a second reading of x: what
+one reading would give of both sums cancels where the mean is large.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+from ..text import Value
+from .texts import Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """What texts of one norm are made for."""
+
+    rank: int  # of x
+    channels: int
+    element: str
+    rows: int  # how many x has
+
+    @property
+    def dims(self) -> tuple[int | str, ...]:
+        return (*(f"r{axis}" for axis in range(self.rank - 1)), self.channels)
+
+
+class _Text(Text):
+    """Of one norm."""
+
+    def __init__(self, name: str, form: Form) -> None:
+        super().__init__(name)
+        self.form = form
+
+    def tensor(self, name: str) -> Value:
+        return self.operand(name, self.form.dims, self.form.element)
+
+    def column(self, name: str, element: str = "f32") -> Value:
+        return self.operand(name, (self.form.channels,), element)
+
+    def along(self, value: Value) -> Value:
+        """A number for each channel, repeated along the rows."""
+        return self.broadcast(value, self.form.dims)
+
+    def over_rows(self, value: Value) -> Value:
+        return self.divided(value, float(self.form.rows))
+
+    def normalized(self, x: Value, mean: Value, scale: Value) -> Value:
+        return self.binary("mul", self.binary("sub", x, self.along(mean)), self.along(scale))
+
+
+@functools.cache
+def sums(form: Form) -> int:
+    """x -> the sum of each channel."""
+    text = _Text("batch_sums", form)
+    text.result(text.sum_rows(text.tensor("x")), (form.channels,))
+    return text.key()
+
+
+@functools.cache
+def squares(form: Form) -> int:
+    """x, the sums -> the sum of squares of each channel about its mean."""
+    text = _Text("batch_squares", form)
+    x, total = text.tensor("x"), text.column("sum")
+    centred = text.binary("sub", x, text.over_rows(text.along(total)))
+    text.result(text.sum_rows(text.binary("mul", centred, centred)), (form.channels,))
+    return text.key()
+
+
+@functools.cache
+def statistics(form: Form, eps: float, momentum: float, running: tuple[str, ...]) -> int:
+    """The sums and the sums of squares (the running mean and variance, of these types) -> mean, reciprocal deviation
+    (both running ones after this batch)."""
+    text = _Text("batch_statistics", form)
+    mean = text.over_rows(text.column("sum"))
+    squares = text.column("squares")
+    variance = text.over_rows(squares)
+    text.result(mean, (form.channels,))
+    text.result(text.reciprocal_deviation(variance, eps), (form.channels,))
+    unbiased = text.divided(squares, float(max(form.rows - 1, 1)))
+    for index, (new, element) in enumerate(zip((mean, unbiased), running)):
+        old = text.column(f"running{index}", element)
+        after = text.binary("add", text.scaled(new, momentum), text.scaled(old, 1.0 - momentum))
+        text.result(after, (form.channels,), element)
+    return text.key()
+
+
+@functools.cache
+def deviation(form: Form, eps: float, element: str) -> int:
+    """A variance -> the reciprocal deviation."""
+    text = _Text("batch_deviation", form)
+    text.result(text.reciprocal_deviation(text.column("variance", element), eps), (form.channels,))
+    return text.key()
+
+
+@functools.cache
+def norm(form: Form, mean: str, weight: str, bias: str) -> int:
+    """x, mean of this type, reciprocal deviation, and those of weight and bias that have an element type -> y."""
+    text = _Text("batch_norm", form)
+    x, centre, scale = text.tensor("x"), text.column("mean", mean), text.column("scale")
+    y = text.normalized(x, centre, scale)
+    if weight:
+        y = text.binary("mul", y, text.along(text.column("weight", weight)))
+    if bias:
+        y = text.binary("add", y, text.along(text.column("bias", bias)))
+    text.result(y, form.dims, form.element)
+    return text.key()
+
+
+@functools.cache
+def gradient_sums(form: Form, mean: str) -> int:
+    """Cotangent, x, mean, reciprocal deviation -> of each channel the sum of the cotangent, and that of its products
+    with the normalized x."""
+    text = _Text("batch_norm_sums", form)
+    cotangent, x, centre, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean", mean), text.column("scale")
+    text.result(text.sum_rows(cotangent), (form.channels,))
+    text.result(text.sum_rows(text.binary("mul", cotangent, text.normalized(x, centre, scale))), (form.channels,))
+    return text.key()
+
+
+@functools.cache
+def gradient(form: Form, weight: str) -> int:
+    """Cotangent, x, mean, reciprocal deviation, both sums (weight) -> the gradient of x where the statistics are x's."""
+    text = _Text("batch_norm_gradient", form)
+    cotangent, x, mean, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean"), text.column("scale")
+    total, product = (text.over_rows(text.along(text.column(name))) for name in ("sum", "product"))
+    rest = text.binary("sub", cotangent, total)
+    rest = text.binary("sub", rest, text.binary("mul", text.normalized(x, mean, scale), product))
+    factor = text.along(scale)
+    if weight:
+        factor = text.binary("mul", factor, text.along(text.column("weight", weight)))
+    text.result(text.binary("mul", rest, factor), form.dims, form.element)
+    return text.key()
+
+
+@functools.cache
+def scaled_gradient(form: Form, weight: str) -> int:
+    """Cotangent, reciprocal deviation (weight) -> the gradient of x where the statistics are others'."""
+    text = _Text("batch_norm_scaled_gradient", form)
+    cotangent, factor = text.tensor("cotangent"), text.along(text.column("scale"))
+    if weight:
+        factor = text.binary("mul", factor, text.along(text.column("weight", weight)))
+    text.result(text.binary("mul", cotangent, factor), form.dims, form.element)
+    return text.key()

@@ -1,0 +1,134 @@
+"""Batch norms of rows of channels are kernels of the engine's, forward and backward, with what is around them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_clusters_behind_autograd import called as called_in
+from test_clusters_behind_autograd import launches
+from test_group_norms import compare, cotangent
+from torch import nn
+
+OPTIONS = {"remainder": "aot", "strict": True}
+NORMS = {
+    "aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.no_stats",
+    "aten._native_batch_norm_legit_no_training.default", "aten.native_batch_norm_backward.default",
+}  # fmt: skip
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+
+
+def called(graphs):
+    return set().union(*map(called_in, graphs))
+
+
+def in_rows(x):
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
+
+
+SHAPES = {"numbers": (37, 12), "images": (4, 24, 5, 7), "narrow": (5, 3, 4, 4), "many": (2, 40, 33, 31)}
+
+
+def operands(shape, dtype, affine="wb", mean=0.0):
+    x = in_rows(torch.randn(shape) * 2 + mean).to(dtype)
+    return [x, *(torch.randn(shape[1]).to(dtype) if each in affine else None for each in "wb")]
+
+
+@DTYPES
+@pytest.mark.parametrize("affine", ["wb", "w", ""], ids=lambda affine: affine or "plain")
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+def test_numbers_and_gradients(shape, affine, dtype, ran):
+    def function(x, weight, bias):
+        return F.relu(F.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-4))
+
+    compare(function, lambda: operands(shape, dtype, affine, 1.0), dtype)
+    assert len(ran) == 2 and not NORMS & called(ran), called(ran)
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [SHAPES["numbers"], SHAPES["images"]], ids=["numbers", "images"])
+def test_statistics_that_ran(shape, dtype, ran):
+    mean, variance = torch.randn(shape[1]).to(dtype), (torch.rand(shape[1]) + 0.5).to(dtype)
+
+    def function(x, weight, bias):
+        running = mean.to(x.dtype), variance.to(x.dtype)
+        return F.silu(F.batch_norm(x, *running, weight, bias, False, 0.1, 1e-4))
+
+    compare(function, lambda: operands(shape, dtype), dtype)
+    assert not NORMS & called(ran), called(ran)
+
+
+def test_a_mean_far_from_zero(ran):
+    """Squares about the mean, and not about zero."""
+    function = lambda *given: F.batch_norm(given[0], None, None, *given[1:], True)  # noqa: E731
+    compare(function, lambda: operands((4, 8, 16, 16), torch.float32, mean=3e3), torch.float32)
+    assert not NORMS & called(ran)
+
+
+def test_parameters_of_another_type_than_x(ran):
+    def make():
+        x, *parameters = operands(SHAPES["images"], torch.bfloat16)
+        return [x, *(each.float() for each in parameters)]
+
+    compare(lambda *given: F.batch_norm(given[0], None, None, *given[1:], True), make, torch.bfloat16)
+    assert not NORMS & called(ran)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "held"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16, torch.bfloat16)],
+    ids=["f32", "bf16, held in f32", "bf16"],
+)
+def test_what_runs_along_is_written_where_it_is(dtype, held, ran):
+    """As eager writes it, and by the launch that makes it: no copy is left; and batches are counted by one call."""
+    norms = nn.ModuleList(nn.BatchNorm1d(12, momentum=0.3).to(held) for _ in range(3))
+    other = nn.ModuleList(nn.BatchNorm1d(12, momentum=0.3).to(held) for _ in range(3))
+
+    def chain(norms):
+        return lambda x: norms[2](torch.tanh(norms[1](torch.tanh(norms[0](x)))))
+
+    call = torch.compile(chain(norms), backend="cermet", options=OPTIONS)
+    for _ in range(3):
+        x = (torch.randn(64, 12) + 1).to(dtype).requires_grad_()
+        y = call(x)
+        y.backward(cotangent(y.detach()))
+        theirs = chain(other)(x.detach())
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(y, theirs, rtol=4 * eps, atol=4 * eps)
+    for mine, theirs in zip(norms.buffers(), other.buffers(), strict=True):
+        tolerance = 4 * torch.finfo(held if dtype == torch.float32 else dtype).eps
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance)
+    assert not ({"aten.copy_.default", "aten._to_copy.default"} | NORMS) & called(ran[:1]), called(ran[:1])
+    assert sum(str(node.target) == "aten._foreach_add_.Scalar" for node in ran[0].nodes) == 1
+
+
+def test_what_is_around_a_norm_joins_its_kernels(ran):
+    """Forward: sums, squares, statistics, norm and activation. Backward: the activation's gradient with both sums, that
+    of x."""
+    function = lambda x, weight, bias: F.relu(F.batch_norm(x, None, None, weight, bias, True))  # noqa: E731
+    call = torch.compile(function, backend="cermet", options=OPTIONS)
+    x, weight, bias = (each.requires_grad_() for each in operands((32, 64, 16, 16), torch.float32))
+    call(x, weight, bias).sum().backward()
+    assert [launches(graph) for graph in ran] == [4, 2] and not NORMS & called(ran)
+
+
+DECLINED = {
+    "planes": lambda: [torch.randn(3, 12, 5, 7), torch.randn(12), torch.randn(12)],
+    "f64": lambda: [each.double() for each in operands(SHAPES["images"], torch.float32)],
+}
+
+
+@pytest.mark.parametrize("make", DECLINED.values(), ids=DECLINED)
+def test_what_no_kernel_takes_stays(make, ran):
+    compare(lambda *given: F.batch_norm(given[0], None, None, *given[1:], True), make, torch.float32, seeds=2)
+    assert NORMS & called(ran)
+
+
+def test_a_graph_that_is_kept_for_another_backward(ran):
+    """Statistics are the forward's, and run along once."""
+    norm = nn.BatchNorm1d(8)
+    call = torch.compile(lambda x: norm(x).square(), backend="cermet", options=OPTIONS)
+    x = torch.randn(40, 8, requires_grad=True)
+    y = call(x)
+    found = [torch.autograd.grad(y, x, torch.ones_like(y), retain_graph=True)[0] for _ in range(2)]
+    assert torch.equal(*found) and norm.num_batches_tracked == 1

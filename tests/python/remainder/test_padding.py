@@ -1,0 +1,70 @@
+"""Zeros around what a convolution reads are its own padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from cermet.remainder.aten import padding
+
+_aten = torch.ops.aten
+
+
+def operands():
+    torch.manual_seed(0)
+    return torch.randn(2, 4, 9, 8, dtype=torch.float64), torch.randn(6, 4, 3, 3, dtype=torch.float64)
+
+
+def rewritten(function, expected):
+    given = operands()
+    module = make_fx(function, tracing_mode="fake")(*given)
+    assert padding.absorb(module.graph) == expected
+    module.graph.lint()
+    module.recompile()
+    for mine, theirs in zip(module(*given), function(*given), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    return sum(node.target is _aten.constant_pad_nd.default for node in module.graph.nodes)
+
+
+def convolution(x, weight, own=(0, 1)):
+    return _aten.convolution(x, weight, None, [1, 2], list(own), [1, 1], False, [0, 0], 1)
+
+
+def with_gradients(sides, cut=None, value=0.0):
+    def function(x, weight):
+        padded = F.pad(x, sides, value=value)
+        y = convolution(padded, weight)
+        gradients = _aten.convolution_backward(
+            y, padded, weight, [0], [1, 2], [0, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+        )
+        return y, F.pad(gradients[0], [-side for side in cut or sides]), gradients[1]
+
+    return function
+
+
+@pytest.mark.parametrize("sides", [(1, 1, 2, 2), (1, 1), (0, 0, 1, 1), (2, 2, 0, 0)])
+def test_both_directions(sides):
+    assert rewritten(with_gradients(sides), 3) == 0
+
+
+@pytest.mark.parametrize("sides", [(0, 1, 0, 1), (-1, -1, 1, 1)])
+def test_sides_that_differ_stay(sides):
+    assert rewritten(with_gradients(sides), 0) == 2
+
+
+def test_another_number_stays():
+    assert rewritten(with_gradients((1, 1, 1, 1), value=1.0), 0) == 2
+
+
+def test_a_gradient_of_which_less_is_read_stays():
+    assert rewritten(with_gradients((2, 2, 2, 2), (2, 2, 2, 1)), 1) == 2
+
+
+def test_what_others_read_too_is_written():
+    def function(x, weight):
+        padded = F.pad(x, (1, 1, 1, 1))
+        return convolution(padded, weight), padded.exp()
+
+    assert rewritten(function, 1) == 1
