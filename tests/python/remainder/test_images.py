@@ -61,7 +61,7 @@ def step(model, call, x, autocast=False):
     """Results, gradients, and what the model holds afterwards."""
     x = x.clone().requires_grad_()
     model.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=autocast):
         y = call(x)
     y.square().sum().backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -71,16 +71,16 @@ def step(model, call, x, autocast=False):
 @pytest.mark.parametrize("memory", [PLANES, ROWS], ids=["planes", "rows"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, None], ids=["bf16", "f32", "autocast"])
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
-def test_a_vision_model(training, dtype, memory, ran):
+def test_a_vision_model(training, dtype, memory, device, ran):
     """Means of errors over a few steps: a norm of few numbers makes much of little."""
     torch.manual_seed(0)
-    model = Vision().to(dtype or torch.float32).to(memory_format=memory).train(training)
+    model = Vision().to(device, dtype or torch.float32).to(memory_format=memory).train(training)
     eager, true = copy.deepcopy(model), copy.deepcopy(model).double()
     call = torch.compile(model, backend="cermet", options=OPTIONS)
     before = cermet.counters()["fallbacks"]
     errors = {}
     for _ in range(4):
-        x = torch.randn(4, 3, 64, 96, dtype=dtype).to(memory_format=memory)
+        x = torch.randn(4, 3, 64, 96, dtype=dtype, device=device).to(memory_format=memory)
         with Float64():
             truth = step(true, true, x.double())
         found = [step(model, call, x, dtype is None), step(eager, eager, x, dtype is None)]
@@ -94,7 +94,7 @@ def test_a_vision_model(training, dtype, memory, ran):
                 for at, each in enumerate((value, theirs)):
                     of[at] += relative(each, truth[name])
     eps = torch.finfo(dtype or torch.bfloat16).eps
-    far = {name: pair for name, pair in errors.items() if pair[0] > 1.6 * pair[1] + 4 * eps}
+    far = {name: pair for name, pair in errors.items() if pair[0] > 1.6 * pair[1] + eps}
     assert not far, far
     assert cermet.counters()["fallbacks"] == before and len(ran) == 2
 

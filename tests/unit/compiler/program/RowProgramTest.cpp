@@ -393,6 +393,35 @@ TEST(Schedule, OthersAreFlat) {
   EXPECT_EQ(chooseSchedule(program, "sm_86").skeleton, Skeleton::Flat);
 }
 
+// Products of two tiles, centred by columns, summed over rows: into outputs of these types.
+RowProgram summing(const std::vector<std::string>& types) {
+  RowProgram program;
+  std::string text = "program sums 64\nin x tile bf16\nin y tile bf16\nin m column f32\nin s column f32\n", stores;
+  for (size_t i = 0; i < types.size(); ++i) {
+    text += fmt::format("out o{} column {}\n", i, types[i]);
+    stores += fmt::format("%{} = accumulate_rows %{} o{} : {} column 0\n", 7 + i, i % 2 ? 4 : 6, i, types[i]);
+  }
+  text += "%0 = load x : bf16 element 0\n%1 = load y : bf16 element 0\n%2 = load m : f32 column 0\n"
+          "%3 = load s : f32 column 0\n%4 = sub %0 %2 : f32 element 0\n%5 = mul %4 %3 : f32 element 0\n"
+          "%6 = mul %5 %1 : f32 element 0\n";
+  EXPECT_EQ(parse(text + stores, program), "") << text + stores;
+  return program;
+}
+
+TEST(Schedule, NarrowRowsThatAreSummedHaveTheRegistersTheyTake) {
+  EXPECT_EQ(chooseSchedule(summing({"bf16"}), "sm_90").blocksPerSm, 8);
+  const Schedule both = chooseSchedule(summing({"f32", "f32"}), "sm_90");
+  EXPECT_EQ(both.blocksPerSm, 5);
+  EXPECT_EQ(both.residentBlocks, 5);
+}
+
+// One sum that is rounded to two types is summed once, and both are stored of it.
+TEST(Schedule, OutputsOfOneSumShareIt) {
+  const RowProgram program = summing({"f32", "f32", "bf16", "bf16"});
+  EXPECT_EQ(program.summedOverRows(), (std::vector<int>{6, 4}));
+  EXPECT_EQ(chooseSchedule(program, "sm_90").blocksPerSm, 5);
+}
+
 TEST(KernelSpec, RefusesWhatIsNotOne) {
   const Refusal refusals[] = {
       {"cermet.kernel.1", "cermet.kernel.9",

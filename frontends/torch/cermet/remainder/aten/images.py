@@ -85,7 +85,15 @@ def in_planes(rank: int) -> list[int]:
 
 def lies_in_rows(value: torch.Tensor) -> bool:
     """Whether an image's channels lie beside one another in memory, and nothing between its rows."""
-    order = in_rows(value.dim())
+    return _lies(value, in_rows(value.dim()))
+
+
+def _lies_in_planes(value: torch.Tensor) -> bool:
+    return _lies(value, range(value.dim()))
+
+
+def _lies(value: torch.Tensor, order: Sequence[int]) -> bool:
+    """By its strides as they are written, which guards nothing."""
     expected = strides([value.shape[axis] for axis in order], None)
     return all(
         written(value.shape[axis]) == "1" or written(value.stride(axis)) == written(stride)
@@ -121,11 +129,12 @@ def _wants_planes(node: fx.Node) -> bool:
 
 
 def _is_elementwise(node: fx.Node) -> bool:
-    """Whether a call gives the same elements of what it is given in any order."""
-    if node.target in _ELEMENTWISE:
-        return True
-    is_call = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
-    return is_call and torch.Tag.pointwise in node.target.tags and isinstance(example(node), torch.Tensor)
+    """Whether a call gives the same elements of what it is given in any order; numbers that it draws are others."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        return False
+    tags = node.target.tags
+    is_known = node.target in _ELEMENTWISE or torch.Tag.pointwise in tags
+    return is_known and torch.Tag.nondeterministic_seeded not in tags and isinstance(example(node), torch.Tensor)
 
 
 def _is_planes_mean(node: fx.Node) -> bool:
@@ -211,8 +220,8 @@ class _Plan:
             images = all(_is_image(example(node.args[at])) for at in operands)
             return results if images and self._has_only_items(node) else None
         if regions.launched(node) is not None:
-            values = examples(node)
-            return range(len(values)) if self._has_only_items(node) and turned(node) is not None else None
+            images = [index for index, value in enumerate(examples(node)) if value.dim() > 2]
+            return images if self._has_only_items(node) and turned(node) is not None else None
         if node.target in _RESHAPES:
             return (0,) if node.args[0] in self.rows and _merges_places(node) else None
         if node.target in (_aten.permute.default, _aten.transpose.int):
@@ -356,7 +365,7 @@ class _Writing:
         elif node.target in _RESHAPES:
             batch, channels, *places = node.args[1]
             rows = self._of(node.args[0])
-            if not example(rows).is_contiguous():
+            if not _lies_in_planes(example(rows)):
                 rows = self._call(node, _aten.clone.default, rows, memory_format=torch.contiguous_format)
             self._rows[node] = self._call(node, _aten.view.default, rows, [batch, *places, channels])
         elif _gives_rows(node):
@@ -477,7 +486,7 @@ class _Writing:
 
     def _in_rows(self, value: fx.Node) -> fx.Node:
         like = example(value)
-        if like.is_contiguous() and not lies_in_rows(like) and _are_known(like.shape):
+        if _lies_in_planes(like) and not lies_in_rows(like) and _are_known(like.shape):
             return self._transposed(value, value, True)
         rows = self._call(value, _aten.permute.default, value, in_rows(like.dim()))
         if lies_in_rows(like):
@@ -488,7 +497,7 @@ class _Writing:
         """An image in planes, as it is or as a copy."""
         if value not in self._copies:
             rows, like = self._of(value), example(value)
-            is_kept = value not in self._plan.rows and like.is_contiguous()
+            is_kept = value not in self._plan.rows and _lies_in_planes(like)
             self._copies[value] = value if is_kept else self._behind(rows, lambda: self._in_planes(value, rows))
         return self._copies[value]
 
@@ -555,6 +564,6 @@ class _Writing:
         def laid() -> fx.Node:
             return self._laid(self._call(node, _aten.permute.default, rows, in_planes(like.dim())), node)
 
-        is_copied = like.is_contiguous() and not lies_in_rows(like)
+        is_copied = _lies_in_planes(like) and not lies_in_rows(like)
         copy = self._planes(node) if is_copied else self._behind(rows, laid)
         node.replace_all_uses_with(copy, delete_user_cb=lambda user: user not in self._plan.calls)
