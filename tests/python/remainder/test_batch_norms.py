@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -110,6 +112,26 @@ def test_what_is_around_a_norm_joins_its_kernels(ran):
     x, weight, bias = (each.requires_grad_() for each in operands((32, 64, 16, 16), torch.float32))
     call(x, weight, bias).sum().backward()
     assert [launches(graph) for graph in ran] == [4, 2] and not NORMS & called(ran)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
+def test_rows_that_a_symbol_counts(dtype, ran):
+    norm = nn.BatchNorm2d(8).to(dtype)
+    other = copy.deepcopy(norm)
+    call = torch.compile(lambda x: F.silu(norm(x)), backend="cermet", dynamic=True, options=OPTIONS)
+    for sizes in ((3, 8, 6, 7), (5, 8, 9, 4), (2, 8, 30, 31)):
+        given = in_rows(torch.randn(sizes) + 1).to(dtype)
+        found = []
+        for norms, function in ((norm, call), (other, lambda x: F.silu(other(x)))):
+            x = given.clone(memory_format=torch.preserve_format).requires_grad_()
+            y = function(x)
+            norms.zero_grad()
+            y.backward(cotangent(y.detach()))
+            found.append([y.detach(), x.grad, norms.weight.grad, norms.bias.grad, *norms.buffers()])
+        eps = torch.finfo(dtype).eps
+        for mine, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=8 * eps, atol=8 * eps * theirs.abs().max().item())
+    assert len(ran) == 2 and not NORMS & called(ran), called(ran)
 
 
 DECLINED = {

@@ -28,6 +28,15 @@ def row_major(value: torch.Tensor) -> bool:
     return _numbers(value) and value.is_contiguous()
 
 
+def lies(value: torch.Tensor, order: Sequence[int]) -> bool:
+    """Whether a tensor is dense, its dimensions in an order from outermost to innermost; one of size 1 may be anywhere."""
+    expected = strides([value.shape[axis] for axis in order], None)
+    return all(
+        written(value.shape[axis]) == "1" or written(value.stride(axis)) == written(stride)
+        for axis, stride in zip(order, expected)
+    )
+
+
 def _dense(value: torch.Tensor) -> tuple[int, ...] | None:
     """The permutation, the last dimension innermost, that the tensor is dense in, or None. A dimension of size 1 goes
     where its stride says, or where it stands."""

@@ -2,7 +2,8 @@
 columns.
 
 All is computed in f32 and rounded once. The variance is a sum of squares about the mean, by a second reading of x: what
-one reading would give of both sums cancels where the mean is large.
+one reading would give of both sums cancels where the mean is large. How many rows there are is a number of the text, or
+where a symbol counts them a sum of ones, which the sums give besides, for each channel.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from ..text import Value
+from ..text import TensorType, Value
 from .texts import Text
 
 
@@ -21,11 +22,15 @@ class Form:
     rank: int  # of x
     channels: int
     element: str
-    rows: int  # how many x has
+    rows: int | None  # how many x has, if that is known
 
     @property
     def dims(self) -> tuple[int | str, ...]:
         return (*(f"r{axis}" for axis in range(self.rank - 1)), self.channels)
+
+    def sums(self, count: int) -> int:
+        """Results of a text that gives so many sums."""
+        return count + (not self.rows)
 
 
 class _Text(Text):
@@ -45,8 +50,28 @@ class _Text(Text):
         """A number for each channel, repeated along the rows."""
         return self.broadcast(value, self.form.dims)
 
-    def over_rows(self, value: Value) -> Value:
-        return self.divided(value, float(self.form.rows))
+    def count(self) -> list[Value]:
+        """How many rows there are, for each channel, as an operand of a text that needs to be told."""
+        return [] if self.form.rows else [self.column("count")]
+
+    def ones(self) -> None:
+        """The count as the last result, where others need to be told."""
+        if not self.form.rows:
+            one = self.builder.constant(1.0, TensorType(self.form.dims, "f32"), "one")
+            self.result(self.sum_rows(one), (self.form.channels,))
+
+    def over_rows(self, value: Value, count: list[Value]) -> Value:
+        """Divided by how many rows there are."""
+        if self.form.rows:
+            return self.divided(value, float(self.form.rows))
+        return self.binary("div", value, self.broadcast(count[0], value.type.dims))
+
+    def unbiased(self, squares: Value, count: list[Value]) -> Value:
+        """Divided by one less than the rows; of one row as they are."""
+        if self.form.rows:
+            return self.divided(squares, float(max(self.form.rows - 1, 1)))
+        one = self.number(1.0, squares)
+        return self.binary("div", squares, self.binary("max", self.binary("sub", count[0], one), one))
 
     def normalized(self, x: Value, mean: Value, scale: Value) -> Value:
         return self.binary("mul", self.binary("sub", x, self.along(mean)), self.along(scale))
@@ -54,33 +79,33 @@ class _Text(Text):
 
 @functools.cache
 def sums(form: Form) -> int:
-    """x -> the sum of each channel."""
+    """x -> the sum of each channel (the count)."""
     text = _Text("batch_sums", form)
     text.result(text.sum_rows(text.tensor("x")), (form.channels,))
+    text.ones()
     return text.key()
 
 
 @functools.cache
 def squares(form: Form) -> int:
-    """x, the sums -> the sum of squares of each channel about its mean."""
+    """x, the sums (the count) -> the sum of squares of each channel about its mean."""
     text = _Text("batch_squares", form)
-    x, total = text.tensor("x"), text.column("sum")
-    centred = text.binary("sub", x, text.over_rows(text.along(total)))
+    x, total, count = text.tensor("x"), text.column("sum"), text.count()
+    centred = text.binary("sub", x, text.over_rows(text.along(total), count))
     text.result(text.sum_rows(text.binary("mul", centred, centred)), (form.channels,))
     return text.key()
 
 
 @functools.cache
 def statistics(form: Form, eps: float, momentum: float, running: tuple[str, ...]) -> int:
-    """The sums and the sums of squares (the running mean and variance, of these types) -> mean, reciprocal deviation
-    (both running ones after this batch)."""
+    """The sums and the sums of squares (the count) (the running mean and variance, of these types) -> mean, reciprocal
+    deviation (both running ones after this batch)."""
     text = _Text("batch_statistics", form)
-    mean = text.over_rows(text.column("sum"))
-    squares = text.column("squares")
-    variance = text.over_rows(squares)
+    total, squares, count = text.column("sum"), text.column("squares"), text.count()
+    mean, variance = text.over_rows(total, count), text.over_rows(squares, count)
     text.result(mean, (form.channels,))
     text.result(text.reciprocal_deviation(variance, eps), (form.channels,))
-    unbiased = text.divided(squares, float(max(form.rows - 1, 1)))
+    unbiased = text.unbiased(squares, count)
     for index, (new, element) in enumerate(zip((mean, unbiased), running)):
         old = text.column(f"running{index}", element)
         after = text.binary("add", text.scaled(new, momentum), text.scaled(old, 1.0 - momentum))
@@ -113,20 +138,24 @@ def norm(form: Form, mean: str, weight: str, bias: str) -> int:
 @functools.cache
 def gradient_sums(form: Form, mean: str) -> int:
     """Cotangent, x, mean, reciprocal deviation -> of each channel the sum of the cotangent, and that of its products
-    with the normalized x."""
+    with the normalized x (the count)."""
     text = _Text("batch_norm_sums", form)
     cotangent, x, centre, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean", mean), text.column("scale")
     text.result(text.sum_rows(cotangent), (form.channels,))
     text.result(text.sum_rows(text.binary("mul", cotangent, text.normalized(x, centre, scale))), (form.channels,))
+    text.ones()
     return text.key()
 
 
 @functools.cache
 def gradient(form: Form, weight: str) -> int:
-    """Cotangent, x, mean, reciprocal deviation, both sums (weight) -> the gradient of x where the statistics are x's."""
+    """Cotangent, x, mean, reciprocal deviation, both sums (the count) (weight) -> the gradient of x where the statistics
+    are x's."""
     text = _Text("batch_norm_gradient", form)
     cotangent, x, mean, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean"), text.column("scale")
-    total, product = (text.over_rows(text.along(text.column(name))) for name in ("sum", "product"))
+    columns = [text.along(text.column(name)) for name in ("sum", "product")]
+    count = text.count()
+    total, product = (text.over_rows(column, count) for column in columns)
     rest = text.binary("sub", cotangent, total)
     rest = text.binary("sub", rest, text.binary("mul", text.normalized(x, mean, scale), product))
     factor = text.along(scale)

@@ -16,10 +16,11 @@ import torch
 import torch.fx as fx
 
 from .. import native
+from ..graph.layouts import written
 from ..graph.nodes import example
 from ..ops import batch_norms as texts
 from ..text import ELEMENT_TYPES
-from .aten.images import in_planes, in_rows, lies_in_rows
+from .aten.images import in_planes, in_rows, lies_in_planes, lies_in_rows
 from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of
 
 _aten = torch.ops.aten
@@ -89,9 +90,10 @@ class _Norm:
         rows, keys = _rows(write, self.x), iter(self.keys())
         parameters = [each for each in (self.weight, self.bias) if each is not None]
         if self.is_of_batch:
-            (total,) = write.launch(next(keys), 1, rows)
-            (squares,) = write.launch(next(keys), 1, rows, total)
-            mean, scale, *after = write.launch(next(keys), 2 + len(self.running), total, squares, *self.running)
+            total, *count = write.launch(next(keys), self.form.sums(1), rows)
+            (squares,) = write.launch(next(keys), 1, rows, total, *count)
+            sums = (total, squares, *count)
+            mean, scale, *after = write.launch(next(keys), 2 + len(self.running), *sums, *self.running)
             made = {1: mean, 2: scale, **dict(enumerate(after, 3))}
         else:
             mean, variance = self.running
@@ -178,10 +180,10 @@ class _Gradient:
         if not self.is_of_batch:
             (scale,) = write.launch(next(keys), 1, scale)
         if self.is_of_batch or 1 in self.results or 2 in self.results:
-            total, product = write.launch(next(keys), 2, cotangent, x, mean, scale)
+            total, product, *count = write.launch(next(keys), self.form.sums(2), cotangent, x, mean, scale)
             made = {1: product, 2: total}
         if 0 in self.results:
-            operands = (x, mean, scale, total, product) if self.is_of_batch else (scale,)
+            operands = (x, mean, scale, total, product, *count) if self.is_of_batch else (scale,)
             (made[0],) = write.launch(next(keys), 1, cotangent, *operands, *weight)
         _put(write, made, self.results)
 
@@ -226,24 +228,30 @@ def _is_norm(node: fx.Node) -> bool:
 
 def _form(x: Any) -> texts.Form | None:
     """What texts of the norm are made for; None where none fits."""
-    if not is_plain(x) or not 2 <= x.dim() <= _MAX_RANK or not all(isinstance(size, int) and size for size in x.shape):
+    if not is_plain(x) or not 2 <= x.dim() <= _MAX_RANK or not isinstance(x.shape[1], int) or not lies_in_rows(x):
         return None
-    if not lies_in_rows(x):
+    if any(isinstance(size, int) and not size for size in x.shape):
         return None
-    return texts.Form(x.dim(), x.shape[1], ELEMENT_TYPES[x.dtype], math.prod(x.shape) // x.shape[1])
+    is_known = all(isinstance(size, int) for size in x.shape)
+    rows = math.prod(x.shape) // x.shape[1] if is_known else None
+    return texts.Form(x.dim(), x.shape[1], ELEMENT_TYPES[x.dtype], rows)
 
 
 def _is_like(value: Any, x: torch.Tensor) -> bool:
-    return is_plain(value) and value.device == x.device and value.shape == x.shape
+    sizes = [[*map(written, each.shape)] for each in (value, x)]
+    return is_plain(value) and value.device == x.device and sizes[0] == sizes[1]
 
 
 def _rows(write: Writer, value: fx.Node) -> fx.Node:
     """The rows of what lies in them, or a copy into such."""
     order = in_rows(example(value).dim())
     source = value.args[0] if value.target is _aten.permute.default else None
-    if source is not None and list(value.args[1]) == in_planes(len(order)) and example(source).is_contiguous():
+    if source is not None and list(value.args[1]) == in_planes(len(order)) and lies_in_planes(example(source)):
         return source
-    return write.dense(value if len(order) == 2 else write.call(_aten.permute.default, value, order))
+    rows = value if len(order) == 2 else write.call(_aten.permute.default, value, order)
+    if lies_in_planes(example(rows)):
+        return rows
+    return write.call(_aten.clone.default, rows, memory_format=torch.contiguous_format)
 
 
 def _put(write: Writer, made: dict[int, fx.Node], results: dict[int, fx.Node]) -> None:

@@ -22,7 +22,7 @@ import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
 from ...errors import Error
-from ...graph.layouts import strides, written
+from ...graph.layouts import lies, written
 from ...graph.memory import wrapped
 from ...graph.nodes import example, examples, tensor_nodes
 from ...graph.traffic import judged, size_of
@@ -85,20 +85,12 @@ def in_planes(rank: int) -> list[int]:
 
 def lies_in_rows(value: torch.Tensor) -> bool:
     """Whether an image's channels lie beside one another in memory, and nothing between its rows."""
-    return _lies(value, in_rows(value.dim()))
+    return lies(value, in_rows(value.dim()))
 
 
-def _lies_in_planes(value: torch.Tensor) -> bool:
-    return _lies(value, range(value.dim()))
-
-
-def _lies(value: torch.Tensor, order: Sequence[int]) -> bool:
-    """By its strides as they are written, which guards nothing."""
-    expected = strides([value.shape[axis] for axis in order], None)
-    return all(
-        written(value.shape[axis]) == "1" or written(value.stride(axis)) == written(stride)
-        for axis, stride in zip(order, expected)
-    )
+def lies_in_planes(value: torch.Tensor) -> bool:
+    """Whether a tensor is row-major."""
+    return lies(value, range(value.dim()))
 
 
 def _is_plain(value: Any) -> bool:
@@ -365,7 +357,7 @@ class _Writing:
         elif node.target in _RESHAPES:
             batch, channels, *places = node.args[1]
             rows = self._of(node.args[0])
-            if not _lies_in_planes(example(rows)):
+            if not lies_in_planes(example(rows)):
                 rows = self._call(node, _aten.clone.default, rows, memory_format=torch.contiguous_format)
             self._rows[node] = self._call(node, _aten.view.default, rows, [batch, *places, channels])
         elif _gives_rows(node):
@@ -486,7 +478,7 @@ class _Writing:
 
     def _in_rows(self, value: fx.Node) -> fx.Node:
         like = example(value)
-        if _lies_in_planes(like) and not lies_in_rows(like) and _are_known(like.shape):
+        if lies_in_planes(like) and not lies_in_rows(like) and _are_known(like.shape):
             return self._transposed(value, value, True)
         rows = self._call(value, _aten.permute.default, value, in_rows(like.dim()))
         if lies_in_rows(like):
@@ -497,7 +489,7 @@ class _Writing:
         """An image in planes, as it is or as a copy."""
         if value not in self._copies:
             rows, like = self._of(value), example(value)
-            is_kept = value not in self._plan.rows and _lies_in_planes(like)
+            is_kept = value not in self._plan.rows and lies_in_planes(like)
             self._copies[value] = value if is_kept else self._behind(rows, lambda: self._in_planes(value, rows))
         return self._copies[value]
 
@@ -564,6 +556,6 @@ class _Writing:
         def laid() -> fx.Node:
             return self._laid(self._call(node, _aten.permute.default, rows, in_planes(like.dim())), node)
 
-        is_copied = _lies_in_planes(like) and not lies_in_rows(like)
+        is_copied = lies_in_planes(like) and not lies_in_rows(like)
         copy = self._planes(node) if is_copied else self._behind(rows, laid)
         node.replace_all_uses_with(copy, delete_user_cb=lambda user: user not in self._plan.calls)
