@@ -20,7 +20,7 @@ from torch._functorch.partitioners import must_recompute
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ..graph.nodes import example
-from . import costs
+from . import costs, overwritten
 from .waiting import base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
@@ -51,6 +51,7 @@ def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> Cut
     network = networkx.DiGraph()
     network.add_nodes_from((_SOURCE, _SINK))
     outputs = set(graph.output_node().all_input_nodes)
+    written = overwritten.inputs(graph)
     values = [node for node in graph.nodes if node.op != "output" and node not in info.tangents_closure]
     computing = {node: _ASKED if _must_save(node) else costs.computing(node) for node in values}
     again = {node: None if isinstance(found, str) else found for node, found in computing.items()}
@@ -62,7 +63,8 @@ def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> Cut
     for node in values:
         if again[node] and not costs.is_product(node) and _is_read_behind(node, behind, ends):
             again[node] = costs.written(node)
-        _add(network, node, info, outputs, None if node in never else again[node], price)
+        width = None if node in written else _width(node, info, outputs)
+        _add(network, node, info, width, None if node in never else again[node], price)
     _, (_, beyond) = networkx.minimum_cut(network, _SOURCE, _SINK, flow_func=boykov_kolmogorov)
     kept = [node for node in values if (node, "in") not in beyond and (node, "out") in beyond]
     refused = {node: found for node, found in computing.items() if isinstance(found, str)}
@@ -118,7 +120,7 @@ def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]
 
 
 def _add(
-    network: networkx.DiGraph, node: fx.Node, info: Any, outputs: set[fx.Node], again: int | None, price: float
+    network: networkx.DiGraph, node: fx.Node, info: Any, width: int | None, again: int | None, price: float
 ) -> None:
     enters, leaves = (node, "in"), (node, "out")
     for user in node.users:
@@ -130,7 +132,6 @@ def _add(
     if must_recompute(node) and not _leaves_checkpoint(node, info.tangents_closure):
         network.add_edge(enters, _SINK)
         return
-    width = _width(node, info, outputs)
     if width is None:
         network.add_edge(enters, leaves)
     else:

@@ -11,7 +11,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from ..failures import Failing
 from ..graph.snapshots import Snapshot
 from ..patching import replacing
-from . import cut, demand, noting, parts, waiting
+from . import cut, demand, noting, overwritten, parts, waiting
 
 # Of torch's partitioner, 2.10 to 2.13, asked once for each graph: what is kept, and a backward's order.
 _CHOOSES, _ORDERS = "choose_saved_values_set", "reordering_to_mimic_autograd_engine"
@@ -43,6 +43,7 @@ class Partition:
     def _as_torch(
         self, joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        overwritten.forbid(joint.graph)
         made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), {}, None)
         return made
