@@ -8,7 +8,7 @@ import torch
 import graphs
 from cermet import Error, pipeline
 from cermet.ops import regions
-from cermet.ops.slices import Function, decided, in_groups, is_by_rows
+from cermet.ops.slices import Function, decided, in_groups, is_by_rows, turned
 
 
 def forward_of_a_sum_and_its_norm() -> int:
@@ -91,6 +91,50 @@ def test_truths_that_are_the_same_everywhere_are_no_arguments(truth):
     x, weight = torch.randn(6, 8), torch.randn(6, 1)
     (found,) = regions.launch(regions.register(text), [[None, x, weight][place] for place in places])
     assert torch.equal(found, torch.where(torch.tensor(truth), 0.0, x) * weight)
+
+
+def planes() -> str:
+    """Of images [r0, r1, r2, 5]: a product with a number for each of its planes, and a row's."""
+    image, plane = ('tensor<?x?x?x5xf32, #cermet.symbols<["r0", "r1", "r2"]>>', 'tensor<?x?xf32, #cermet.symbols<["r0", "r1"]>>')
+    places = 'tensor<?x?x1x1xf32, #cermet.symbols<["r0", "r1"]>>'
+    return "\n".join([
+        "module attributes {cermet.version = 1 : i64} {",
+        f"  func.func @f(%x: {image} loc(\"x\"), %s: {plane}, %n: tensor<f32>) -> ({image}, {plane}) {{",
+        f"    %0 = cermet.reshape %s : {plane} to {places}",
+        f"    %1 = cermet.broadcast %0 : {places} to {image}",
+        f"    %2 = cermet.broadcast %n : tensor<f32> to {image}",
+        f"    %3 = cermet.mul %x, %1 : {image}",
+        f"    %4 = cermet.add %3, %2 : {image} loc(\"sum\")",
+        f"    %5 = cermet.exp %s : {plane}",
+        f"    return %4, %5 : {image}, {plane}",
+        "  }",
+        "}",
+    ]) + "\n"  # fmt: skip
+
+
+def test_what_is_made_of_planes_is_made_of_rows():
+    x, scale, number = torch.randn(2, 3, 4, 5), torch.randn(2, 3), torch.randn(())
+    rows = x.permute(0, 2, 3, 1).contiguous()
+    text = turned(planes(), [0, 2, 3, 1], 3)
+    assert "tensor<?x?x5x3xf32" in text and "tensor<?x1x1x3xf32" in text and "tensor<?x3xf32" in text
+    found, other = regions.launch(regions.register(text), [rows, scale, number])
+    torch.testing.assert_close(found.permute(0, 3, 1, 2), x * scale[:, :, None, None] + number, rtol=0, atol=0)
+    torch.testing.assert_close(other, scale.exp())
+
+
+@pytest.mark.parametrize("change", [
+    lambda text: text.replace("cermet.exp %s", "cermet.cumsum %s"),
+    lambda text: text.replace("%2 = cermet.broadcast %n : tensor<f32>", "%2 = cermet.broadcast %n : tensor<5xf32>"),
+    lambda text: text.replace('%5 = cermet.exp %s : tensor<?x?xf32, #cermet.symbols<["r0", "r1"]>>',
+                              '%5 = cermet.reduce_sum %x : tensor<?x?x?x5xf32, #cermet.symbols<["r0", "r1", "r2"]>> to '
+                              'tensor<?x?x?x1xf32, #cermet.symbols<["r0", "r1", "r2"]>>'),
+    lambda text: text.replace("tensor<?x?x1x1xf32", "tensor<1x?x?x1xf32"),
+    lambda text: text.replace("%n: tensor<f32>", "%n: tensor<f32> {cermet.strides = array<i64>}"),
+])  # fmt: skip
+def test_what_is_made_of_whole_planes_is_not_turned(change):
+    assert change(planes()) != planes()
+    with pytest.raises(Error):
+        turned(change(planes()), [0, 2, 3, 1], 3)
 
 
 @pytest.mark.parametrize("text", ["", "module {}", "module {\n  func.func @f() {\n    return\n  }\n}\n"])

@@ -104,6 +104,23 @@ def test_what_runs_along_is_written_where_it_is(dtype, held, ran):
     assert sum(str(node.target) == "aten._foreach_add_.Scalar" for node in ran[0].nodes) == 1
 
 
+def test_statistics_that_others_read(ran):
+    """What they were, and what they have become."""
+    norm = nn.BatchNorm1d(8)
+    other = copy.deepcopy(norm)
+
+    def function(x, norm):
+        before = norm.running_mean * 2
+        y = norm(x)
+        return y, before, norm.running_var + 1
+
+    call = torch.compile(function, backend="cermet", options=OPTIONS)
+    for _ in range(2):
+        x = torch.randn(40, 8) + 1
+        torch.testing.assert_close(call(x, norm), function(x, other), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close([*norm.buffers()], [*other.buffers()], rtol=1e-5, atol=1e-5)
+
+
 def test_what_is_around_a_norm_joins_its_kernels(ran):
     """Forward: sums, squares, statistics, norm and activation. Backward: the activation's gradient with both sums, that
     of x."""

@@ -231,6 +231,40 @@ def test_an_inverse_order_and_a_gradient_of_the_largest_copy_no_zeros(dynamic, g
     assert called.isdisjoint({"aten.index_put.default", "aten.scatter.src"})
 
 
+def counted(function, *args):
+    graph = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*args)
+    graph.graph.eliminate_dead_code()
+    saved = mutation.count(graph.graph)
+    graph.graph.lint()
+    graph.recompile()
+    ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
+    torch.testing.assert_close((graph(*ours), ours), (function(*theirs), theirs), rtol=0, atol=0)
+    return saved, [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
+
+
+def test_counts_are_raised_by_one_call():
+    def function(a, b, c, d):
+        for each in (a, b, c):
+            each.add_(1)
+        d.add_(2)
+        return d * 1
+
+    numbers = [torch.tensor(each) for each in (3, 5, 0)]
+    saved, called = counted(function, *numbers, torch.tensor(4))
+    assert saved == 5 and called.count("aten._foreach_add_.Scalar") == 1 and called.count("aten.add.Tensor") == 1
+
+
+@pytest.mark.parametrize("reads", [lambda a: a * 2, lambda a: a + 1], ids=["the old one", "its sum"])
+def test_a_count_that_others_read_stays(reads):
+    def function(a, b):
+        read = reads(a)
+        a.add_(1)
+        b.add_(1)
+        return read
+
+    assert counted(function, torch.tensor(3), torch.tensor(4))[0] == 0
+
+
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
 def test_a_static_cache_is_stored_into_and_never_copied(dynamic, graphs):
     before = cermet.counters()["fallbacks"]
