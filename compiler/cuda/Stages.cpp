@@ -339,10 +339,10 @@ void ProgramText::stores() {
     const Operand& operand = program.operands[instruction.operand];
     const int value = instruction.inputs[0];
     if (instruction.opcode == Opcode::AccumulateRows) {
-      folds += fmt::format("    if (accumulator == {})\n      store_vector<{}, 1>(arguments.operand[{}].base, column, "
-                           "{{from_float<{}>(value)}});\n",
-                           accumulatorOf(value), deviceType(operand.dtype), instruction.operand,
-                           deviceType(operand.dtype));
+      folds +=
+          fmt::format("    if (accumulator == {})\n      store_vector<{}, 1>(arguments.operand[{}].base, column, "
+                      "{{from_float<{}>(value)}});\n",
+                      accumulatorOf(value), deviceType(operand.dtype), instruction.operand, deviceType(operand.dtype));
     } else if (operand.kind != OperandKind::Tile) {
       Needed local(program.instructions.size());
       values.need(value, local);

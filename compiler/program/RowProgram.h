@@ -113,8 +113,9 @@ struct RowProgram {
 
   int stages() const;       // 1 + the largest stage
   bool accumulates() const; // has AccumulateRows
-  std::vector<int> summedOverRows() const; // the values that it sums, each once: outputs may round one sum to several types
-  bool reduces() const;     // has a reduction along columns or a cumulative sum, or picks one
+  // The values that it sums over rows, each once: outputs may round one sum to several types.
+  std::vector<int> summedOverRows() const;
+  bool reduces() const; // has a reduction along columns or a cumulative sum, or picks one
   bool hasCumsums() const;
   bool runsBackward() const; // its cumulative sums are of the columns from each on
   int64_t rowBytes() const;  // of one row's inputs, for each of its columns

@@ -46,16 +46,16 @@ constexpr int64_t kLeastLongRowBytes = 8 * 1024;     // of one whose exponential
 constexpr int kMaxElementsPerThread = 64; // of a row, before registers run out
 constexpr int kMaxSumsPerThread = 128;    // of sums over rows, where more threads can share them
 constexpr int kMaxPersistentThreads = 512;
-constexpr int kLeastSummingBlocks = 4; // per multiprocessor, of narrow rows
+constexpr int kLeastSummingBlocks = 4;                         // per multiprocessor, of narrow rows
 constexpr int kColumnThreads = 256, kColumnThreadsPerRow = 32; // of a block that has some columns of all rows
-constexpr double kMaxIdle = 0.15;      // of a row's threads in its last vectors
+constexpr double kMaxIdle = 0.15;                              // of a row's threads in its last vectors
 constexpr int kMaxFittedElements = 24; // of a thread, where fewer threads share a row than the ladder says
 constexpr int kMaxWarpRegisters = 48;  // of a thread for packed and kept values of a row that a warp has alone
 constexpr int kMaxBusyRegisters = 80;  // of a thread there, where of more threads many would be idle
 constexpr int kScalingBlocks = 16;     // per multiprocessor
 constexpr int kTurnedThreads = 256;    // of a block that turns tiles
 constexpr int kTurnedBlocks = 4;       // per multiprocessor, for which it leaves registers
-constexpr int kLeastTurned = 32;                       // columns that are worth a tile
+constexpr int kLeastTurned = 32;       // columns that are worth a tile
 constexpr int kMaxHeadThreads = 8, kMaxHeadThreadsPerSm = 1024, kHeadBlocksPerSm = 4;
 constexpr int kOtherRegisters = 28;     // of a thread
 constexpr int kStageRegisters = 8;      // more where several barriers lie between stages that read the row

@@ -29,7 +29,7 @@ def row_major(value: torch.Tensor) -> bool:
 
 
 def lies(value: torch.Tensor, order: Sequence[int]) -> bool:
-    """Whether a tensor is dense, its dimensions in an order from outermost to innermost; one of size 1 may be anywhere."""
+    """Whether a tensor is dense, its dimensions in an order from outermost to innermost; one of size 1 lies anywhere."""
     expected = strides([value.shape[axis] for axis in order], None)
     return all(
         written(value.shape[axis]) == "1" or written(value.stride(axis)) == written(stride)

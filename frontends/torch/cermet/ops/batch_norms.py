@@ -140,7 +140,8 @@ def gradient_sums(form: Form, mean: str) -> int:
     """Cotangent, x, mean, reciprocal deviation -> of each channel the sum of the cotangent, and that of its products
     with the normalized x (the count)."""
     text = _Text("batch_norm_sums", form)
-    cotangent, x, centre, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean", mean), text.column("scale")
+    cotangent, x = text.tensor("cotangent"), text.tensor("x")
+    centre, scale = text.column("mean", mean), text.column("scale")
     text.result(text.sum_rows(cotangent), (form.channels,))
     text.result(text.sum_rows(text.binary("mul", cotangent, text.normalized(x, centre, scale))), (form.channels,))
     text.ones()
@@ -149,8 +150,8 @@ def gradient_sums(form: Form, mean: str) -> int:
 
 @functools.cache
 def gradient(form: Form, weight: str) -> int:
-    """Cotangent, x, mean, reciprocal deviation, both sums (the count) (weight) -> the gradient of x where the statistics
-    are x's."""
+    """Cotangent, x, mean, reciprocal deviation, both sums (the count) (weight) -> the gradient of x where the
+    statistics are x's."""
     text = _Text("batch_norm_gradient", form)
     cotangent, x, mean, scale = text.tensor("cotangent"), text.tensor("x"), text.column("mean"), text.column("scale")
     columns = [text.along(text.column(name)) for name in ("sum", "product")]

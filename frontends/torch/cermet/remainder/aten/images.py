@@ -1,11 +1,11 @@
 """Images lie in rows of channels, and not in planes, where convolutions are to read and write them.
 
-cuDNN multiplies rows of channels on tensor cores: given planes, it turns what it reads and what it gives, two copies of
-each image around each convolution; and a convolution of each channel by itself, which needs no product, takes four times
-as long in planes. A program that lays its images in planes, as torch does by default, is given rows all along: from the
-first convolution to the last, through what stands between them, forward and backward. Each call on images becomes one on
-their rows [batch, ..., channels], or, of what ATen has for images alone, on a view of those that has the program's sizes.
-Whoever else reads an image gets it in planes.
+cuDNN multiplies rows of channels on tensor cores: given planes, it turns what it reads and what it gives, two copies
+of each image around each convolution; and a convolution of each channel by itself, which needs no product, takes four
+times as long in planes. A program that lays its images in planes, as torch does by default, is given rows all along:
+from the first convolution to the last, through what stands between them, forward and backward. Each call on images
+becomes one on their rows [batch, ..., channels], or, of what ATen has for images alone, on a view of those that has
+the program's sizes. Whoever else reads an image gets it in planes.
 
 Only where that copies fewer bytes than the convolutions would.
 """
@@ -115,9 +115,9 @@ def convolves_rows(node: fx.Node) -> bool:
 
 
 def _wants_planes(node: fx.Node) -> bool:
-    """Whether the gradient of a weight is found faster of planes: of groups of several channels."""
-    groups = node.args[-2]
-    return node.args[-1][1] and 1 < groups < example(node.args[1]).shape[1]
+    """Whether the gradient of a weight in planes is found faster of such: of groups of several channels."""
+    *_, groups, wanted = node.args
+    return wanted[1] and 1 < groups < example(node.args[1]).shape[1] and lies_in_planes(example(node.args[2]))
 
 
 def _is_elementwise(node: fx.Node) -> bool:
@@ -442,17 +442,11 @@ class _Writing:
             self._put_one(item, self._call(item, operator.getitem, made, item.args[1]))
 
     def _put_one(self, node: fx.Node, value: fx.Node) -> None:
-        like, found = example(node), example(value)
         if node in self._plan.rows:
-            is_image = found.shape == like.shape and lies_in_rows(found)
-            if regions.launched(value if value.target is not operator.getitem else value.args[0]) is not None:
-                self._rows[node] = value
-            elif is_image:
-                self._rows[node] = self._call(node, _aten.permute.default, value, in_rows(like.dim()))
-            else:
-                self._rows[node] = self._in_rows(value)
-            return
-        self._replace(node, value)
+            launch = value.args[0] if value.target is operator.getitem else value
+            self._rows[node] = value if regions.launched(launch) is not None else self._in_rows(value)
+        else:
+            self._replace(node, value)
 
     def _replace(self, node: fx.Node, value: fx.Node) -> None:
         """By a value that lies as it does."""
@@ -504,20 +498,20 @@ class _Writing:
         """The rows of what lies in planes, or its planes of its rows: of each image one matrix."""
         batch, channels, *places = example(image).shape
         batch, count = batch if isinstance(batch, int) else -1, math.prod(places)
-        matrices = [batch, channels, count] if to_rows else [batch, count, channels]
-        matrix = self._call(image, _aten.view.default, value, matrices)
+        given, sizes = (channels, count), (*places, channels)
+        if not to_rows:
+            given, sizes = (count, channels), (channels, *places)
+        matrix = self._call(image, _aten.view.default, value, [batch, *given])
         turned = self._call(image, _aten.transpose.int, matrix, 1, 2)
         copy = self._call(image, _aten.clone.default, turned, memory_format=torch.contiguous_format)
-        return self._call(image, _aten.view.default, copy, [batch, *places, channels] if to_rows else [batch, channels, *places])
+        return self._call(image, _aten.view.default, copy, [batch, *sizes])
 
     def _image(self, value: fx.Node) -> fx.Node:
         """A view of an image's rows with its sizes."""
         rows = self._of(value)
         if rows not in self._views:
             order = in_planes(example(value).dim())
-            self._views[rows] = self._behind(
-                rows, lambda: self._call(value, _aten.permute.default, rows, order)
-            )
+            self._views[rows] = self._behind(rows, lambda: self._call(value, _aten.permute.default, rows, order))
         return self._views[rows]
 
     def _operand(self, value: fx.Node, reader: fx.Node, rank: int = 0) -> fx.Node:
@@ -535,10 +529,8 @@ class _Writing:
         if lies_in_rows(example(weight)):
             return weight
         if weight not in self._weights:
-            keywords = {"memory_format": torch.channels_last}
-            self._weights[weight] = self._behind(
-                weight, lambda: self._call(weight, _aten.clone.default, weight, **keywords)
-            )
+            copied, keywords = _aten.clone.default, {"memory_format": torch.channels_last}
+            self._weights[weight] = self._behind(weight, lambda: self._call(weight, copied, weight, **keywords))
         return self._weights[weight]
 
     def _behind(self, value: fx.Node, write: Callable[[], fx.Node]) -> fx.Node:

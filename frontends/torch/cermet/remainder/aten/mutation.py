@@ -63,15 +63,13 @@ def count(graph: fx.Graph) -> int:
     returns how many calls that saves."""
     alike: dict[Hashable, list[fx.Node]] = {}
     for copy in graph.find_nodes(op="call_function", target=_COPY):
-        target, raised = copy.args[:2]
-        is_count = raised.target is _aten.add.Tensor and raised.args[0] is target and isinstance(raised.args[1], int)
-        if is_count and target.op == "placeholder" and not copy.users and not raised.kwargs:
-            if set(target.users) == {raised, copy} and list(raised.users) == [copy]:
-                value = target.meta["val"]
-                alike.setdefault((raised.args[1], value.dtype, value.device, _form(raised) == _form(target)), []).append(copy)
+        if _is_count(copy):
+            target, raised = copy.args
+            value = target.meta["val"]
+            alike.setdefault((raised.args[1], value.dtype, value.device), []).append(copy)
     saved = 0
-    for (number, *_, is_same), copies in alike.items():
-        if is_same and len(copies) > 1:
+    for (number, *_), copies in alike.items():
+        if len(copies) > 1:
             with graph.inserting_before(copies[0]):
                 graph.call_function(_aten._foreach_add_.Scalar, ([copy.args[0] for copy in copies], number))
             for copy in copies:
@@ -80,6 +78,15 @@ def count(graph: fx.Graph) -> int:
                 graph.erase_node(raised)
             saved += 2 * len(copies) - 1
     return saved
+
+
+def _is_count(copy: fx.Node) -> bool:
+    """Whether an input is raised by a whole number, and nothing else reads it, or what it becomes."""
+    target, raised, *rest = copy.args
+    if rest or copy.users or target.op != "placeholder" or raised.target is not _aten.add.Tensor or raised.kwargs:
+        return False
+    is_raised = raised.args[0] is target and isinstance(raised.args[1], int) and _form(raised) == _form(target)
+    return is_raised and set(target.users) == {raised, copy} and list(raised.users) == [copy]
 
 
 def _is_spare(source: Any, reader: fx.Node, own: Set[fx.Node]) -> bool:

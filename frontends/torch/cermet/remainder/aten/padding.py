@@ -34,19 +34,21 @@ def absorb(graph: fx.Graph) -> int:
         arguments[backward], arguments[at] = pad.args[0], [each + more for each, more in zip(padding, around)]
         with graph.inserting_before(node):
             made = rewriting.call(node, node.target, *arguments, **node.kwargs)
-            if not backward:
+            if backward:
+                _put(rewriting, node, made)
+            else:
                 rewriting.replace(node, made)
-            for item in [user for user in node.users if user.meta.get("val") is not None] if backward else ():
-                index = item.args[1]
-                value = rewriting.call(node, operator.getitem, made, index)
-                for user in list(item.users) if index == 0 else ():
-                    rewriting.replace(user, value)
-                if index:
-                    rewriting.replace(item, value)
-            rewriting.idle.update(node.users)
-        rewriting.idle.add(node)
+        rewriting.idle.update((node, *node.users))
     rewriting.erase_dead()
     return rewriting.times
+
+
+def _put(rewriting: Rewriting, node: fx.Node, made: fx.Node) -> None:
+    """The gradients of a convolution: of an image in the place of what was cut from a padded one's."""
+    for item in [user for user in node.users if user.meta.get("val") is not None]:
+        value = rewriting.call(node, operator.getitem, made, item.args[1])
+        for each in [item] if item.args[1] else list(item.users):
+            rewriting.replace(each, value)
 
 
 def _around(pad: fx.Node) -> list[int] | None:
