@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from truth import Float64, relative
 
 import cermet
+from cermet.ops import regions
 from cermet.remainder.aten import images
 
 OPTIONS = {"remainder": "aot", "strict": True}
@@ -102,7 +104,7 @@ def test_a_vision_model(training, dtype, memory, device, ran):
 def rewritten(function, given, expected):
     """The module of a graph in which so many convolutions are given rows, and which gives what the function does."""
     module = make_fx(function, tracing_mode="fake")(*given)
-    assert images.lay(module.graph) == expected
+    assert images.lay(module.graph, set()) == expected
     module.graph.lint()
     module.recompile()
     pairs = [value if isinstance(value, (tuple, list)) else (value,) for value in (module(*given), function(*given))]
@@ -226,6 +228,23 @@ def test_a_batch_that_is_a_symbol(ran):
             torch._dynamo.mark_static(x, each)
         torch.testing.assert_close(call(x, weight), function(x, weight), rtol=2e-2, atol=2e-2)
     assert len(ran) == 1 and "aten.relu.default" in called(ran[0])
+
+
+def test_launches_on_rows_are_ready_before_they_run(monkeypatch, ran):
+    """A kernel that is made when it is called is made by who calls it."""
+    late, prepare = [], regions.prepare
+
+    def prepared(key, device):
+        made = {text for text, _ in regions._registry.loaded}
+        if threading.current_thread() is threading.main_thread() and regions.text(key) not in made:
+            late.append(key)
+        prepare(key, device)
+
+    monkeypatch.setattr(regions, "prepare", prepared)
+    x, weight = operands()
+    call = torch.compile(twice(lambda y: torch.relu(y + y * 2.125)), backend="cermet", options=OPTIONS)
+    call(x, weight)
+    assert any(regions.launched(node) for node in ran[0].nodes) and not late
 
 
 def test_norms_of_groups_in_rows_have_their_own_gradient():

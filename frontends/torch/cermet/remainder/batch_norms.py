@@ -35,7 +35,8 @@ def spell(graph: fx.Graph) -> set[int]:
     keys: set[int] = set()
     backward = graph.find_nodes(op="call_function", target=_BACKWARD)
     for node in backward:
-        _ask_for_no_statistics(node)
+        if _form(example(node.args[1])) is not None:
+            _ask_for_no_statistics(node)
     norms: dict[fx.Node, _Norm | None] = {}
     for target, read in ((_TRAINING, _trained), (_NO_STATISTICS, _untold), (_INFERENCE, _inferred)):
         norms |= {node: read(node) for node in graph.find_nodes(op="call_function", target=target)}
@@ -195,7 +196,8 @@ def _gradient(node: fx.Node, norms: dict[fx.Node, _Norm | None]) -> _Gradient | 
     if not results or form is None or not all(wanted[index] for index in results):
         return None
     statistics, of = ((save_mean, save_scale), _norms_of(node)) if training else ((mean, variance), ())
-    if None in statistics or not are_columns([*statistics, *((weight,) if weight is not None else ())], form.channels, x):
+    columns = [*statistics, *([] if weight is None else [weight])]
+    if None in statistics or not are_columns(columns, form.channels, x):
         return None
     if training and not (len(of) == 1 and norms.get(of[0]) is not None or not of and _are_exact(statistics)):
         return None

@@ -141,7 +141,7 @@ def _compile(
         """The first results, or all, are a caller's."""
         if not (as_traced or environment.check()):
             tried("turned values", lambda: lay(graph, graph.output_node().args[0][:promised]))
-            tried("images", lambda: absorb(graph), lambda: images.lay(graph))
+            tried("images", lambda: absorb(graph), lambda: images.lay(graph, launches))
             tried("batch norms", lambda: launches.update(batch_norms.spell(graph)))
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

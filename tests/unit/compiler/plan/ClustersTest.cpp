@@ -56,6 +56,24 @@ TEST(Clusters, WhatDoesNotGainEnoughIsANearMiss) {
             "one kernel moves 327680 bytes where its operations move 393216, expected at most 80 %");
 }
 
+// A frontend's own kernel reads what is repeated number by number; what is as large as the result it reads as a copy
+// does.
+TEST(Clusters, AProductWithWhatIsRepeatedIsAKernelByItself) {
+  const auto product = [](const std::string& rows, const std::string& factor) {
+    const std::string x = tensor({rows, "256"}, "f32");
+    return fmt::format(
+        "module attributes {{cermet.version = 1 : i64, cermet.no_gradient}} {{\n  func.func @f(%x: {0} "
+        "loc(\"x\"), %y: {1} loc(\"y\")) -> {0} {{\n    %w = cermet.broadcast %y : {1} to {0} loc(\"mul\")"
+        "\n    %m = cermet.mul %x, %w : {0} loc(\"mul\")\n    return %m : {0}\n  }}\n}}\n",
+        x, factor);
+  };
+  const std::vector<std::string> none, one = {"cluster"};
+  EXPECT_EQ(regionsOf(product("1024", tensor({"256"}, "f32"))), one);
+  EXPECT_EQ(regionsOf(product("1024", tensor({"1024", "1"}, "f32"))), one);
+  EXPECT_EQ(regionsOf(product("256", tensor({"256"}, "f32"))), none) << "less than a megabyte";
+  EXPECT_EQ(regionsOf(product("1024", tensor({}, "f32"))), none) << "a number";
+}
+
 // A graph that nobody will differentiate, of three f32 tensors x, y, d, with the private function @body behind it.
 std::string launched(const std::string& body, const std::string& results, const std::string& function,
                      const std::string& columns = "256") {

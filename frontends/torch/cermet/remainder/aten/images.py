@@ -61,12 +61,13 @@ _OF_IMAGES: dict[Any, tuple[Sequence[int], Sequence[int]]] = {
 }
 
 
-def lay(graph: fx.Graph) -> int:
-    """In place, in a functional graph; returns how many convolutions are given rows."""
+def lay(graph: fx.Graph, launches: set[int]) -> int:
+    """In place, in a functional graph; returns how many convolutions are given rows. The keys of what is launched in the
+    place of other launches are put into `launches`."""
     plan = _Plan(graph)
     if not plan.gains():
         return 0
-    _Writing(graph, plan).run()
+    _Writing(graph, plan, launches).run()
     return len(plan.convolutions)
 
 
@@ -323,8 +324,8 @@ def turned(node: fx.Node) -> int | None:
 class _Writing:
     """A graph whose calls are given rows, as planned."""
 
-    def __init__(self, graph: fx.Graph, plan: _Plan) -> None:
-        self._graph, self._plan = graph, plan
+    def __init__(self, graph: fx.Graph, plan: _Plan, launches: set[int]) -> None:
+        self._graph, self._plan, self._launches = graph, plan, launches
         self._rewriting = Rewriting(graph)
         self._rows: dict[fx.Node, fx.Node] = {}  # of images
         self._views: dict[fx.Node, fx.Node] = {}  # of rows, with the sizes of their images
@@ -352,8 +353,9 @@ class _Writing:
         if node.target in _OF_IMAGES:
             self._write_call(node)
         elif regions.launched(node) is not None:
-            operands = [self._operand(each, node) for each in node.args[:-1]]
-            self._put(node, self._call(node, node.target, *operands, turned(node)))
+            operands, key = [self._operand(each, node) for each in node.args[:-1]], turned(node)
+            self._launches.add(key)
+            self._put(node, self._call(node, node.target, *operands, key))
         elif node.target in _RESHAPES:
             batch, channels, *places = node.args[1]
             rows = self._of(node.args[0])
