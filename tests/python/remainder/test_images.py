@@ -15,7 +15,7 @@ from truth import Float64, relative
 
 import cermet
 from cermet.ops import regions
-from cermet.remainder.aten import images
+from cermet.remainder.aten import images, rows
 
 OPTIONS = {"remainder": "aot", "strict": True}
 _aten = torch.ops.aten
@@ -99,12 +99,14 @@ def test_a_vision_model(training, dtype, memory, device, ran):
     far = {name: pair for name, pair in errors.items() if pair[0] > 1.6 * pair[1] + eps}
     assert not far, far
     assert cermet.counters()["fallbacks"] == before and len(ran) == 2
+    are_planes = memory is PLANES and dtype == torch.float32
+    assert any("batch_norm" in name for graph in ran for name in called(graph)) == are_planes
 
 
 def rewritten(function, given, expected):
     """The module of a graph in which so many convolutions are given rows, and which gives what the function does."""
     module = make_fx(function, tracing_mode="fake")(*given)
-    assert images.lay(module.graph, set()) == expected
+    assert rows.lay(module.graph, set()) == expected
     module.graph.lint()
     module.recompile()
     pairs = [value if isinstance(value, (tuple, list)) else (value,) for value in (module(*given), function(*given))]

@@ -18,11 +18,12 @@ aten = torch.ops.aten
 ROWS, COLUMNS = 12, 8
 
 
-def rewritten(function, *args):
-    """How many copies went; the graph gives what the function gives and leaves its arguments as that does."""
+def rewritten(function, *args, change=mutation.write):
+    """How many copies went, or what a change says; the graph gives what the function gives and leaves its arguments as
+    that does."""
     graph = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*args)
     graph.graph.eliminate_dead_code()
-    times = mutation.write(graph.graph)
+    times = change(graph.graph)
     graph.graph.lint()
     graph.recompile()
     ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
@@ -231,17 +232,6 @@ def test_an_inverse_order_and_a_gradient_of_the_largest_copy_no_zeros(dynamic, g
     assert called.isdisjoint({"aten.index_put.default", "aten.scatter.src"})
 
 
-def counted(function, *args):
-    graph = make_fx(torch.func.functionalize(function, remove="mutations"), tracing_mode="fake")(*args)
-    graph.graph.eliminate_dead_code()
-    saved = mutation.count(graph.graph)
-    graph.graph.lint()
-    graph.recompile()
-    ours, theirs = copy.deepcopy(args), copy.deepcopy(args)
-    torch.testing.assert_close((graph(*ours), ours), (function(*theirs), theirs), rtol=0, atol=0)
-    return saved, [str(node.target) for node in graph.graph.nodes if node.op == "call_function"]
-
-
 def test_counts_are_raised_by_one_call():
     def function(a, b, c, d):
         for each in (a, b, c):
@@ -250,7 +240,7 @@ def test_counts_are_raised_by_one_call():
         return d * 1
 
     numbers = [torch.tensor(each) for each in (3, 5, 0)]
-    saved, called = counted(function, *numbers, torch.tensor(4))
+    saved, called = rewritten(function, *numbers, torch.tensor(4), change=mutation.count)
     assert saved == 5 and called.count("aten._foreach_add_.Scalar") == 1 and called.count("aten.add.Tensor") == 1
 
 
@@ -262,7 +252,7 @@ def test_a_count_that_others_read_stays(reads):
         b.add_(1)
         return read
 
-    assert counted(function, torch.tensor(3), torch.tensor(4))[0] == 0
+    assert rewritten(function, torch.tensor(3), torch.tensor(4), change=mutation.count)[0] == 0
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])

@@ -49,6 +49,16 @@ def test_both_directions(sides):
     assert rewritten(with_gradients(sides), 3) == 0
 
 
+def test_a_compiled_convolution_pads_by_itself(ran):
+    layer = torch.nn.Conv2d(4, 6, 3).double()
+    function = lambda x: layer(F.pad(x, (1, 1, 2, 2)))  # noqa: E731
+    call = torch.compile(function, backend="cermet", options={"remainder": "aot", "strict": True})
+    x = operands()[0].requires_grad_()
+    mine, theirs = (torch.autograd.grad(each(x).exp().sum(), [x, layer.weight]) for each in (call, function))
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+    assert len(ran) == 2 and not any(node.target is _aten.constant_pad_nd.default for each in ran for node in each.nodes)
+
+
 @pytest.mark.parametrize("sides", [(0, 1, 0, 1), (-1, -1, 1, 1)])
 def test_sides_that_differ_stay(sides):
     assert rewritten(with_gradients(sides), 0) == 2

@@ -21,7 +21,7 @@ from ..graph.nodes import example
 from ..ops import batch_norms as texts
 from ..text import ELEMENT_TYPES
 from .aten.images import in_planes, in_rows, lies_in_planes, lies_in_rows
-from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of
+from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of, write_norms
 
 _aten = torch.ops.aten
 _TRAINING, _NO_STATISTICS = _aten._native_batch_norm_legit_functional.default, _aten._native_batch_norm_legit.no_stats
@@ -32,7 +32,6 @@ _MAX_RANK = native.limit("rank")
 def spell(graph: fx.Graph) -> set[int]:
     """In place; returns the keys of what is launched. A norm and its gradient in one graph are both launches or
     neither."""
-    keys: set[int] = set()
     backward = graph.find_nodes(op="call_function", target=_BACKWARD)
     for node in backward:
         if _form(example(node.args[1])) is not None:
@@ -41,17 +40,7 @@ def spell(graph: fx.Graph) -> set[int]:
     for target, read in ((_TRAINING, _trained), (_NO_STATISTICS, _untold), (_INFERENCE, _inferred)):
         norms |= {node: read(node) for node in graph.find_nodes(op="call_function", target=target)}
     gradients = {node: _gradient(node, norms) for node in backward}
-    for node, gradient in gradients.items():
-        if gradient is None:
-            norms |= dict.fromkeys(_norms_of(node), None)
-    exact: dict[fx.Node, tuple[fx.Node, ...]] = {}  # a norm's statistics, in f32
-    for node, norm in norms.items():
-        if norm is not None:
-            exact[node] = norm.write(Writer(node, keys))
-    for node, gradient in gradients.items():
-        if gradient is not None and all(norms[each] is not None for each in gradient.norms):
-            gradient.write(Writer(node, keys), exact)
-    return keys
+    return write_norms(norms, gradients, _norms_of)
 
 
 def _ask_for_no_statistics(backward: fx.Node) -> None:

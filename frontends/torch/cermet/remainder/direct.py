@@ -27,7 +27,7 @@ from ..rematerialization import halves, liveness, noting, ordering, pieces, plac
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
-from .aten import concatenation, images, long_windows
+from .aten import concatenation, long_windows, rows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
 from .aten.constants import hold
@@ -141,7 +141,7 @@ def _compile(
         """The first results, or all, are a caller's."""
         if not (as_traced or environment.check()):
             tried("turned values", lambda: lay(graph, graph.output_node().args[0][:promised]))
-            tried("images", lambda: absorb(graph), lambda: images.lay(graph, launches))
+            tried("images", lambda: absorb(graph), lambda: rows.lay(graph, launches))
             tried("batch norms", lambda: launches.update(batch_norms.spell(graph)))
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:

@@ -20,7 +20,7 @@ from ..graph import layouts
 from ..graph.nodes import example
 from ..ops import group_norms as texts
 from ..text import ELEMENT_TYPES
-from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of, row_major
+from .launching import Writer, are_columns, are_lowered, element_of, is_plain, results_of, row_major, write_norms
 
 _aten = torch.ops.aten
 _FORWARD, _BACKWARD = _aten.native_group_norm.default, _aten.native_group_norm_backward.default
@@ -33,18 +33,7 @@ def spell(module: fx.GraphModule) -> set[int]:
     norms = {node: _norm(node) for node in module.graph.find_nodes(op="call_function", target=_FORWARD)}
     backward = module.graph.find_nodes(op="call_function", target=_BACKWARD)
     gradients = {node: _gradient(node, norms) for node in backward}
-    for node, gradient in gradients.items():
-        if gradient is None:
-            norms |= dict.fromkeys(_statistics_of(node), None)
-    keys: set[int] = set()
-    exact: dict[fx.Node, tuple[fx.Node, ...]] = {}  # a norm's statistics before they are rounded for whoever reads them
-    for node, norm in norms.items():
-        if norm is not None:
-            exact[node] = norm.write(Writer(node, keys))
-    for node, gradient in gradients.items():
-        if gradient is not None and all(norms[each] is not None for each in gradient.norms):
-            gradient.write(Writer(node, keys), exact)
-    return keys
+    return write_norms(norms, gradients, _statistics_of)
 
 
 @dataclasses.dataclass(frozen=True)

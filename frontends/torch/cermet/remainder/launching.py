@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -61,6 +61,25 @@ def are_columns(parameters: Sequence[fx.Node], columns: int, x: fx.Node) -> bool
     values = [example(each) for each in parameters]
     device = example(x).device
     return all(is_plain(each) and each.device == device and tuple(each.shape) == (columns,) for each in values)
+
+
+def write_norms(
+    norms: dict[fx.Node, Any], gradients: dict[fx.Node, Any], of: Callable[[fx.Node], tuple[fx.Node, ...]]
+) -> set[int]:
+    """Writes norms of a graph and their gradients, by calls; None stays. Returns the keys of what is launched. `of`:
+    the norms whose statistics a gradient reads, which are launches with it or not at all."""
+    keys: set[int] = set()
+    for node, gradient in gradients.items():
+        if gradient is None:
+            norms |= dict.fromkeys(of(node), None)
+    exact = {}  # a norm's statistics before they are rounded for whoever reads them
+    for node, norm in norms.items():
+        if norm is not None:
+            exact[node] = norm.write(Writer(node, keys))
+    for node, gradient in gradients.items():
+        if gradient is not None and all(norms[each] is not None for each in gradient.norms):
+            gradient.write(Writer(node, keys), exact)
+    return keys
 
 
 class Writer:

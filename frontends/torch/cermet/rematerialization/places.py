@@ -59,11 +59,13 @@ class _Places:
         held = [each for each in inputs if each not in free]
         self._kept = self._storages.of((*held, *graph.output_node().all_input_nodes))
         self._last: dict[Hashable, fx.Node] = {}
+        self._before: dict[Hashable, fx.Node | None] = {}  # who touches a storage before the last
         self._holding: dict[Hashable, list[fx.Node]] = {}  # by memory, as it was before anything was placed
         for node in graph.nodes:
             for place in memory.memories(example(node)):
                 self._holding.setdefault(place, []).append(node)
             touched = self._storages.of((node, *node.all_input_nodes)) if node.op != "output" else frozenset()
+            self._before.update((each, self._last.get(each)) for each in touched)
             self._last.update(dict.fromkeys(touched, node))
             if not _is_synchronous(node):
                 self._kept |= touched
@@ -114,17 +116,11 @@ class _Places:
         if len(storages) != 1 or not is_copied and not storages.isdisjoint(self._kept):
             return False
         (storage,) = storages
-        last = self._before(copy, storage) if is_copied else self._last[storage]
+        if is_copied and self._last[storage] is not copy:
+            return False
+        last = self._before[storage] if is_copied else self._last[storage]
         alone = sum(storage in self._storages.of([operand]) for operand in operands) == 1
         return alone and last is node and _is_all(example(operands[place]), self._whole[storage])
-
-    def _before(self, copy: fx.Node, storage: Hashable) -> fx.Node | None:
-        """Who reads a storage last before it is copied to; None where others do so behind that, too."""
-        readers = [
-            node for node in self._graph.nodes
-            if node.op == "call_function" and storage in self._storages.of((node, *node.all_input_nodes))
-        ]
-        return readers[-2] if readers[-2:][1:] == [copy] else None
 
     def _input(self, operand: fx.Node) -> fx.Node | None:
         """The input of the graph whose memory an operand lies in."""

@@ -1,4 +1,5 @@
 // The canonical texts of row programs and kernel specs.
+#include "compiler/cuda/Emit.h"
 #include "compiler/program/Schedule.h"
 #include "runtime/abi/RowArguments.h"
 #include <cmath>
@@ -419,6 +420,9 @@ TEST(Schedule, NarrowRowsThatAreSummedHaveTheRegistersTheyTake) {
 TEST(Schedule, OutputsOfOneSumShareIt) {
   const RowProgram program = summing({"f32", "f32", "bf16", "bf16"});
   EXPECT_EQ(program.summedOverRows(), (std::vector<int>{6, 4}));
+  const std::string text = emitProgram({"sm_90", "traced", {{program, chooseSchedule(program, "sm_90")}}});
+  EXPECT_NE(text.find("kAccumulators = 2;"), std::string::npos) << text;
+  EXPECT_EQ(text.find("accumulators[2]"), std::string::npos) << text;
   EXPECT_EQ(chooseSchedule(program, "sm_90").blocksPerSm, 5);
 }
 
