@@ -15,7 +15,7 @@ from truth import Float64, relative
 
 import cermet
 from cermet.ops import regions
-from cermet.remainder.aten import images, rows
+from cermet.remainder.aten import images, laying, rows
 
 OPTIONS = {"remainder": "aot", "strict": True}
 _aten = torch.ops.aten
@@ -218,6 +218,17 @@ def test_a_program_that_has_rows_keeps_them():
     for dtype in (torch.float32, torch.bfloat16):
         module = rewritten(twice(torch.relu), operands(dtype, ROWS), 2)
         assert copies(module) == 0
+
+
+def test_rows_that_convolutions_read_are_not_laid_in_planes():
+    """Whoever reads places of an image may do so faster in planes, but not so much that convolutions turn it back."""
+    def function(x, weight):
+        y = torch.relu(convolved(x, weight))
+        pools = sum(F.avg_pool2d(y, side, 1, side // 2) for side in (3, 5, 7))
+        return sum(convolved(each, weight).sum() for each in (y, y + pools, y - pools, pools))
+
+    module = make_fx(function, tracing_mode="fake")(*operands(memory=ROWS))
+    assert laying.lay(module.graph, module.graph.output_node().all_input_nodes) == 0
 
 
 def test_a_batch_that_is_a_symbol(ran):
