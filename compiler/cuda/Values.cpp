@@ -43,8 +43,12 @@ const char* valueType(DType type) {
 
 ProgramValues::ProgramValues(const RowProgram& program, bool runs, int vector)
     : program(program), vector(vector), levels(program.instructions.size()) {
+  const auto isWide = [](const Operand& operand) { return operand.dtype == DType::F32; };
+  const bool isRounded = std::none_of(program.operands.begin(), program.operands.end(), [&](const Operand& operand) {
+    return operand.isOutput && isWide(operand);
+  });
   for (size_t i = 0; i < program.operands.size(); ++i)
-    fast &= !isTile(i) || program.operands[i].dtype != DType::F32;
+    fast &= isRounded || !isTile(i) || !isWide(program.operands[i]);
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     for (int input : program.instructions[i].inputs)
       if (input >= 0)
@@ -220,6 +224,8 @@ std::string ProgramValues::expression(int index) const {
     return fmt::format("({0} {2} {1} ? {0} : {1})", a(), b(), isMax ? ">" : "<");
   }
   case Opcode::Div:
+    if (fast && instruction.space == Space::Element && inRow(instruction.inputs[1])) // once for a row
+      return fmt::format("{} * fast_reciprocal({})", a(), b());
     return call2(fast && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
   case Opcode::Pow:
     return call2("power");

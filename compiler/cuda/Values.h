@@ -98,7 +98,8 @@ private:
   const RowProgram& program;
   int vector;
   int lane = -1;    // of two elements, while these are written
-  bool fast = true; // whether no tile is of f32, so that a fast function's error is lost in their rounding
+  // Whether all that is stored is rounded, or no tile is of f32, so that a fast function's error is lost in the rounding.
+  bool fast = true;
   std::vector<int> levels;
   std::vector<Running> pairs;
   int stages = 1;

@@ -26,7 +26,8 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, linears, turned_copies, wide_linears
+from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, rolls
+from . import turned_copies, wide_linears
 from .aten import concatenation, long_windows, rows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
@@ -38,6 +39,7 @@ from .aten.laying import lay
 from .aten.merging import merge
 from .aten.mutation import count, reuse, write
 from .aten.padding import absorb
+from .aten.products import part
 from .aten.simplification import drop_copies, simplify
 from .aten.sorts import narrow
 from .aten.turning import turn
@@ -122,6 +124,7 @@ def _compile(
         launches.update(wide_linears.spell(module, in_parts=not plain))
         if plain:
             return
+        tried("sums beside products", lambda: part(module.graph))
         tried("group norms", lambda: launches.update(group_norms.spell(module)))
         tried("long windows", lambda: long_windows.spell(module.graph))
 
@@ -195,12 +198,13 @@ def _compile(
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph, kind == BACKWARD))
                 tried("sorts", lambda: narrow(graph.graph))
-            if not (as_traced or environment.check()):
-                tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             concatenation.join(graph.graph)
             concatenation.turn(graph.graph)
             if not (as_traced or environment.check()):
                 tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
+                tried("joins", lambda: launches.update(joins.spell(graph.graph)))
+                tried("rolls", lambda: launches.update(rolls.spell(graph.graph)))
+                tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             write(graph.graph)
             count(graph.graph)
             accumulate(graph.graph)

@@ -26,8 +26,8 @@ from .aten.rewriting import Rewriting
 _aten = torch.ops.aten
 _JOIN, _SUM = _aten.cat.default, _aten.sum.dim_IntList
 _VIEWS = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
-_DTYPES = {torch.bfloat16, torch.float16, torch.float32}
-_MOST = native.limit("programs")  # parts: those of one launch
+DTYPES = {torch.bfloat16, torch.float16, torch.float32}
+MOST = native.limit("programs")  # parts: those of one launch
 
 
 def spell(graph: fx.Graph) -> set[int]:
@@ -58,15 +58,15 @@ def _is_taken(join: fx.Node) -> bool:
     """Whether parts of known columns are joined to rows of a type that kernels have, and none is a kernel's."""
     value, values = example(join), [example(part) for part in join.args[0]]
     dim = join.args[1] if len(join.args) > 1 else 0
-    if value.dtype not in _DTYPES or value.dim() < 2 or dim not in (-1, value.dim() - 1):
+    if value.dtype not in DTYPES or value.dim() < 2 or dim not in (-1, value.dim() - 1):
         return False
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
     known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
     dense = strides_if_not_contiguous(value) is None
-    return len(values) <= _MOST and alike and known and dense and not any(map(_is_made, join.args[0]))
+    return len(values) <= MOST and alike and known and dense and not any(map(is_made, join.args[0]))
 
 
-def _is_made(value: fx.Node) -> bool:
+def is_made(value: fx.Node) -> bool:
     """Whether the engine may compute a value, and then store it where the whole has it."""
     while is_view(value):
         value = value.all_input_nodes[0]

@@ -1,0 +1,42 @@
+"""Sums beside products of matrices, where what is added is repeated: attention with biases by distance.
+
+ATen writes what is repeated as large as the product, which the library then reads, adds to and writes. Apart, the sum
+is elementwise, and belongs to the kernel that reads it: a softmax, which rounds nothing between.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.fx as fx
+
+from ...graph.nodes import example
+from ...graph.traffic import hint
+from .rewriting import Rewriting
+
+_aten = torch.ops.aten
+
+
+def part(graph: fx.Graph) -> int:
+    """In place, in a functional graph; returns how many products are by themselves."""
+    writing = Rewriting(graph)
+    for node in graph.find_nodes(op="call_function", target=_aten.baddbmm.default):
+        if not _adds_repeated(node):
+            continue
+        added, lhs, rhs = node.args[:3]
+        with graph.inserting_before(node):
+            product = writing.call(node, _aten.bmm.default, lhs, rhs)
+            total = writing.call(node, _aten.add.Tensor, added, product, alpha=node.kwargs.get("alpha", 1))
+        writing.replace(node, total)
+    writing.erase_dead()
+    return writing.times
+
+
+def _adds_repeated(node: fx.Node) -> bool:
+    added, value = example(node.args[0]), example(node)
+    if node.kwargs.get("beta", 1) != 1 or not value.is_floating_point() or added.dtype != value.dtype:
+        return False
+    rows = [(hint(size), hint(stride)) for size, stride in zip(added.shape, added.stride(), strict=True)]
+    there = 1
+    for size, stride in rows:
+        there *= size if stride else 1
+    return 2 * there <= hint(value.numel())
