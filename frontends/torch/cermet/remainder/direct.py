@@ -38,7 +38,7 @@ from .aten.inlining import inline
 from .aten.laying import lay
 from .aten.merging import merge
 from .aten.mutation import count, reuse, write
-from .aten.padding import absorb
+from .aten.padding import absorb, settle
 from .aten.products import part
 from .aten.simplification import drop_copies, simplify
 from .aten.sorts import narrow
@@ -111,6 +111,7 @@ def _compile(
     made: list[StraightLine] = []
     bounded = not isinstance(options.memory, str)
     forward: list[fx.GraphModule] = []
+    promised: list[int] = []  # how many results of a forward are its caller's
     again: list[Callable[[], StraightLine]] = []  # what makes the forward's as it is then
     launches: set[int] = set()  # what stands for calls of ATen's
 
@@ -151,7 +152,8 @@ def _compile(
         """The joint graph says of a backward's numbers where they are from."""
         spelled(joint)
         chosen(joint.graph)
-        laid(joint.graph, keywords["num_fwd_outputs"])
+        promised.append(keywords["num_fwd_outputs"])
+        laid(joint.graph, promised[0])
         drop_copies(joint.graph)
         merge(joint)
         return partition(joint, *arguments, **keywords)
@@ -177,7 +179,9 @@ def _compile(
         # Asked first: a launch over operands says of all of them that it may write them.
         capture = captures.of(graph, kind) if captures is not None else None
         otherwise = placed(kind, graph) if place else {}
-        return functools.partial(StraightLine, graph, capture, kind == BACKWARD and LOSES_GRAD, otherwise)
+        returned = {FORWARD: promised, INFERENCE: [len(graph.graph.output_node().args[0])]}.get(kind, [])
+        refuses = kind == BACKWARD and LOSES_GRAD
+        return functools.partial(StraightLine, graph, capture, refuses, otherwise, sum(returned))
 
     def whole(backward: fx.GraphModule) -> None:
         if pieces.join(forward[0], backward, keeping.price):
@@ -195,6 +199,7 @@ def _compile(
                 drop_copies(graph.graph)
                 merge(graph)
             simplify(graph.graph)
+            settle(graph.graph)
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph, kind == BACKWARD))
                 tried("sorts", lambda: narrow(graph.graph))

@@ -21,6 +21,7 @@ import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
 
+from ..graph.memory import is_view
 from ..graph.nodes import example
 from ..loss import kept
 from ..loss.chunks import Call
@@ -45,11 +46,13 @@ class StraightLine(OutputCode):
         capture: Capture | None = None,
         refuses_grad: bool = False,
         otherwise: Mapping[fx.Node, Otherwise] | None = None,
+        returned: int = 0,
     ) -> None:
-        """`refuses_grad`: a call in grad mode raises. `otherwise`: launches that write over arguments, if they may."""
+        """`refuses_grad`: a call in grad mode raises. `otherwise`: launches that write over arguments, if they may.
+        `returned`: how many results, the first, somebody may write."""
         super().__init__()
         self._boxed_call = True  # of the instance: what torch wraps around it copies that
-        self.source, self._constants = _write(graph, otherwise or {})
+        self.source, self._constants = _write(graph, otherwise or {}, returned)
         self._capture = capture  # under CUDA graphs
         self._refuses_grad = refuses_grad
         self._regions = regions.kept(_launched(graph, otherwise or {}))
@@ -139,7 +142,9 @@ def _without_grad(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tuple[str, dict[str, Any]]:
+def _write(
+    module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise], returned: int
+) -> tuple[str, dict[str, Any]]:
     """The source of `run(arguments)`, and its globals."""
     nodes, heads = foresight.asked(module)
     strange, seen = unsure(nodes), views.of(module, nodes)
@@ -166,6 +171,7 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
         if node.op == "placeholder" or node not in reads:
             continue
         if node.op == "output":
+            lines += [f"    {names[each]} = {names[each]}.detach()" for each in _seen(node.args[0][:returned])]
             lines.append(f"    return {constants.written(node.args[0])}")
             continue
         if node.op == "get_attr":
@@ -184,6 +190,13 @@ def _write(module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]) -> tu
         if done:
             lines.append(f"    del {', '.join(names[source] for source in done)}")
     return "\n".join(lines) + "\n", constants.values
+
+
+def _seen(results: Sequence[Any]) -> list[fx.Node]:
+    """Those that are views and have gradients, each once. Autograd lets nobody write a view that a function returns: what
+    a program returned as one it has of AOTAutograd, which makes it of its base; the others are views by chance."""
+    nodes = dict.fromkeys(each for each in results if isinstance(each, fx.Node) and each.op == "call_function")
+    return [node for node in nodes if is_view(node) and example(node).is_floating_point()]
 
 
 def _reads(

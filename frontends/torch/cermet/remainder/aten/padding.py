@@ -1,5 +1,9 @@
 """Zeros around an image that a convolution reads are the convolution's own padding: no image with them is written, forward
-or backward."""
+or backward.
+
+What symbols pad is traced as if it were padded: the result lies in rows. Where they are not above zero when it runs, as
+in the gradient of a pad, ATen cuts instead, and copies what is left in the order in which it lies.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,37 @@ from collections.abc import Sequence
 import torch
 import torch.fx as fx
 
+from ...graph.nodes import example
+from ...graph.traffic import hint
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
 _FORWARD, _BACKWARD, _PAD = _aten.convolution.default, _aten.convolution_backward.default, _aten.constant_pad_nd.default
 _PADDING = 4  # which of a convolution's arguments that is; of its gradient's three further
+
+
+def settle(graph: fx.Graph) -> int:
+    """Copies what symbols pad into rows, in place, where it lies otherwise and the result does not; returns how often."""
+    rewriting = Rewriting(graph)
+    for node in graph.find_nodes(op="call_function", target=_PAD):
+        known = all(isinstance(each, int) for each in node.args[1])
+        if known or _in_rows(example(node.args[0])) or not _in_rows(example(node)):
+            continue
+        with graph.inserting_before(node):
+            rows = rewriting.call(node.args[0], _aten.clone.default, node.args[0], memory_format=torch.contiguous_format)
+        node.update_arg(0, rows)
+        rewriting.times += 1
+    return rewriting.times
+
+
+def _in_rows(value: torch.Tensor) -> bool:
+    """Whether it lay so when it was traced: symbolic strides are written with bounds that sizes are not."""
+    expected = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if hint(size) != 1 and hint(stride) != expected:
+            return False
+        expected *= hint(size)
+    return True
 
 
 def absorb(graph: fx.Graph) -> int:
