@@ -36,11 +36,11 @@ def run(script: str, arguments: list[str], seconds: float | None = None, keep_ca
         return json.loads(out.read_text())
 
 
-def ask(script: str, key: str, arguments: list[str], seconds: float) -> dict:
+def ask(script: str, key: str, arguments: list[str], seconds: float, settings: dict[str, str] | None = None) -> dict:
     """The row that the script answers with, or one that says under "failed" why there is none, with "late" where only
     its time was up."""
     try:
-        return run(script, [*arguments, "--here"], seconds)
+        return run(script, [*arguments, "--here"], seconds, settings=settings)
     except Late as problem:
         return {"key": key, "failed": str(problem), "late": True}
     except RuntimeError as problem:

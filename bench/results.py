@@ -1,9 +1,9 @@
 """The current results: bench/results/BENCHMARK.json holds the newest run of each thing that a benchmark measures.
 
 A run takes the place of the one before it that measured the same: a model's step with the same contenders (and first
-steps with warm caches or without), a scene or a function with the same contenders, a contender's longest sequence, a
-model's fusions, a section of the GPU check, else the benchmark as a whole; older ones are in the history.
-docs/performance.md is made from these files (bench/tables.py).
+steps with warm caches or without), a scene or a function with the same contenders, a contender's longest sequence,
+architectures in a type, a model's fusions, a section of the GPU check, else the benchmark as a whole; older ones are
+in the history. docs/performance.md is made from these files (bench/tables.py).
 
     python bench/results.py gpu-out/gpu.json bench-out/step.json ...      takes in what runs wrote
 """
@@ -69,6 +69,8 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
         for name in dict.fromkeys(case["function"] for case in result["cases"]):
             mine = [case for case in result["cases"] if case["function"] == name]
             yield f"{name}: {', '.join(dict.fromkeys(case['contender'] for case in mine))}", result | {"cases": mine}
+    elif benchmark == "architectures":
+        yield result["cases"][0]["scene"], result
     elif benchmark == "kinds":
         for case in result["cases"]:
             if "failed" not in case:

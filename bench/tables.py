@@ -260,7 +260,7 @@ def longest(runs: list[dict]) -> str:
 
 
 def families(runs: list[dict]) -> str:
-    cases, rows = runs[0]["result"]["cases"], []
+    cases, rows = [case for run in runs for case in run["result"]["cases"]], []
     for scene in dict.fromkeys(case["scene"] for case in cases):
         tried = [case for case in cases if case["scene"] == scene and "left_out" not in case]
         ended = [case for case in tried if "late" not in case]
@@ -394,6 +394,7 @@ SECTIONS: dict[str, tuple[str, list[dict], Callable[[list[dict]], str]]] = {
     "Batches of many lengths": ("lengths.py", results.load("lengths"), lengths),
     "The longest sequence": ("longest.py", results.load("longest"), longest),
     "Families of models": ("families.py", results.load("families"), families),
+    "Other architectures": ("architectures.py", results.load("architectures"), families),
     "Models of many kinds": ("kinds.py", results.load("kinds"), kinds),
     "Decoding": ("decode.py", results.load("decode"), decode),
     "Fusions as models have them": ("fusions.py", results.load("fusions"), fusions),

@@ -184,6 +184,10 @@ def section_families(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/families.py", "--seconds", str(seconds - 300), "--limit", "290"], seconds)
 
 
+def section_architectures(seconds: float) -> dict:
+    return benchmark([sys.executable, "bench/architectures.py", "--seconds", str(seconds - 200), "--limit", "190"], seconds)
+
+
 def section_step(seconds: float) -> dict:
     return benchmark([sys.executable, "bench/step.py", "--check"], seconds)
 
@@ -226,6 +230,7 @@ SECTIONS = {"tests": (section_tests, 330), "python": (section_python, 420), "san
             "curves": (section_curves, 150),
             "functions": (section_functions, 240), "decode": (section_decode, 300), "lengths": (section_lengths, 1200),
             "longest": (section_longest, 900), "families": (section_families, 900),
+            "architectures": (section_architectures, 1200),
             "step": (section_step, 300), "first": (section_first, 400)}
 
 

@@ -5,7 +5,7 @@
 #   bash tests/gpu/check.sh                    every section
 #   bash tests/gpu/check.sh tests kernels      some of: tests python sanitizer launch warm kernels graphs fusions
 #                                              cross_entropy heads op_call curves functions decode lengths longest
-#                                              families step first
+#                                              families architectures step first
 #
 # Environment: OUT (results, default ./gpu-out), CERMET_BUNDLE (the bundle, default .gpu/cermet-gpu.tar.xz), PYTHON.
 set -euo pipefail

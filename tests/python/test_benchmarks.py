@@ -59,6 +59,11 @@ def test_a_family_holds_its_numbers(tmp_path, monkeypatch) -> None:
     assert "| steps | 1 | 1 |" in table and "| tokens | 1 | 1 |" in table, table
 
 
+def test_an_architecture_holds_its_numbers(tmp_path, monkeypatch) -> None:
+    table = tabled(ran("architectures", "--family", "vit", "dpr", "--jobs", "2", folder=tmp_path), monkeypatch)
+    assert "| float32 | 2 | 2 |" in table, table
+
+
 def test_kinds_are_beside_one_another(tmp_path, monkeypatch) -> None:
     table = tabled(ran("kinds", "--kind", "OPT", "--contender", "cermet", folder=tmp_path), monkeypatch)
     assert "| OPT (" in table, table

@@ -204,3 +204,27 @@ def test_a_cache_keeps_how_values_are_seen():
     written.prepare_for_serialization()
     written.post_compile([], None, {})
     equal(written, heads, x)
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+@pytest.mark.parametrize(
+    "of", [lambda y: y, lambda y: y.transpose(0, 1), lambda y: y[:, 1:]], ids=["all", "turned", "part"]
+)
+def test_a_result_may_be_written(of, dynamic):
+    """What a product gives is seen as what a program returns: for autograd no view."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(8, 6)
+    call = torch.compile(lambda x: of(module(x)), backend="cermet", dynamic=dynamic)
+    for rows in (4, 5) if dynamic else (4,):
+        x, gradients = torch.randn(rows, 3, 8, requires_grad=True), []
+        for each in (call, lambda x: of(module(x))):
+            x.grad = None
+            y = each(x)
+            y *= 2
+            y.sum().backward()
+            gradients.append((y.detach(), x.grad))
+        assert all(torch.allclose(*pair) for pair in zip(*gradients))
+    with torch.no_grad():
+        y = call(x)
+        y += 1
+        assert torch.allclose(y, of(module(x)) + 1)

@@ -78,3 +78,27 @@ def test_what_others_read_too_is_written():
         return convolution(padded, weight), padded.exp()
 
     assert rewritten(function, 1) == 1
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_what_symbols_cut_lies_in_rows(turned):
+    """A gradient of a pad by a symbol cuts, and what ATen cuts lies as it did; torch traces a pad's result."""
+
+    def function(x, length):
+        y = x.transpose(1, 2) if turned else x
+        cut = _aten.constant_pad_nd(y + 1, [0, 0, 0, 0, 0, -length.shape[0]])
+        return cut.view(cut.shape[0], cut.shape[1], 32)
+
+    given = torch.randn(2, 4, 9, 8) if turned else torch.randn(2, 9, 4, 8)
+    module = make_fx(function, tracing_mode="symbolic")(given, torch.zeros(5))
+    assert padding.settle(module.graph) == turned
+    module.graph.lint()
+    module.recompile()
+    x = given.transpose(1, 2) if turned else given
+    for cut in (5, 3):
+        assert torch.equal(module(given, torch.zeros(cut)), (x + 1)[:, : 9 - cut].reshape(2, -1, 32))
+
+
+def test_known_cuts_stay():
+    module = make_fx(lambda x: F.pad(x.transpose(1, 2) + 1, [0, 0, 0, -2]), tracing_mode="symbolic")(operands()[0])
+    assert not padding.settle(module.graph)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.fx as fx
@@ -62,7 +63,7 @@ class _Part:
         """Whether nothing but the join reads it: then a product may give it the other way round."""
         return len(self.product.users) == 1 and all(len(call.users) == 1 for call in self.calls)
 
-    def written(self, rewriting: Rewriting, heads: int | None) -> fx.Node:
+    def written(self, rewriting: Rewriting, outer: Sequence[Any], heads: int | None) -> fx.Node:
         """As it lies, its columns as rows of `heads`; a product's the other way round where its columns are apart."""
         may_turn = self.product.target is _aten.bmm.default and self.is_read_at_once()
         value = self._behind(rewriting, self.product)
@@ -72,8 +73,8 @@ class _Part:
             value = self._behind(rewriting, rewriting.call(turned, _aten.transpose.int, turned, 1, 2))
         if heads is None or example(value).shape[-1] == heads:
             return value
-        sizes = list(example(value).shape)
-        return rewriting.call(value, _aten.view.default, value, [*sizes[:-1], -1, heads])
+        sizes = [*outer, example(value).shape[-1] // heads, heads]
+        return rewriting.call(value, _aten.view.default, value, sizes)
 
     def _behind(self, rewriting: Rewriting, value: fx.Node) -> fx.Node:
         for call in reversed(self.calls):
@@ -115,11 +116,10 @@ def _dim(join: fx.Node) -> int:
 def _launched(rewriting: Rewriting, join: fx.Node, parts: Sequence[_Part]) -> int | None:
     """The key of the launch that stands for the join, where there can be one."""
     dim, value = _dim(join), example(join)
-    is_last = dim == value.dim() - 1
-    widths = [_columns(part) for part, node in zip(parts, join.args[0]) if part.copied and _splits(part, node)]
-    heads = widths[0] if is_last and widths else None
+    split = [(_columns(part), node.args[1][:-1]) for part, node in zip(parts, join.args[0]) if _splits(part, node)]
+    heads, outer = split[0] if dim == value.dim() - 1 and split else (None, [])
     try:
-        written = [part.written(rewriting, heads) for part in parts]
+        written = [part.written(rewriting, outer, heads) for part in parts]
     except RuntimeError:  # columns that are no rows of so many, or views that a product's other way round has not
         return None
     read = [example(each) for each in written]
@@ -135,8 +135,9 @@ def _launched(rewriting: Rewriting, join: fx.Node, parts: Sequence[_Part]) -> in
     if regions.not_lowered(key, value.device):
         return None
     launch = rewriting.call(join, regions.launch_op(len(parts), 1), *written, key)
-    whole = rewriting.call(launch, _aten.view.default, launch, list(value.shape)) if heads is not None else launch
-    rewriting.replace(join, whole)
+    if heads is not None:
+        launch = rewriting.call(launch, _aten.view.default, launch, [*outer, value.shape[-1]])
+    rewriting.replace(join, launch)
     return key
 
 
@@ -156,7 +157,7 @@ def _is_split(value: torch.Tensor, joined: torch.Tensor) -> bool:
 
 
 def _splits(part: _Part, node: fx.Node) -> bool:
-    return node.target in _RESHAPES and _is_split(example(node.args[0]), example(node))
+    return part.copied and node.target in _RESHAPES and _is_split(example(node.args[0]), example(node))
 
 
 def _columns(part: _Part) -> int:

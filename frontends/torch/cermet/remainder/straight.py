@@ -171,7 +171,7 @@ def _write(
         if node.op == "placeholder" or node not in reads:
             continue
         if node.op == "output":
-            lines += [f"    {names[each]} = {names[each]}.detach()" for each in _seen(node.args[0][:returned])]
+            lines += [f"    {names[each]} = {names[each]}.detach()" for each in _seen(node, returned)]
             lines.append(f"    return {constants.written(node.args[0])}")
             continue
         if node.op == "get_attr":
@@ -192,9 +192,11 @@ def _write(
     return "\n".join(lines) + "\n", constants.values
 
 
-def _seen(results: Sequence[Any]) -> list[fx.Node]:
-    """Those that are views and have gradients, each once. Autograd lets nobody write a view that a function returns: what
-    a program returned as one it has of AOTAutograd, which makes it of its base; the others are views by chance."""
+def _seen(output: fx.Node, returned: int) -> list[fx.Node]:
+    """The returned results that are views and may have gradients, each once. Autograd lets nobody write a view that a
+    function returns: what a program returned as one it has of AOTAutograd, which makes it of its base; the others are
+    views by chance."""
+    results = output.args[0][:returned] if returned else ()
     nodes = dict.fromkeys(each for each in results if isinstance(each, fx.Node) and each.op == "call_function")
     return [node for node in nodes if is_view(node) and example(node).is_floating_point()]
 

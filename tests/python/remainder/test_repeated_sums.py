@@ -1,0 +1,95 @@
+"""What is repeated over a product is added by whoever reads it: ATen would write it as large as the product."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+from truth import assert_none_is_far_from_eager, double, relative
+
+from cermet.remainder.aten import products
+
+aten = torch.ops.aten
+HEADS, LENGTH, WIDTH = 6, 24, 8
+
+
+def operands(dtype=torch.float32, added=(HEADS, 1, LENGTH)):
+    made = added, (HEADS, LENGTH, WIDTH), (HEADS, WIDTH, LENGTH)
+    return [torch.randn(sizes).to(dtype) for sizes in made]
+
+
+def parted(function, *values):
+    module = make_fx(function, tracing_mode="fake")(*values)
+    times = products.part(module.graph)
+    module.graph.lint()
+    module.recompile()
+    return module, times
+
+
+@pytest.mark.parametrize("alpha", [1, 0.125])
+@pytest.mark.parametrize("added", [(HEADS, 1, LENGTH), (1, LENGTH, LENGTH), (LENGTH,), (1, 1, 1)], ids=str)
+def test_the_product_is_by_itself(added, alpha):
+    values = operands(added=added)
+    module, times = parted(lambda a, x, y: torch.baddbmm(a, x, y, alpha=alpha), *values)
+    assert times == 1 and aten.baddbmm.default not in [node.target for node in module.graph.nodes]
+    found, wanted = module(*values), torch.baddbmm(*values, alpha=alpha)
+    assert (found.shape, found.stride()) == (wanted.shape, wanted.stride())
+    assert relative(found, wanted) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, x, y: torch.baddbmm(a.expand(HEADS, LENGTH, LENGTH).contiguous(), x, y),
+        lambda a, x, y: torch.baddbmm(a, x, y, beta=0.5),
+        lambda a, x, y: torch.baddbmm(a, x, y, beta=0),
+    ],
+    ids=["as large", "another factor", "nothing"],
+)
+def test_others_stay(function):
+    values = operands()
+    module, times = parted(function, *values)
+    assert not times and torch.equal(module(*values), function(*values))
+
+
+def test_an_expanded_one_is_repeated():
+    values = operands()
+    function = lambda a, x, y: torch.baddbmm(a.expand(HEADS, LENGTH, LENGTH), x, y)  # noqa: E731
+    module, times = parted(function, *values)
+    assert times == 1 and relative(module(*values), function(*values)) < 1e-6
+
+
+class Biased(torch.nn.Module):
+    """Attention with a bias for each key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(bias, self.query(x), self.key(x).transpose(1, 2), alpha=0.3).softmax(-1) @ x
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "symbolic"])
+def test_values_and_gradients(dtype, dynamic, ran, device):
+    module = Biased().to(device, dtype)
+    wide, call = double(module), torch.compile(module, backend="cermet", dynamic=dynamic)
+
+    def numbers(module, call, x, bias):
+        module.zero_grad(set_to_none=True)
+        bias = bias.clone().requires_grad_()
+        made = call(x, bias)
+        made.square().sum().backward()
+        return {"made": made, "bias": bias.grad} | {name: each.grad for name, each in module.named_parameters()}
+
+    for heads, length in [(6, 24), (4, 40), (7, 17)] if dynamic else [(6, 24)]:
+        x, bias = torch.randn(heads, length, WIDTH, device=device), 8 * torch.randn(heads, 1, length, device=device)
+        given = x.to(dtype), bias.to(dtype)
+        truth = numbers(wide, wide, *(each.double() for each in given))
+        errors = [
+            {name: [relative(value, truth[name])] for name, value in numbers(module, each, *given).items()}
+            for each in (call, module)
+        ]
+        assert_none_is_far_from_eager(*errors, dtype)
+    assert aten.baddbmm.default not in [node.target for graph in ran for node in graph.nodes]
