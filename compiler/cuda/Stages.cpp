@@ -219,7 +219,7 @@ void ProgramText::reductions() {
         total = fmt::format("running_maximum(sums[{}], sums[{}])", n, place(values.sumOf(reductions[n])));
       } else if (below >= 0) {
         const auto m = place(below);
-        const char* exponential = values.exponential();
+        const char* exponential = values.exponential(reductions[n]);
         reduce += fmt::format("      added[{}] += {};\n", n, value);
         addStage += fmt::format("      sums[{0}] += added[{0}];\n", n);
         rescaleStage += fmt::format("      sums[{0}] *= {1}(row.v{2} - sums[{3}]);\n      row.v{2} = sums[{3}];\n", n,

@@ -42,13 +42,18 @@ const char* valueType(DType type) {
 }
 
 ProgramValues::ProgramValues(const RowProgram& program, bool runs, int vector)
-    : program(program), vector(vector), levels(program.instructions.size()) {
-  const auto isWide = [](const Operand& operand) { return operand.dtype == DType::F32; };
-  const bool isRounded = std::none_of(program.operands.begin(), program.operands.end(), [&](const Operand& operand) {
-    return operand.isOutput && isWide(operand);
-  });
+    : program(program), vector(vector), stored(program.instructions.size()), levels(program.instructions.size()) {
+  const auto isWide = [&](int operand) { return operand >= 0 && program.operands[operand].dtype == DType::F32; };
   for (size_t i = 0; i < program.operands.size(); ++i)
-    fast &= isRounded || !isTile(i) || !isWide(program.operands[i]);
+    hasWideTiles |= isTile(i) && isWide(static_cast<int>(i));
+  for (size_t i = program.instructions.size(); i-- > 0;) {
+    const Instruction& instruction = program.instructions[i];
+    if (isWide(instruction.operand) && program.operands[instruction.operand].isOutput)
+      stored[i] = true;
+    for (int input : instruction.inputs)
+      if (input >= 0 && stored[i])
+        stored[input] = true;
+  }
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     for (int input : program.instructions[i].inputs)
       if (input >= 0)
@@ -189,7 +194,7 @@ std::string ProgramValues::expression(int index) const {
   const auto call = [&](const char* function) { return fmt::format("{}({})", function, a()); };
   const auto call2 = [&](const char* function) { return fmt::format("{}({}, {})", function, a(), b()); };
   const auto graded = [&](const char* function) {
-    return fmt::format("{}_{}({})", fast ? "fast" : "exact", function, a());
+    return fmt::format("{}_{}({})", isFast(index) ? "fast" : "exact", function, a());
   };
   switch (instruction.opcode) {
   case Opcode::Load:
@@ -224,16 +229,16 @@ std::string ProgramValues::expression(int index) const {
     return fmt::format("({0} {2} {1} ? {0} : {1})", a(), b(), isMax ? ">" : "<");
   }
   case Opcode::Div:
-    if (fast && instruction.space == Space::Element && inRow(instruction.inputs[1])) // once for a row
+    if (isFast(index) && instruction.space == Space::Element && inRow(instruction.inputs[1])) // once for a row
       return fmt::format("{} * fast_reciprocal({})", a(), b());
-    return call2(fast && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
+    return call2(isFast(index) && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
   case Opcode::Pow:
     return call2("power");
   case Opcode::Exp: {
     // Below a row's value, as where that is its maximum: what is too small to be normal counts for nothing beside it.
     const Instruction& exponent = program.instructions[instruction.inputs[0]];
     const bool isBelow = exponent.opcode == Opcode::Sub && inRow(exponent.inputs[1]);
-    return fast && isBelow ? call("fast_exp_normal") : graded("exp");
+    return isFast(index) && isBelow ? call("fast_exp_normal") : graded("exp");
   }
   case Opcode::Log:
     return call("logarithm");
@@ -242,7 +247,7 @@ std::string ProgramValues::expression(int index) const {
   case Opcode::Rsqrt:
     return call("inverse_sqrt");
   case Opcode::Tanh:
-    return fast && instruction.type == DType::BF16 ? call("brief_tanh") : graded("tanh");
+    return isFast(index) && instruction.type == DType::BF16 ? call("brief_tanh") : graded("tanh");
   case Opcode::Erf:
     return graded("erf");
   case Opcode::Relu:

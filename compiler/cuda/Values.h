@@ -34,8 +34,10 @@ public:
     return pair == pairs.end() ? -1 : pair->maximum;
   }
   int sumOf(int maximum) const { return std::ranges::find(pairs, maximum, &Running::maximum)->sum; }
-  // exp in f32, or what is near enough.
-  const char* exponential() const { return fast ? "fast_exp" : "exact_exp"; }
+  // Whether a fast function's error is lost: in the rounding of all that is stored of it, or of all tiles.
+  bool isFast(int instruction) const { return !hasWideTiles || !stored[instruction]; }
+  // exp in f32, or what is near enough for this sum.
+  const char* exponential(int sum) const { return isFast(sum) ? "fast_exp" : "exact_exp"; }
   bool isReduction(size_t instruction) const { return cermet::isReduction(program.instructions[instruction].opcode); }
   // Kept in the Row struct rather than recomputed.
   bool inRow(size_t instruction) const;
@@ -97,9 +99,9 @@ private:
 
   const RowProgram& program;
   int vector;
-  int lane = -1;    // of two elements, while these are written
-  // Whether all that is stored is rounded, or no tile is of f32, so that a fast function's error is lost in the rounding.
-  bool fast = true;
+  int lane = -1;             // of two elements, while these are written
+  bool hasWideTiles = false; // of f32
+  std::vector<bool> stored;  // of each instruction, whether something is that is made of it and stored in f32
   std::vector<int> levels;
   std::vector<Running> pairs;
   int stages = 1;

@@ -119,3 +119,34 @@ def test_a_graph_without_a_backward_drops_them_too(ran):
         torch.testing.assert_close(run(x, w), call(x, w))
     [graph] = ran
     assert {str(node.target) for node in graph.nodes if node.op == "call_function"} == {"aten.mm.default"}
+
+
+@pytest.mark.parametrize(
+    ("cut", "goes"),
+    [
+        ((0, 5, [0, -4]), True),
+        ((2, 7, [-2, -2]), True),
+        ((-5, 9, [-4, 0]), True),
+        ((4, 2**63 - 1, [-4, 0]), True),
+        ((0, 5, [0, -3]), False),
+        ((2, 7, [-2, -2, -1, 0]), False),
+        ((0, 9, [0, 2], 2, 2), False),
+    ],
+    ids=str,
+)
+def test_zeros_that_are_cut_off_again_are_never_written(cut, goes):
+    start, end, sides, *rest = cut
+
+    def function(x):
+        around = torch.ops.aten.slice_backward(x * 2, [3, 4, 9], 2, start, end, rest[1] if rest else 1)
+        return torch.ops.aten.constant_pad_nd(around, sides).sum(0)
+
+    x = torch.randn(3, 4, 5)
+    traced = make_fx(function, tracing_mode="fake")(x)
+    drop_copies(traced.graph)
+    traced.graph.eliminate_dead_code()
+    traced.graph.lint()
+    traced.recompile()
+    called = [node.target for node in traced.graph.nodes]
+    assert (torch.ops.aten.slice_backward.default not in called) == goes, traced.code
+    assert torch.equal(traced(x), function(x))

@@ -50,25 +50,40 @@ std::string cuda(const std::string& text) {
   return all.substr(all.find("struct Program")); // behind the prelude, which defines all functions
 }
 
-bool isFast(const std::string& text) {
+struct Grade {
+  bool exponential, division; // whether it is the fast one
+};
+
+Grade grade(const std::string& text) {
   const std::string kernel = cuda(text);
-  const bool fast = kernel.find("fast_exp") != std::string::npos;
-  EXPECT_NE(fast, kernel.find("exact_exp") != std::string::npos);
-  EXPECT_NE(fast, kernel.find("exact_divide") != std::string::npos);
-  EXPECT_EQ(fast, kernel.find("* fast_reciprocal(row.") != std::string::npos); // once for a row, not an element
-  return fast;
+  const auto has = [&](const char* call) { return kernel.find(call) != std::string::npos; };
+  EXPECT_NE(has("fast_exp"), has("exact_exp"));
+  EXPECT_NE(has("* fast_reciprocal(row."), has("exact_divide")); // once for a row, not an element
+  return {has("fast_exp"), has("exact_divide") == false};
 }
 
 TEST(Emit, WhatIsRoundedIsComputedFastWhateverItReads) {
-  EXPECT_TRUE(isFast(program("bf16", "bf16")));
-  EXPECT_TRUE(isFast(program("f32", "bf16")));
-  EXPECT_TRUE(isFast(program("f32", "f16")));
+  for (const auto& [more, result] : {std::pair("bf16", "bf16"), std::pair("f32", "bf16"), std::pair("f32", "f16")}) {
+    EXPECT_TRUE(grade(program(more, result)).exponential) << more << result;
+    EXPECT_TRUE(grade(program(more, result)).division) << more << result;
+  }
 }
 
 TEST(Emit, WhatIsStoredInF32IsComputedExactly) {
-  EXPECT_FALSE(isFast(program("bf16", "f32")));
-  EXPECT_FALSE(isFast(program("f32", "f32")));
-  EXPECT_FALSE(isFast(program("f32", "bf16", /*sums=*/true)));
+  for (const char* more : {"bf16", "f32"}) {
+    EXPECT_FALSE(grade(program(more, "f32")).exponential) << more;
+    EXPECT_FALSE(grade(program(more, "f32")).division) << more;
+  }
+}
+
+TEST(Emit, OnlyWhatIsStoredInF32IsComputedExactly) {
+  const Grade both = grade(program("f32", "bf16", /*sums=*/true)); // of exponentials
+  EXPECT_FALSE(both.exponential);
+  EXPECT_TRUE(both.division);
+}
+
+TEST(Emit, SumsBesideNarrowTilesAreFast) {
+  EXPECT_TRUE(grade(program("bf16", "bf16", /*sums=*/true)).exponential);
 }
 
 } // namespace

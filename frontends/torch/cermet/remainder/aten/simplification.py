@@ -15,6 +15,7 @@ import torch.fx as fx
 
 from ...graph import memory
 from ...graph.layouts import row_major, strides, written
+from ...graph.traffic import hint
 
 _aten = torch.ops.aten
 _SAME = {_aten.detach.default, _aten.alias.default}
@@ -28,6 +29,7 @@ def drop_copies(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         _join_nothing(node)
         _pad_nothing(node)
+        _cut_zeros(node)
         if _copies_in_vain(node, outside):
             moved.given(node.meta["val"], node.args[0].meta["val"])
             places |= memory.memories(node.meta["val"])
@@ -80,6 +82,33 @@ def _pad_nothing(node: fx.Node) -> None:
     """Makes a copy of what is padded on no side, as a program does that pads to whole windows of any image."""
     if node.target is _aten.constant_pad_nd.default and not any(node.args[1]):
         node.target, node.args, node.kwargs = _aten.clone.default, node.args[:1], {}
+
+
+def _cut_zeros(node: fx.Node) -> None:
+    """Makes a copy of what is cut to what zeros were put around, as in the gradient of what was padded and cut, where
+    attention wants aligned rows."""
+    if node.target is not _aten.constant_pad_nd.default or node.args[0].target is not _aten.slice_backward.default:
+        return
+    cut, sizes, dim, start, end, step = node.args[0].args
+    dim %= len(sizes)
+    if step != 1 or not all(isinstance(each, int) for each in (sizes[dim], start, end)):
+        return
+    start, end = (min(each + sizes[dim] * (each < 0), sizes[dim]) for each in (start, end))
+    sides = [0] * (2 * len(sizes))
+    at = 2 * (len(sizes) - 1 - dim)  # the last dimension's are the first
+    sides[at : at + 2] = -start, end - sizes[dim]
+    padding = [*node.args[1], *[0] * (len(sides) - len(node.args[1]))]
+    if all(isinstance(each, int) for each in padding) and padding == sides and _lies_in_rows(node.meta["val"]):
+        node.target, node.args = _aten.clone.default, (cut,)
+        node.kwargs = {"memory_format": torch.contiguous_format}
+        if all(user.target is _aten.sum.dim_IntList for user in node.users) and _is_in_order(cut.meta["val"]):
+            node.replace_all_uses_with(cut)  # whose sums lie as those of the copy do
+
+
+def _is_in_order(value: torch.Tensor) -> bool:
+    """Whether its dimensions lie in memory as they stand, with gaps or without."""
+    strides = list(map(hint, value.stride()))
+    return strides == sorted(strides, reverse=True)
 
 
 def _is_empty(value: torch.Tensor) -> bool:
