@@ -23,8 +23,8 @@ def written(monkeypatch):
     sources: list[str] = []
     write = straight._write
 
-    def heard(module, otherwise):
-        source, constants = write(module, otherwise)
+    def heard(*arguments):
+        source, constants = write(*arguments)
         names = {name: str(getattr(value, "__name__", value)) for name, value in constants.items()}
         sources.append(functools.reduce(lambda text, name: text.replace(f"{name}(", f"{names[name]}("), names, source))
         return source, constants

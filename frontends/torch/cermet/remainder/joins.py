@@ -20,6 +20,7 @@ import torch
 import torch.fx as fx
 
 from ..graph.nodes import example
+from ..graph.traffic import judged, size_of
 from ..importing.importer import strides_if_not_contiguous
 from ..ops import regions
 from ..ops.texts import Text
@@ -106,7 +107,7 @@ def _may_be(join: fx.Node) -> bool:
         return False
     known = all(isinstance(size, int) for each in values for size in each.shape[_dim(join):])
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
-    return known and alike and 0 < _dim(join) and value.numel() * value.element_size() >= _SMALLEST
+    return known and alike and 0 < _dim(join) and size_of(value, judged) >= _SMALLEST
 
 
 def _dim(join: fx.Node) -> int:

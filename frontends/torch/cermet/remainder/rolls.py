@@ -15,6 +15,7 @@ import torch
 import torch.fx as fx
 
 from ..graph.nodes import example
+from ..graph.traffic import judged, size_of
 from ..importing.importer import strides_if_not_contiguous
 from ..ops import regions
 from ..text import ELEMENT_TYPES, Builder, TensorType, Value
@@ -66,7 +67,7 @@ def _is_taken(node: fx.Node, axes: dict[int, int]) -> bool:
     value, rolled = example(node.args[0]), example(node)
     known = all(isinstance(size, int) for size in value.shape[min(axes):])
     in_rows = value.stride(-1) == 1 and strides_if_not_contiguous(rolled) is None
-    is_large = rolled.numel() * rolled.element_size() >= _SMALLEST
+    is_large = size_of(rolled, judged) >= _SMALLEST
     return known and in_rows and value.dim() - 1 not in axes and 1 << len(axes) <= MOST and is_large
 
 

@@ -18,8 +18,7 @@ std::string program(const std::string& more, const std::string& result, bool sum
   };
   const std::string wide = rows("f32"), sum = "tensor<?x1xf32, #cermet.symbols<[\"rows\"]>>";
   const auto cast = [&](const char* to, const char* from, const std::string& element) {
-    return element == "f32" ? fmt::format("    {} = cermet.reshape {} : {} to {}\n", to, from, wide, wide)
-                            : fmt::format("    {} = cermet.cast {} : {} to {}\n", to, from, rows(element), wide);
+    return fmt::format("    {} = cermet.cast {} : {} to {}\n", to, from, rows(element), wide);
   };
   std::string text = fmt::format("module attributes {{cermet.version = 1 : i64}} {{\n  func.func @f(%x: {}, %more: {}, "
                                  "%row: {}) -> ({}{}) {{\n",

@@ -10,7 +10,7 @@ import torch
 import torch.fx as fx
 
 from ...graph.nodes import example
-from ...graph.traffic import hint
+from ...graph.traffic import judged, size_of
 from .rewriting import Rewriting
 
 _aten = torch.ops.aten
@@ -35,8 +35,4 @@ def _adds_repeated(node: fx.Node) -> bool:
     added, value = example(node.args[0]), example(node)
     if node.kwargs.get("beta", 1) != 1 or not value.is_floating_point() or added.dtype != value.dtype:
         return False
-    rows = [(hint(size), hint(stride)) for size, stride in zip(added.shape, added.stride(), strict=True)]
-    there = 1
-    for size, stride in rows:
-        there *= size if stride else 1
-    return 2 * there <= hint(value.numel())
+    return 2 * size_of(added, judged) <= size_of(value, judged)
