@@ -142,6 +142,23 @@ def test_other_joins_stay(function):
     assert not keys and torch.equal(module(*values), function(*values))
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_join_that_is_summed(copied):
+    """The launch that sums its rows, too, has it unless parts would be copied for that."""
+
+    def function(q, scores, k):
+        part = torch.bmm(scores, k)
+        rows = in_rows(part) if copied else part[:, 1:]
+        joined = torch.cat([rows, rows], -1)
+        return joined, joined.sum((0, 1))
+
+    values = operands()
+    module, keys = spelled(function, *values)
+    assert bool(keys) == copied
+    for mine, theirs in zip(module(*values), function(*values), strict=True):
+        assert torch.equal(mine, theirs)
+
+
 def test_what_is_small_stays():
     assert not spelled(one_behind_another, *operands(length=8))[1]
 

@@ -206,8 +206,8 @@ def _compile(
             concatenation.join(graph.graph)
             concatenation.turn(graph.graph)
             if not (as_traced or environment.check()):
-                tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
                 tried("joins", lambda: launches.update(joins.spell(graph.graph)))
+                tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
                 tried("rolls", lambda: launches.update(rolls.spell(graph.graph)))
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             write(graph.graph)

@@ -34,8 +34,9 @@ def spell(graph: fx.Graph) -> set[int]:
     """Writes launches in the place of such joins, in place; returns their keys."""
     rewriting, keys = Rewriting(graph), set()
     for node in list(graph.nodes):
-        if node.target is not _JOIN or not (sums := _sums(node)) or not _is_taken(node):
+        if node.target is not _JOIN or not takes(node):
             continue
+        sums = _sums(node)
         whole, parts = example(node), node.args[0]
         strides = tuple(tuple(strides_if_not_contiguous(example(part)) or ()) for part in parts)
         columns = tuple(example(part).shape[-1] for part in parts)
@@ -52,6 +53,11 @@ def spell(graph: fx.Graph) -> set[int]:
         rewriting.replace(node, joined)
     rewriting.erase_dead()
     return keys
+
+
+def takes(join: fx.Node) -> bool:
+    """Whether a join is summed, and one that can be a launch with its sums."""
+    return bool(_sums(join)) and _is_taken(join)
 
 
 def _is_taken(join: fx.Node) -> bool:

@@ -26,7 +26,7 @@ from ..ops import regions
 from ..ops.texts import Text
 from ..text import ELEMENT_TYPES, TensorType
 from .aten.rewriting import Rewriting
-from .joined_sums import DTYPES, MOST, is_made
+from .joined_sums import DTYPES, MOST, is_made, takes
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
@@ -90,7 +90,10 @@ def spell(graph: fx.Graph) -> set[int]:
         if node.target is not _aten.cat.default or not _may_be(node):
             continue
         parts = [_Part.of(part) for part in node.args[0]]
-        if any(part.is_a_kernels() for part in parts) or not any(part.copied or part.calls for part in parts):
+        spared = any(part.copied or part.factor for part in parts)  # more than a launch that sums the rows, too, spares
+        if any(part.is_a_kernels() for part in parts) or not (spared or any(part.calls for part in parts)):
+            continue
+        if not spared and takes(node):
             continue
         rewriting = Rewriting(graph)
         with graph.inserting_before(node):
