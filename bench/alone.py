@@ -1,17 +1,22 @@
 """A measurement in a process of its own: nothing is imported or compiled yet, memory is its own, and a limit ends it.
 
-A benchmark asks itself for the row of one contender with --here (`ask`), and there writes it (`answer`).
+A benchmark asks itself for the row of one contender with --here (`ask`, of many at once `each`), and there writes it
+(`answer`).
 """
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
 
 
 class Late(RuntimeError):
@@ -45,6 +50,30 @@ def ask(script: str, key: str, arguments: list[str], seconds: float, settings: d
         return {"key": key, "failed": str(problem), "late": True}
     except RuntimeError as problem:
         return {"key": key, "failed": str(problem)}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of a benchmark that asks itself for many rows (`each`)."""
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="rows that are measured at once")
+    parser.add_argument("--seconds", type=float, default=3600, help="after which none is begun")
+    parser.add_argument("--limit", type=float, default=300, help="seconds of one")
+    parser.add_argument("--tiny", action="store_true", help="changes nothing: all are")
+    parser.add_argument("--here", action="store_true", help="in this process: what the others are asked for")
+
+
+def each(script: str, asked: dict[str, list[str]], given: argparse.Namespace, gpus: int) -> Iterator[tuple[str, dict]]:
+    """The row of each key, which is asked for with these arguments, in their order; of several GPUs each has a share.
+    One that is not begun says so under "left_out"."""
+    end = time.monotonic() + given.seconds
+
+    def row(place: int, key: str) -> dict:
+        if time.monotonic() > end:
+            return {"key": key, "left_out": "no time was left"}
+        settings = {"CUDA_VISIBLE_DEVICES": str(place % gpus)} if gpus > 1 else None
+        return ask(script, key, asked[key], given.limit, settings)
+
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        yield from zip(asked, pool.map(row, itertools.count(), asked))
 
 
 def answer(out: str, key: str, measure: Callable[[], dict]) -> None:

@@ -16,12 +16,10 @@ Of several GPUs each runs its share. It exits 1 unless all hold that end within 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import copy
 import inspect
 import itertools
 import math
-import os
 import sys
 import time
 import traceback
@@ -226,31 +224,17 @@ def main() -> None:
     parser.add_argument("--out", default="bench-out/architectures.json")
     parser.add_argument("--family", choices=FAMILIES, nargs="+", metavar="NAME", default=FAMILIES)
     parser.add_argument("--dtype", choices=ROUNDING, default="float32")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=3600, help="after which no family is begun")
-    parser.add_argument("--limit", type=float, default=300, help="seconds of one family")
-    parser.add_argument("--tiny", action="store_true", help="changes nothing: all are")
-    parser.add_argument("--here", action="store_true", help="in this process: what the others are asked for")
+    alone.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.here:
         return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0], arguments.dtype))
 
-    end = time.monotonic() + arguments.seconds
-    gpus = torch.cuda.device_count()
-
-    def ask(index: int, family: str) -> dict:
-        if time.monotonic() > end:
-            return {"left_out": "no time was left"}
-        settings = {"CUDA_VISIBLE_DEVICES": str(index % gpus)} if gpus > 1 else None
-        asked = ["--family", family, "--dtype", arguments.dtype]
-        return alone.ask("architectures.py", family, asked, arguments.limit, settings)
-
+    asked = {family: ["--family", family, "--dtype", arguments.dtype] for family in arguments.family}
     cases = []
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for family, row in zip(arguments.family, pool.map(ask, itertools.count(), arguments.family)):
-            told = {name: value for name, value in row.items() if name != "key"}
-            cases.append({"family": family, "scene": arguments.dtype} | told)
-            print(cases[-1], flush=True)
+    for family, row in alone.each("architectures.py", asked, arguments, torch.cuda.device_count()):
+        told = {name: value for name, value in row.items() if name != "key"}
+        cases.append({"family": family, "scene": arguments.dtype} | told)
+        print(cases[-1], flush=True)
     environment.write(arguments.out, "architectures", {"cases": cases})
     wrong = [case["family"] for case in cases
              if not case.get("holds", not case.keys().isdisjoint(("left_out", "late")))]

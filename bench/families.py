@@ -15,10 +15,8 @@ It exits 1 unless all hold that end within --limit.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import copy
 import math
-import os
 import sys
 import time
 import traceback
@@ -174,28 +172,17 @@ def main() -> None:
     parser.add_argument("--out", default="bench-out/families.json")
     parser.add_argument("--family", choices=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, nargs="+", metavar="NAME",
                         default=list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=float, default=3600, help="after which no family is begun")
-    parser.add_argument("--limit", type=float, default=300, help="seconds of one family")
-    parser.add_argument("--tiny", action="store_true", help="changes nothing: all are")
-    parser.add_argument("--here", action="store_true", help="in this process: what the others are asked for")
+    alone.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.here:
         return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0]))
 
-    end = time.monotonic() + arguments.seconds
-
-    def ask(family: str) -> dict:
-        if time.monotonic() > end:
-            return dict.fromkeys(SCENES, {"left_out": "no time was left"})
-        return alone.ask("families.py", family, ["--family", family], arguments.limit)
-
+    asked = {family: ["--family", family] for family in arguments.family}
     cases = []
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for family, row in zip(arguments.family, pool.map(ask, arguments.family)):
-            told = {name: row[name] for name in ("failed", "late") if name in row}
-            cases += [{"family": family, "scene": name} | row.get(name, told) for name in SCENES]
-            print(*cases[-len(SCENES):], sep="\n", flush=True)
+    for family, row in alone.each("families.py", asked, arguments, torch.cuda.device_count()):
+        told = {name: row[name] for name in ("failed", "late", "left_out") if name in row}
+        cases += [{"family": family, "scene": name} | row.get(name, told) for name in SCENES]
+        print(*cases[-len(SCENES):], sep="\n", flush=True)
     environment.write(arguments.out, "families", {"cases": cases})
     wrong = [f"{case['family']} {case['scene']}" for case in cases
              if not case.get("holds", not case.keys().isdisjoint(("left_out", "late")))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import statistics
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -68,6 +69,28 @@ def assert_none_is_far_from_eager(
             assert not _is_far(mine, theirs, dtype), (
                 f"{name}, seed {seed}: error {mine:.3e}, expected at most {2 * theirs + spacing(dtype):.3e}"
             )
+
+
+def assert_gradients_are_near(
+    module: torch.nn.Module, call: Callable[..., torch.Tensor], given: Sequence[torch.Tensor], cotangent: torch.Tensor
+) -> None:
+    """The same of a compiled module's result, and of the gradients of what it is given and of its parameters."""
+
+    def numbers(module, call, given, cotangent):
+        module.zero_grad(set_to_none=True)
+        given = [each.clone().requires_grad_() for each in given]
+        result = call(*given)
+        result.backward(cotangent)
+        gradients = {str(place): each.grad for place, each in enumerate(given)}
+        return {"result": result.detach()} | gradients | {name: each.grad for name, each in module.named_parameters()}
+
+    wide = double(module)
+    exact = numbers(wide, wide, [each.double() for each in given], cotangent.double())
+    errors = [
+        {name: [relative(value, exact[name])] for name, value in numbers(module, each, given, cotangent).items()}
+        for each in (call, module)
+    ]
+    assert_none_is_far_from_eager(*errors, cotangent.dtype)
 
 
 def far_from_eager(ours: dict[str, list[float]], eager: dict[str, list[float]], dtype: torch.dtype) -> list[str]:
