@@ -120,8 +120,9 @@ def test_a_product_that_others_read_stays_as_it_is():
         lambda q, s, k: torch.cat([in_rows(torch.bmm(s, k)), in_rows(q)[..., :10]], 2),
         lambda q, s, k: torch.cat([in_rows(torch.bmm(s, k))] * 5, 2),
         lambda q, s, k: torch.cat([in_rows(torch.bmm(s, k)), in_rows(q)], 0),
+        lambda q, s, k: torch.cat([s.view(ROWS, HEADS, -1, WIDTH), q.view(ROWS, -1, HEADS, WIDTH).transpose(1, 2)], 2),
     ],
-    ids=["in rows already", "of what a kernel computes", "other columns", "many", "of batches"],
+    ids=["in rows already", "of what a kernel computes", "other columns", "many", "of batches", "behind many in rows"],
 )
 def test_other_joins_stay(function):
     values = operands()

@@ -133,7 +133,8 @@ def _launched(rewriting: Rewriting, join: fx.Node, parts: Sequence[_Part]) -> in
     sizes = tuple(tuple(each.shape[dim:]) for each in read)
     strides = tuple(tuple(strides_if_not_contiguous(each) or ()) for each in read)
     factors = tuple(part.factor for part in parts)
-    if not any(strides) and not any(factors):
+    apart = [each for each, *other in zip(read, strides, factors) if any(other)]
+    if 2 * sum(size_of(each, judged) for each in apart) < size_of(value, judged):  # ATen's is as good
         return None
     key = regions.register(_text(ELEMENT_TYPES[value.dtype], dim, sizes, strides, factors))
     if regions.not_lowered(key, value.device):
