@@ -40,7 +40,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 import alone
 import device
 import environment
-from families import MOST, SIZES, error, in_float64, left_out
+from families import MOST, SIZES, error, in_float64, left_out, prepared
 
 FAMILIES = [name for name in MODEL_MAPPING_NAMES if name not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
 OTHER_SIZES = SIZES | {
@@ -86,13 +86,7 @@ def models_of(family: str, dtype: str) -> Iterator[torch.nn.Module]:
         except Exception as problem:
             problems.append(f"{type(problem).__name__}: {problem}")
             continue
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.02)
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-        yield model.to(device.DEVICE).train()
+        yield prepared(model).train()
     if len(problems) == 2:
         raise ValueError(problems[0])
 
@@ -142,10 +136,10 @@ def calls(model: torch.nn.Module) -> Iterator[list[dict]]:
         for forms in itertools.product(*(known[name] for name in names)):
             if any(None in form for form in forms):
                 continue
-            yield [{name: made(form, batch, name) for name, form in zip(names, forms)} for batch in (2, 3)]
+            yield [{name: made(form, batch) for name, form in zip(names, forms)} for batch in (2, 3)]
 
 
-def made(form: tuple, batch: int, name: str) -> torch.Tensor:
+def made(form: tuple, batch: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(batch)
     if form[0] is int:
         return torch.randint(3, 300, (batch, form[1] + 4 * batch), generator=generator).to(device.DEVICE)

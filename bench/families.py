@@ -70,6 +70,11 @@ def model_of(family: str) -> torch.nn.Module:
     model = getattr(transformers, name if isinstance(name, str) else name[0])(config_of(family)).float()
     if (size := sum(parameter.numel() for parameter in model.parameters())) > MOST:
         raise ValueError(f"{size} parameters")
+    return prepared(model)
+
+
+def prepared(model: torch.nn.Module) -> torch.nn.Module:
+    """With no weight that is one of many equal ones, and no dropout."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.02)

@@ -229,9 +229,9 @@ std::string ProgramValues::expression(int index) const {
     return fmt::format("({0} {2} {1} ? {0} : {1})", a(), b(), isMax ? ">" : "<");
   }
   case Opcode::Div:
-    if (isFast(index) && instruction.space == Space::Element && inRow(instruction.inputs[1])) // once for a row
-      return fmt::format("{} * fast_reciprocal({})", a(), b());
-    return call2(isFast(index) && instruction.space == Space::Element ? "fast_divide" : "exact_divide");
+    if (!isFast(index) || instruction.space != Space::Element)
+      return call2("exact_divide");
+    return call2(inRow(instruction.inputs[1]) ? "fast_row_divide" : "fast_divide");
   case Opcode::Pow:
     return call2("power");
   case Opcode::Exp: {

@@ -76,6 +76,20 @@ TEST(SimtValues, Softmax) {
   check(gradient(text, {1})["backward"], kFewRows);
 }
 
+// Divided by the largest of its row, whatever that is: the reciprocal of a number from 2^126 on, or of one that is not
+// normal, is none.
+TEST(SimtValues, DividedByARowsNumberOfAnySize) {
+  const std::string h = tile(200, "bf16"), t = tile(200, "f32"), r = rowOf("f32");
+  for (const char* size : {"4.0E+37", "1.0", "1.0E-41"})
+    check(graphOf(fmt::format("(%x: {0}) -> {0}", h),
+                  fmt::format("%0 = cermet.cast %x : {0} to {1}\n%1 = cermet.constant {3} : {1}\n"
+                              "%2 = cermet.mul %0, %1 : {1}\n%3 = cermet.abs %2 : {1}\n"
+                              "%4 = cermet.reduce_max %3 : {1} to {2}\n%5 = cermet.broadcast %4 : {2} to {1}\n"
+                              "%6 = cermet.div %2, %5 : {1}\n%7 = cermet.cast %6 : {1} to {0}\nreturn %7 : {0}\n",
+                              h, t, r, size)),
+          kFewRows);
+}
+
 TEST(SimtValues, Conditions) {
   const std::string t = tile(48, "bf16"), b = tile(48, "i1");
   check(graphOf(fmt::format("(%x: {0}, %y: {0}, %m: {1}) -> ({0}, {1})", t, b),

@@ -255,8 +255,10 @@ DEVICE float logarithm_of_1_plus(float x) {
 DEVICE float fast_logarithm(float x) {
   return std::log(x);
 }
+// As the instruction has no numbers that are not normal.
 DEVICE float fast_reciprocal(float x) {
-  return 1.0f / x;
+  const float size = std::fabs(x);
+  return size > 0x1p126f ? std::copysign(0.0f, x) : 1.0f / (size < 0x1p-126f ? std::copysign(0.0f, x) : x);
 }
 DEVICE float power(float x, float y) {
   return std::pow(x, y);

@@ -41,16 +41,14 @@ class Written(torch.nn.Module):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_of_written_out_attention(form, dtype, dynamic, ran, device, monkeypatch):
-    monkeypatch.setattr(joins, "_SMALLEST", 0)
+    monkeypatch.setattr(joins, "SMALLEST", 0)
     module = Written(form).to(device, dtype)
     call = torch.compile(module, backend="cermet", dynamic=dynamic)
     for rows, length in [(2, 48), (3, 40), (5, 17)] if dynamic else [(2, 48)]:
         x, cotangent = (torch.randn(rows, length, HEADS * WIDTH, device=device).to(dtype) for _ in range(2))
         assert_gradients_are_near(module, call, [x], cotangent)
     assert len(ran) == 2
-    called = [node.target for node in ran[-1].nodes]
-    assert called.count(aten.cat.default) == 0
-    assert aten.baddbmm.default not in [node.target for graph in ran for node in graph.nodes]
+    assert aten.cat.default not in [node.target for node in ran[-1].nodes]
 
 
 def spelled(function, *values):

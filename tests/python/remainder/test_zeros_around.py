@@ -102,3 +102,23 @@ def test_what_symbols_cut_lies_in_rows(turned):
 def test_known_cuts_stay():
     module = make_fx(lambda x: F.pad(x.transpose(1, 2) + 1, [0, 0, 0, -2]), tracing_mode="symbolic")(operands()[0])
     assert not padding.settle(module.graph)
+
+
+def test_a_compiled_gradient_of_a_pad_by_a_symbol():
+    """What attention in blocks does: rows are padded to whole blocks, and their heads turned."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(32, 32)
+
+    def function(x):
+        heads = module(x).view(x.shape[0], -1, 4, 8)
+        blocks = F.pad(heads, (0, 0, 0, 0, 0, -heads.shape[1] % 16)).transpose(1, 2)
+        return blocks @ blocks.transpose(-1, -2)
+
+    call = torch.compile(function, backend="cermet", dynamic=True)
+    for length in (21, 13, 33):
+        x, gradients = torch.randn(2, length, 32), []
+        for each in (call, function):
+            module.zero_grad()
+            each(x).sin().sum().backward()
+            gradients.append(module.weight.grad.clone())
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)

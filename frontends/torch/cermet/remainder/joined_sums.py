@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 import torch.fx as fx
 
-from .. import native
 from ..graph.memory import is_view
 from ..graph.nodes import example
 from ..importing.importer import strides_if_not_contiguous
@@ -22,12 +21,12 @@ from ..importing.translations.operators import translation, translation_of_sever
 from ..ops import regions
 from ..text import ELEMENT_TYPES, Builder, TensorType
 from .aten.rewriting import Rewriting
+from .launching import PROGRAMS
 
 _aten = torch.ops.aten
 _JOIN, _SUM = _aten.cat.default, _aten.sum.dim_IntList
 _VIEWS = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
 DTYPES = {torch.bfloat16, torch.float16, torch.float32}
-MOST = native.limit("programs")  # parts: those of one launch
 
 
 def spell(graph: fx.Graph) -> set[int]:
@@ -69,7 +68,7 @@ def _is_taken(join: fx.Node) -> bool:
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
     known = all(isinstance(each.shape[-1], int) and each.shape[-1] and each.stride(-1) == 1 for each in values)
     dense = strides_if_not_contiguous(value) is None
-    return len(values) <= MOST and alike and known and dense and not any(map(is_made, join.args[0]))
+    return len(values) <= PROGRAMS and alike and known and dense and not any(map(is_made, join.args[0]))
 
 
 def is_made(value: fx.Node) -> bool:

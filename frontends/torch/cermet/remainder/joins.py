@@ -26,13 +26,13 @@ from ..ops import regions
 from ..ops.texts import Text
 from ..text import ELEMENT_TYPES, TensorType
 from .aten.rewriting import Rewriting
-from .joined_sums import DTYPES, MOST, is_made, takes
+from .joined_sums import DTYPES, is_made, takes
+from .launching import PROGRAMS, SMALLEST
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default}
 _VIEWS = {_aten.transpose.int, _aten.permute.default, _aten.unsqueeze.default, _aten.view.default}
 _PRODUCTS = {_aten.bmm.default, _aten.mm.default}
-_SMALLEST = 1 << 16  # bytes: below, it is the start of a kernel that takes time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,11 +106,11 @@ def spell(graph: fx.Graph) -> set[int]:
 
 def _may_be(join: fx.Node) -> bool:
     value, values = example(join), [example(part) for part in join.args[0]]
-    if value.dtype not in DTYPES or strides_if_not_contiguous(value) is not None or len(values) > MOST:
+    if value.dtype not in DTYPES or strides_if_not_contiguous(value) is not None or len(values) > PROGRAMS:
         return False
     known = all(isinstance(size, int) for each in values for size in each.shape[_dim(join):])
     alike = all((each.dtype, each.device, each.dim()) == (value.dtype, value.device, value.dim()) for each in values)
-    return known and alike and 0 < _dim(join) and size_of(value, judged) >= _SMALLEST
+    return known and alike and 0 < _dim(join) and size_of(value, judged) >= SMALLEST
 
 
 def _dim(join: fx.Node) -> int:

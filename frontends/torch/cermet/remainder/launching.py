@@ -11,6 +11,7 @@ import torch
 import torch.fx as fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from .. import native
 from ..graph import layouts
 from ..graph.memory import wrapped
 from ..graph.nodes import example
@@ -19,6 +20,8 @@ from ..text import ELEMENT_TYPES
 
 _aten = torch.ops.aten
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
+SMALLEST = 1 << 16  # bytes of what a launch only moves: below, it is the start of a kernel that takes time
+PROGRAMS = native.limit("programs")  # side by side in one launch
 
 
 def results_of(node: fx.Node) -> dict[int, fx.Node] | None:

@@ -20,10 +20,9 @@ from ..importing.importer import strides_if_not_contiguous
 from ..ops import regions
 from ..text import ELEMENT_TYPES, Builder, TensorType, Value
 from .aten.rewriting import Rewriting
-from .joined_sums import MOST
+from .launching import PROGRAMS, SMALLEST
 
 _aten = torch.ops.aten
-_SMALLEST = 1 << 16  # bytes: below, it is the start of a kernel that takes time
 _Axes = tuple[tuple[int, int], ...]  # each dimension that is rolled, and its first index that comes to the front
 
 
@@ -67,8 +66,8 @@ def _is_taken(node: fx.Node, axes: dict[int, int]) -> bool:
     value, rolled = example(node.args[0]), example(node)
     known = all(isinstance(size, int) for size in value.shape[min(axes):])
     in_rows = value.stride(-1) == 1 and strides_if_not_contiguous(rolled) is None
-    is_large = size_of(rolled, judged) >= _SMALLEST
-    return known and in_rows and value.dim() - 1 not in axes and 1 << len(axes) <= MOST and is_large
+    is_large = size_of(rolled, judged) >= SMALLEST
+    return known and in_rows and value.dim() - 1 not in axes and 1 << len(axes) <= PROGRAMS and is_large
 
 
 def _part(rewriting: Rewriting, node: fx.Node, axes: dict[int, int], place: Sequence[int]) -> fx.Node:

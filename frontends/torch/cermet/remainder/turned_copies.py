@@ -16,11 +16,11 @@ import torch.fx as fx
 from ..graph.nodes import example
 from ..ops import regions
 from ..text import ELEMENT_TYPES, Builder, TensorType
+from .launching import SMALLEST
 
 _aten = torch.ops.aten
 _DEVICES = frozenset({"cuda"})  # where kernels have shared memory
 _RANKS = (2, 3, 4)
-_SMALLEST = 1 << 16  # bytes: below, it is the start of a kernel that takes time
 
 
 def spell(graph: fx.Graph) -> set[int]:
@@ -49,7 +49,7 @@ def _is_turned(source: torch.Tensor, copy: torch.Tensor) -> bool:
     numbers = (*source.shape, *source.stride())
     if not all(isinstance(each, int) for each in numbers) or source.dtype not in ELEMENT_TYPES:
         return False
-    is_large = source.numel() * source.element_size() >= _SMALLEST
+    is_large = source.numel() * source.element_size() >= SMALLEST
     return is_large and source.stride(-2) == 1 < source.stride(-1) and copy.is_contiguous()
 
 

@@ -1,7 +1,8 @@
 """Sums beside products of matrices, where what is added is repeated: attention with biases by distance.
 
 ATen writes what is repeated as large as the product, which the library then reads, adds to and writes. Apart, the sum
-is elementwise, and belongs to the kernel that reads it: a softmax, which rounds nothing between.
+is elementwise, and belongs to the kernel that reads it: a softmax, which rounds nothing between. A product that is added
+to nothing, of a beta of 0, reads none of what it is given for that.
 """
 
 from __future__ import annotations
@@ -24,8 +25,12 @@ def part(graph: fx.Graph) -> int:
             continue
         added, lhs, rhs = node.args[:3]
         with graph.inserting_before(node):
-            product = writing.call(node, _aten.bmm.default, lhs, rhs)
-            total = writing.call(node, _aten.add.Tensor, added, product, alpha=node.kwargs.get("alpha", 1))
+            factor = node.kwargs.get("alpha", 1)
+            if factor == 1:
+                product = writing.call(node, _aten.bmm.default, lhs, rhs)
+            else:  # applied before anything is rounded: without it the product may be beyond f16
+                product = writing.call(node, node.target, added, lhs, rhs, beta=0, alpha=factor)
+            total = writing.call(node, _aten.add.Tensor, added, product)
         writing.replace(node, total)
     writing.erase_dead()
     return writing.times
