@@ -1,5 +1,5 @@
-"""Zeros around an image that a convolution reads are the convolution's own padding: no image with them is written, forward
-or backward.
+"""Zeros around an image that a convolution reads are the convolution's own padding: no image with them is written,
+forward or backward.
 
 What symbols pad is traced as if it were padded: the result lies in rows. Where they are not above zero when it runs, as
 in the gradient of a pad, ATen cuts instead, and copies what is left in the order in which it lies.
@@ -23,14 +23,15 @@ _PADDING = 4  # which of a convolution's arguments that is; of its gradient's th
 
 
 def settle(graph: fx.Graph) -> int:
-    """Copies what symbols pad into rows, in place, where it lies otherwise and the result does not; returns how often."""
+    """Copies what symbols pad into rows, in place, where it lies otherwise and the result does not; returns how many."""
     rewriting = Rewriting(graph)
     for node in graph.find_nodes(op="call_function", target=_PAD):
         known = all(isinstance(each, int) for each in node.args[1])
         if known or _in_rows(example(node.args[0])) or not _in_rows(example(node)):
             continue
         with graph.inserting_before(node):
-            rows = rewriting.call(node.args[0], _aten.clone.default, node.args[0], memory_format=torch.contiguous_format)
+            keywords = {"memory_format": torch.contiguous_format}
+            rows = rewriting.call(node.args[0], _aten.clone.default, node.args[0], **keywords)
         node.update_arg(0, rows)
         rewriting.times += 1
     return rewriting.times

@@ -1,8 +1,8 @@
 """Sums beside products of matrices, where what is added is repeated: attention with biases by distance.
 
 ATen writes what is repeated as large as the product, which the library then reads, adds to and writes. Apart, the sum
-is elementwise, and belongs to the kernel that reads it: a softmax, which rounds nothing between. A product that is added
-to nothing, of a beta of 0, reads none of what it is given for that.
+is elementwise, and belongs to the kernel that reads it: a softmax, which rounds nothing between. A product of a beta of
+0 reads none of what it would be added to.
 """
 
 from __future__ import annotations
