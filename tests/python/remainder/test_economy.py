@@ -120,7 +120,8 @@ def test_a_program_that_never_collects_is_left_alone_and_the_last_thread_begins_
 @torch._dynamo.config.patch(run_gc_after_compile=True)
 def test_what_a_first_step_was_given_goes_with_its_caller():
     """Without a collection that anybody asks for: what Dynamo caught holds the frames of all its callers."""
-    model = tiny("Llama")
+    garbage.uncollected_while_traced()  # as a process begins: behind a reset, what the collector met twice while
+    model = tiny("Llama")  # Dynamo traced stays for long
     call = torch.compile(model, backend="cermet")
 
     def step():
