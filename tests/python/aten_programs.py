@@ -95,12 +95,14 @@ def drawn(seed: int) -> Program:
     dice = random.Random(seed)
     forms = dict(ARGUMENTS)
     steps: list[Step] = []
+    weights = WEIGHTS | {dice.choice(list(WEIGHTS)): 8}  # each is mostly of one group
     for index in range(dice.randrange(4, 21)):
         name = f"v{index}"
-        while True:
-            kind = dice.choice(KINDS[dice.choices(list(WEIGHTS), WEIGHTS.values())[0]])
-            if all(form in forms.values() for form in kind.operands):
-                break
+        possible = []
+        while not possible:
+            group = dice.choices(list(weights), weights.values())[0]
+            possible = [kind for kind in KINDS[group] if set(kind.operands) <= set(forms.values())]
+        kind = dice.choice(possible)
         step = Step(kind, tuple(_chosen(dice, forms, form) for form in kind.operands), name)
         steps.append(step)
         forms[name] = kind.result

@@ -22,6 +22,7 @@ FORMS = {
     "x": "[BATCH, columns, rows]",
     "h": "[BATCH, HEADS, rows, columns / HEADS]",
     "q": "[BATCH, rows, rows]",
+    "i": "[BATCH, columns, rows, 4]",
     "o": "[BATCH, rows, 1]",
     "k": "[columns]",
     "s": "a number",
@@ -203,6 +204,32 @@ KINDS = {
         *_kinds("m", "t", "{0}.to(dtype)"),
         *_kinds("m", "o", "{0}.sum(-1, keepdim=True).to(dtype) / columns"),
     ],
+    "images": [
+        *_kinds("t", "i", "{0}.mT[..., None] * scale[:4]", "{0}[:, :, None].expand(-1, -1, 4, -1).permute(0, 3, 1, 2)"),
+        *_kinds("x", "i", "{0}[..., None] * scale[:4]", "torch.stack([{0}, -{0}, {0} * 0.5, {0}.flip(-1)], -1)"),
+        *_kinds("i", "x", "{0}.mean(-1)", "{0}.amax(-1)", "{0}[..., 1]", "F.avg_pool2d({0}, (1, 4)).squeeze(-1)"),
+        *_kinds("i", "t", "{0}.permute(0, 2, 3, 1)[:, :, 2]", "{0}.mean((2, 3))[:, None].expand_as(x)"),
+        *_kinds("i", "k", "{0}.mean((0, 2, 3))"),
+        *_kinds(
+            "i", "i", "F.relu({0})", "F.silu({0})", "F.conv2d({0}, weight[..., None, None])",
+            "F.conv2d({0}, weight[..., None, None] * scale[:3], bias, padding=(0, 1))",
+            "F.conv2d({0}, weight.repeat(1, 2)[:, :9].view(columns, 1, 3, 3), padding=1, groups=columns)",
+            "F.conv2d(F.pad({0}, (0, 1, 1, 0)), weight[:, :4].view(columns, 1, 2, 2), groups=columns)",
+            "{0} * torch.sigmoid({0}.mean((2, 3), keepdim=True))", "F.max_pool2d({0}, 3, 1, 1)",
+            "F.avg_pool2d({0}, 3, 1, 1, count_include_pad=False)", "{0}.roll((1, 2), (2, 3))", "{0}.roll(-1, 2)",
+            "{0}.contiguous(memory_format=torch.channels_last)", "torch.cat([{0}[:, :2], {0}[:, 2:] * 2], 1)",
+            "F.avg_pool2d(F.pad({0}, (1, 1, 0, 0)), (1, 3), 1)", "F.softmax({0}, 1)", "{0}.flip(2)",
+            "F.layer_norm({0}.permute(0, 2, 3, 1) + x[:, :, None], (columns,)).permute(0, 3, 1, 2)",
+            "F.interpolate({0}, scale_factor=2.0)[:, :, ::2, 1::2]",
+        ),
+        *_kinds(
+            "ikk", "i", "F.batch_norm({0} + x.mT[..., None], None, None, {1}, {2}, True)",
+            "F.batch_norm({0}, bias.detach(), bias.detach().square() + 0.5, {1}, {2})",
+            "F.relu6(F.batch_norm({0} - x.mT[..., None], None, None, {1}, {2}, True) + {0})",
+            "F.group_norm({0} + x.mT[..., None], 2, {1}, {2})",
+        ),
+        *_kinds("ii", "i", "{0} + {1}", "{0} * torch.sigmoid({1})", "torch.cat([{0}, {1}], 1)[:, 1 : columns + 1]"),
+    ],
     "products": [
         *_kinds(
             "t", "t", "F.linear({0}, weight)", "F.linear({0}, weight, bias)",
@@ -210,9 +237,26 @@ KINDS = {
         ),
         *_kinds("tt", "q", "{0} @ {1}.mT / columns"),
         *_kinds("q", "q", "F.softmax({0}, -1)", "torch.tanh({0})"),
-        *_kinds("qt", "t", "{0} @ {1}"),
+        *_kinds("qt", "t", "{0} @ {1}", "torch.bmm({0}, {1})"),
+        *_kinds("qtt", "q", "torch.baddbmm({0}, {1}, {2}.mT, beta=0.5, alpha=0.1)"),
+        *_kinds(
+            "ott", "q", "torch.baddbmm({0}.mT, {1}, {2}.mT, alpha=0.1)",
+            "torch.baddbmm({0}.mT.expand(-1, {0}.shape[1], -1), {1}, {2}.mT, beta=0.5, alpha=0.1)",
+        ),
+        *_kinds("tk", "t", "torch.baddbmm({1}, {0}, weight.expand(BATCH, -1, -1), beta=0.5)"),
+        *_kinds("t", "w", "F.linear({0}, torch.cat([weight, weight.mT]))"),
+        *_kinds(
+            "t", "h",
+            "q, k, v = F.linear({0}, weight.repeat(3, 1)).view(BATCH, -1, 3, HEADS, columns // HEADS).unbind(2)\n"
+            "a = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / columns\n"
+            "F.softmax(a, -1, dtype=torch.float32).to(dtype) @ v.transpose(1, 2)",
+        ),
+        *_kinds(
+            "hhh", "h", "F.softmax({0} @ {1}.mT / columns, -1) @ {2}",
+            "a = torch.matmul({0} * 0.5, {1}.mT) - torch.arange({1}.shape[2])\nF.softmax(a, -1) @ {2}",
+        ),
         *_kinds("hhh", "h", "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)"),
     ],
 }
-WEIGHTS = dict.fromkeys(KINDS, 2) | {"elementwise": 7, "norms": 4, "writes": 1, "casts": 1, "products": 1}
+WEIGHTS = dict.fromkeys(KINDS, 2) | {"elementwise": 7, "norms": 4, "writes": 1, "casts": 1}
 ARGUMENTS = {"x": "t", "y": "t", "scale": "k", "bias": "k", "ids": "n", "mask": "m"}  # values from the start

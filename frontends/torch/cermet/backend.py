@@ -22,6 +22,7 @@ from .garbage import uncollected, uncollected_while_traced
 from .graph.decision import Declined
 from .graph.edit import copy_of
 from .graph.snapshots import ModuleSnapshot
+from .held_numbers import constant_while_traced
 from .loss import edges, recall
 from .messages import said_while_traced
 from .options import parse
@@ -33,6 +34,7 @@ from .targets import devices
 _log = logging.getLogger("cermet")
 uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins
 said_while_traced()
+constant_while_traced()
 
 
 @uncollected()

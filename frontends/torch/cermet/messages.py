@@ -7,31 +7,29 @@ is given the same again, so it may as well be called while the program is traced
 
 from __future__ import annotations
 
-import functools
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from torch._dynamo.variables import ConstantVariable, misc
 
+from .patching import replace
+
 _LOGGER, _CALLED = "LoggingLoggerVariable", "call_method"  # of Dynamo, 2.10 to 2.13
-_OURS = "_cermet"  # a mark on what stands there
 
 
 def said_while_traced() -> None:
     """From now on, whoever compiles what is traced."""
-    owner = getattr(misc, _LOGGER, None)
-    theirs = getattr(owner, _CALLED, None)
-    if theirs is None or hasattr(theirs, _OURS):
-        return
+    replace(getattr(misc, _LOGGER, None), _CALLED, _saying)
 
-    @functools.wraps(theirs)
+
+def _saying(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def call_method(self: Any, tx: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if _said(self.value, name, args, kwargs):
             return ConstantVariable.create(None)
         return theirs(self, tx, name, args, kwargs)
 
-    setattr(call_method, _OURS, True)
-    setattr(owner, _CALLED, call_method)
+    return call_method
 
 
 def _said(logger: logging.Logger, name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:

@@ -1,10 +1,13 @@
-"""What others' modules and classes have, replaced for a while."""
+"""What others' modules and classes have, replaced for a while or from now on."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+
+_OURS = "_cermet"  # a mark on what stands there for good
 
 
 @contextlib.contextmanager
@@ -19,3 +22,13 @@ def replacing(owner: Any, stand_ins: Mapping[str, Any]) -> Iterator[None]:
     finally:
         for name, theirs in before.items():
             setattr(owner, name, theirs)
+
+
+def replace(owner: Any, name: str, stand_in: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """From now on, what `stand_in` makes of what an owner has by a name, if it has: versions of it differ. Once, however
+    often it is asked for."""
+    theirs = getattr(owner, name, None)
+    if theirs is not None and not hasattr(theirs, _OURS):
+        ours = functools.wraps(theirs)(stand_in(theirs))
+        setattr(ours, _OURS, True)
+        setattr(owner, name, ours)

@@ -1,0 +1,81 @@
+"""Floats that modules and globals hold are constants under `dynamic=True`, for Cermet's graphs, and one that changes is seen."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+
+import cermet
+from cermet import backend
+from tiny_models import tiny, words
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.epsilon = 0.5, 1e-3
+
+    def forward(self, x: torch.Tensor, factor: float) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.scale * factor / math.pi
+
+
+def floats(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
+    values = [(node, node.meta.get("example_value")) for node in graph.graph.nodes if node.op == "placeholder"]
+    return [node for node, value in values if torch.is_tensor(value) and value.dtype == torch.float64]
+
+
+def test_a_model_is_traced_once():
+    counters.clear()
+    model = tiny("Llama")
+    call = torch.compile(model, backend="cermet", dynamic=True, options={"remainder": "aot"})
+    for tokens in (8, 12, 5):
+        given = words(2, tokens)
+        loss = call(input_ids=given, labels=given).loss
+        loss.backward()
+        torch.testing.assert_close(loss, model(input_ids=given, labels=given).loss)
+    assert counters["aot_autograd"]["total"] == 1, "AOTAutograd traced it again"
+    assert counters["stats"]["unique_graphs"] == 1
+    assert cermet.counters()["fallbacks"] == 0
+
+
+def test_one_that_changes_is_what_it_is_then():
+    module, x = Scaled(), torch.randn(3, 16)
+    call = torch.compile(module, backend="cermet", dynamic=True)
+    for module.scale, module.epsilon in ((0.5, 1e-3), (0.25, 1e-3), (2.0, 1.0), (-1.0, 0.5)):
+        torch.testing.assert_close(call(x, 1.0), module(x, 1.0))
+
+
+def test_what_a_call_gives_stays_a_symbol():
+    counters.clear()
+    module, x = Scaled(), torch.randn(3, 16)
+    call = torch.compile(module, backend="cermet", dynamic=True)
+    for factor in (0.5, 0.25, 3.0):
+        torch.testing.assert_close(call(x, factor), module(x, factor))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.parametrize("theirs", ["eager", "aot_eager"])
+def test_other_backends_have_what_torch_gives_them(theirs):
+    given = []
+    ours = CompileCounterWithBackend(theirs)
+    torch.compile(Scaled(), backend=ours, dynamic=True)(torch.randn(3, 16), 0.5)
+    given += [len(floats(graph)) for graph in ours.graphs]
+    assert given == [4], "expected epsilon, scale, factor and pi as symbols"
+
+
+@pytest.mark.parametrize("named", ["cermet", backend.compile, functools.partial(backend.compile, options={})])
+def test_however_the_backend_is_named(named, monkeypatch):
+    seen, run = [], backend.pipeline.run
+
+    def listening(graph, *arguments, **keywords):
+        seen.append(len(floats(graph)))
+        return run(graph, *arguments, **keywords)
+
+    monkeypatch.setattr(backend.pipeline, "run", listening)
+    torch.compile(Scaled(), backend=named, dynamic=True)(torch.randn(3, 16), 0.5)
+    assert seen == [1], "expected the factor alone as a symbol"
