@@ -57,9 +57,9 @@ def router(x, weights, down, up, down2, up2):
 PROGRAMS = [one, two, written_otherwise, apart, router]
 
 
-def given(device="cpu", seed=0, rows=256):
+def given(device="cpu", seed=0, rows=256, batch=2):
     torch.manual_seed(seed)
-    x = torch.randn(2, rows // 2, HIDDEN, device=device).bfloat16()
+    x = torch.randn(batch, rows // batch, HIDDEN, device=device).bfloat16()
     sizes = (WIDE, HIDDEN), (WIDE,), (HIDDEN, WIDE)
     weights = [(torch.randn(size, device=device) * size[-1] ** -0.5).bfloat16() for size in sizes]
     sizes = (RANK, HIDDEN), (WIDE, RANK), (RANK, WIDE), (HIDDEN, RANK)
@@ -127,30 +127,30 @@ def test_a_number_of_rows_without_a_fitting_divisor_leaves_a_rest(how, device):
     assert_as_near_as_eager(compiled(two), two, [given(device, seed, 254) for seed in range(EVERY_SEED)])
 
 
+@pytest.mark.parametrize("symbols", [(1,), (0, 1)])
 @pytest.mark.parametrize("rows", [254, 256, 334])
-def test_all_lengths_are_one_graph(rows, how, device):
+def test_all_lengths_are_one_graph(rows, symbols, how, device):
     """Of a symbolic number of rows, which sums are divided by: 4 are fewer than pieces."""
 
     def call(x, *others):
-        torch._dynamo.mark_dynamic(x, 1)
+        torch._dynamo.mark_dynamic(x, symbols)
         return which(x, *others)
 
     which, counted = compiled(two), torch._dynamo.utils.counters["stats"]
     before = counted["unique_graphs"]
-    lengths = (rows, rows + 2, rows + 30, 4)
-    assert_as_near_as_eager(call, two, [given(device, length, length) for length in lengths])
+    sizes = [(rows, 2), (rows + 2, 2), (rows + 30, 2), (4, 2)] + [(348, 3)] * (0 in symbols)
+    assert_as_near_as_eager(call, two, [given(device, sum(each), *each) for each in sizes])
     assert counted["unique_graphs"] - before == 1
 
 
 @only_in_parts
-@pytest.mark.parametrize("marked", [False, True])
+@pytest.mark.parametrize("symbols", [(), (1,), (0, 1)])
 @pytest.mark.parametrize("rows", [250, 254, 256])  # 127 rows are no piece, and divide the second
-def test_nothing_of_a_layers_size_is_in_f32(rows, marked, how, device, ran):
+def test_nothing_of_a_layers_size_is_in_f32(rows, symbols, how, device, ran):
     values = given(device, rows=rows)
-    if marked:
-        torch._dynamo.mark_dynamic(values[0], 1)
+    torch._dynamo.mark_dynamic(values[0], symbols)
     call = compiled(two)
-    step(lambda x, *others: call(values[0].requires_grad_() if marked else x, *others), values)
+    step(lambda x, *others: call(values[0].requires_grad_() if symbols else x, *others), values)
     assert len(ran) == 2
     sizes = [
         (node.name, traffic.hint(value.numel()))

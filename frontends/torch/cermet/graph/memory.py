@@ -17,6 +17,7 @@ from torch._C import _functorch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from . import fakes
 from .layouts import written
 from .nodes import example
 
@@ -95,14 +96,14 @@ class Moved:
         mode = getattr(value, "fake_mode", None)
         if mode is None or value.layout != torch.strided:
             return value
-        with mode, torch.no_grad():
-            base = self._bases.get(value.untyped_storage()._cdata)
-            if base is None:
-                made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-                self._bases[value.untyped_storage()._cdata] = made
-                return made
-            if base.dtype != value.dtype:
+        base = self._bases.get(value.untyped_storage()._cdata)
+        if base is None:
+            made = fakes.fresh(value, value.shape, value.stride(), value.dtype)
+            self._bases[value.untyped_storage()._cdata] = made
+            return made
+        if base.dtype != value.dtype:
+            with mode, torch.no_grad():
                 base = base.view(value.dtype)
-            elif _is_same(base, value):  # making one of symbolic sizes takes a millisecond
-                return base
-            return base.as_strided(value.shape, value.stride(), value.storage_offset())
+        elif _is_same(base, value):
+            return base
+        return fakes.view(base, value.shape, value.stride(), value.storage_offset() - base.storage_offset())

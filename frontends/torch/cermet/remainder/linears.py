@@ -63,7 +63,6 @@ def _is_plain(node: fx.Node) -> bool:
     if not all(isinstance(each, FakeTensor) and not wrapped(each) for each in tensors):
         return False
     x, weight = tensors[:2]
-    symbols = [size for size in x.shape[:-1] if not isinstance(size, int)]
     known = all(isinstance(size, int) for tensor in tensors[1:] for size in tensor.shape)
     return (
         x.dim() == 3
@@ -74,7 +73,6 @@ def _is_plain(node: fx.Node) -> bool:
         and all(tensor.dim() == 1 for tensor in tensors[2:])
         and known
         and isinstance(x.shape[-1], int)
-        and len(symbols) < 2  # a view has one size that follows from the others
         and row_major(x)
     )
 
@@ -118,7 +116,7 @@ class Writer:
         """The call that gives the rows of the node's value, and a view of it as that."""
         outer, inner, columns = self.value.shape
         made = self.call(fakes.view(self.value, [outer * inner, columns], [columns, 1]), target, *arguments)
-        return self.result(view, made, sizes(self.value.shape))
+        return self.result(view, made, self.sizes(self.value.shape))
 
     def turned(self, source: fx.Node) -> fx.Node:
         """The transpose of a matrix."""
@@ -141,7 +139,7 @@ class Writer:
             view = _aten._unsafe_view.default
         outer, inner, columns = value.shape
         shape = [outer * inner, columns]
-        made = self.call(fakes.view(value, shape, [columns, 1]), view, dense, sizes(shape))
+        made = self.call(fakes.view(value, shape, [columns, 1]), view, dense, self.sizes(shape))
         self._views[_aten.view.default, source] = made
         return made
 
@@ -149,10 +147,23 @@ class Writer:
         value = fakes.view(self.value, [1, *self.value.shape], [*self.value.shape, 1])
         return self.call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
 
+    def sizes(self, shape: Sequence[Any]) -> list[int | fx.Node]:
+        """As a view is told of them: of several that are symbolic, the last follows from the others."""
+        told = [size if isinstance(size, int) else -1 for size in shape]
+        *others, _ = [dim for dim, size in enumerate(told) if size == -1] or [None]
+        for dim in others:
+            told[dim] = self._size(shape[dim])
+        return told
 
-def sizes(shape: Sequence[Any]) -> list[int]:
-    """As a view is told of them: a symbolic one follows from the others."""
-    return [size if isinstance(size, int) else -1 for size in shape]
+    def _size(self, size: torch.SymInt) -> fx.Node:
+        """A size that an operand of the node has: an input of the graph, or asked of that."""
+        text = layouts.written(size)
+        for given in self._node.graph.find_nodes(op="placeholder"):
+            if isinstance(given.meta["val"], torch.SymInt) and layouts.written(given.meta["val"]) == text:
+                return given
+        operands = ((each, dim) for each in self._node.all_input_nodes for dim in range(each.meta["val"].dim()))
+        found = next((each, dim) for each, dim in operands if layouts.written(each.meta["val"].shape[dim]) == text)
+        return self.call(size, _aten.sym_size.int, *found)
 
 
 def _forward(write: Writer, x: fx.Node, weight: fx.Node, bias: fx.Node | None) -> fx.Node:

@@ -141,7 +141,6 @@ def _plain(value: Any) -> bool:
         and value.layout is torch.strided
         and value.dim() == 3
         and isinstance(value.shape[-1], int)
-        and sum(not isinstance(size, int) for size in value.shape) < 2  # a view's other sizes tell it
         and row_major(value)
     )
 

@@ -25,7 +25,7 @@ from ..graph import fakes, layouts
 from ..graph.traffic import judged
 from ..ops import regions
 from ..ops.wide_linears import EACH, LEFT, split, split_down
-from .linears import Writer, sizes
+from .linears import Writer
 
 _aten = torch.ops.aten
 NARROW = torch.bfloat16
@@ -79,9 +79,9 @@ class WideWriter(Writer):
     def shaped(self, rows: fx.Node, dims: Sequence[Any] | None = None) -> fx.Node:
         """A dense value of other dimensions; without them, of the node's own."""
         if dims is None:
-            return self.result(_aten.view.default, rows, sizes(self.value.shape))
+            return self.result(_aten.view.default, rows, self.sizes(self.value.shape))
         value = rows.meta["val"]
-        return self.call(fakes.view(value, dims, layouts.strides(dims, None)), _aten.view.default, rows, sizes(dims))
+        return self.call(fakes.view(value, dims, layouts.strides(dims, None)), _aten.view.default, rows, self.sizes(dims))
 
     def split(self, matrix: fx.Node, sides: tuple[int, ...], factor: float = 1.0) -> fx.Node:
         """The parts of a matrix in f32, side by side. A backward asks for others than its forward, which are made again
@@ -132,11 +132,11 @@ class WideWriter(Writer):
         rows, columns, inner = a.shape[0], b.shape[1], a.shape[1] // pieces
         (down, along), (below, beside) = a.stride(), b.stride()
         dims, strides = [rows, pieces, inner], [down, inner * along, along]
-        of_left = self.call(fakes.view(a, dims, strides), _aten.view.default, left, sizes(dims))
+        of_left = self.call(fakes.view(a, dims, strides), _aten.view.default, left, self.sizes(dims))
         turned = fakes.view(a, [pieces, rows, inner], [strides[1], down, along])
         of_left = self.call(turned, _aten.permute.default, of_left, [1, 0, 2])
         dims, strides = [pieces, inner, columns], [inner * below, below, beside]
-        of_right = self.call(fakes.view(b, dims, strides), _aten.view.default, right, sizes(dims))
+        of_right = self.call(fakes.view(b, dims, strides), _aten.view.default, right, self.sizes(dims))
         made = _dense(a, [pieces, rows, columns], torch.float32)
         if a.device.type in _WIDE_RESULTS:
             return self.call(made, _aten.bmm.dtype, of_left, of_right, torch.float32)
