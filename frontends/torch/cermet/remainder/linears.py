@@ -148,21 +148,18 @@ class Writer:
         return self.call(value, _aten.sum.dim_IntList, self.rows(source), [0], True)
 
     def sizes(self, shape: Sequence[Any]) -> list[int | fx.Node]:
-        """As a view is told of them: of several that are symbolic, the last follows from the others."""
-        told = [size if isinstance(size, int) else -1 for size in shape]
-        *others, _ = [dim for dim, size in enumerate(told) if size == -1] or [None]
-        for dim in others:
-            told[dim] = self._size(shape[dim])
-        return told
+        """As a view is told of them: a single symbolic one follows from the others."""
+        symbols = [size for size in shape if not isinstance(size, int)]
+        return [size if isinstance(size, int) else self._size(size) if symbols[1:] else -1 for size in shape]
 
     def _size(self, size: torch.SymInt) -> fx.Node:
         """A size that an operand of the node has: an input of the graph, or asked of that."""
         text = layouts.written(size)
         for given in self._node.graph.find_nodes(op="placeholder"):
-            if isinstance(given.meta["val"], torch.SymInt) and layouts.written(given.meta["val"]) == text:
+            if isinstance(example(given), torch.SymInt) and layouts.written(example(given)) == text:
                 return given
-        operands = ((each, dim) for each in self._node.all_input_nodes for dim in range(each.meta["val"].dim()))
-        found = next((each, dim) for each, dim in operands if layouts.written(each.meta["val"].shape[dim]) == text)
+        operands = ((each, dim) for each in self._node.all_input_nodes for dim in range(example(each).dim()))
+        found = next((each, dim) for each, dim in operands if layouts.written(example(each).shape[dim]) == text)
         return self.call(size, _aten.sym_size.int, *found)
 
 
