@@ -31,6 +31,7 @@ def floats(graph: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 def test_a_model_is_traced_once():
     counters.clear()
+    before = cermet.counters()["fallbacks"]
     model = tiny("Llama")
     call = torch.compile(model, backend="cermet", dynamic=True, options={"remainder": "aot"})
     for tokens in (8, 12, 5):
@@ -40,7 +41,7 @@ def test_a_model_is_traced_once():
         torch.testing.assert_close(loss, model(input_ids=given, labels=given).loss)
     assert counters["aot_autograd"]["total"] == 1, "AOTAutograd traced it again"
     assert counters["stats"]["unique_graphs"] == 1
-    assert cermet.counters()["fallbacks"] == 0
+    assert cermet.counters()["fallbacks"] == before
 
 
 def test_one_that_changes_is_what_it_is_then():
@@ -61,11 +62,9 @@ def test_what_a_call_gives_stays_a_symbol():
 
 @pytest.mark.parametrize("theirs", ["eager", "aot_eager"])
 def test_other_backends_have_what_torch_gives_them(theirs):
-    given = []
-    ours = CompileCounterWithBackend(theirs)
-    torch.compile(Scaled(), backend=ours, dynamic=True)(torch.randn(3, 16), 0.5)
-    given += [len(floats(graph)) for graph in ours.graphs]
-    assert given == [4], "expected epsilon, scale, factor and pi as symbols"
+    others = CompileCounterWithBackend(theirs)
+    torch.compile(Scaled(), backend=others, dynamic=True)(torch.randn(3, 16), 0.5)
+    assert [len(floats(graph)) for graph in others.graphs] == [4], "expected epsilon, scale, factor and pi as symbols"
 
 
 @pytest.mark.parametrize("named", ["cermet", backend.compile, functools.partial(backend.compile, options={})])

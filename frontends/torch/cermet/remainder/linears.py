@@ -5,6 +5,7 @@ and behind.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -155,7 +156,7 @@ class Writer:
     def _size(self, size: torch.SymInt) -> fx.Node:
         """A size that an operand of the node has: an input of the graph, or asked of that."""
         text = layouts.written(size)
-        for given in self._node.graph.find_nodes(op="placeholder"):
+        for given in itertools.takewhile(lambda node: node.op == "placeholder", self._node.graph.nodes):
             if isinstance(example(given), torch.SymInt) and layouts.written(example(given)) == text:
                 return given
         operands = ((each, dim) for each in self._node.all_input_nodes for dim in range(example(each).dim()))
