@@ -25,8 +25,8 @@ def replacing(owner: Any, stand_ins: Mapping[str, Any]) -> Iterator[None]:
 
 
 def replace(owner: Any, name: str, stand_in: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """From now on, what `stand_in` makes of what an owner has by a name, if it has: versions of it differ. Once, however
-    often it is asked for."""
+    """From now on, what `stand_in` makes of what an owner has by a name, if it has: versions of it differ. Once,
+    however often it is asked for."""
     theirs = getattr(owner, name, None)
     if theirs is not None and not hasattr(theirs, _OURS):
         ours = functools.wraps(theirs)(stand_in(theirs))

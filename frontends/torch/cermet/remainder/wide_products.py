@@ -80,8 +80,8 @@ class WideWriter(Writer):
         """A dense value of other dimensions; without them, of the node's own."""
         if dims is None:
             return self.result(_aten.view.default, rows, self.sizes(self.value.shape))
-        value = rows.meta["val"]
-        return self.call(fakes.view(value, dims, layouts.strides(dims, None)), _aten.view.default, rows, self.sizes(dims))
+        made = fakes.view(rows.meta["val"], dims, layouts.strides(dims, None))
+        return self.call(made, _aten.view.default, rows, self.sizes(dims))
 
     def split(self, matrix: fx.Node, sides: tuple[int, ...], factor: float = 1.0) -> fx.Node:
         """The parts of a matrix in f32, side by side. A backward asks for others than its forward, which are made again
