@@ -1,4 +1,4 @@
-"""Floats that modules and globals hold are constants under `dynamic=True`, for Cermet's graphs, and one that changes is seen."""
+"""Floats that modules and globals hold are constants under `dynamic=True` in Cermet's graphs; a change is seen."""
 
 from __future__ import annotations
 
