@@ -221,6 +221,8 @@ def _with(names: Sequence[str], gone: str, other: str) -> tuple[str, ...]:
 def _smaller(program: Program) -> list[Program]:
     several = len(program.outputs) > 1
     found = [program.of(program.steps, [output]) for output in program.outputs if several]
+    within = [program.of(program.steps, [step.name]) for step in program.steps if not several]
+    found += [each for each in within if len(each.steps) < len(program.steps)]
     forms = ARGUMENTS | {step.name: step.kind.result for step in program.steps}
     for index in reversed(range(len(program.steps))):
         gone = program.steps[index]

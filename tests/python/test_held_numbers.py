@@ -7,11 +7,12 @@ import math
 
 import pytest
 import torch
+from torch._dynamo.backends.distributed import DDPOptimizer
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import cermet
-from cermet import backend
+from cermet import backend, held_numbers
 from tiny_models import tiny, words
 
 
@@ -67,7 +68,10 @@ def test_other_backends_have_what_torch_gives_them(theirs):
     assert [len(floats(graph)) for graph in others.graphs] == [4], "expected epsilon, scale, factor and pi as symbols"
 
 
-@pytest.mark.parametrize("named", ["cermet", backend.compile, functools.partial(backend.compile, options={})])
+PARTIAL = functools.partial(functools.partial(backend.compile, mode="default"), options={})
+
+
+@pytest.mark.parametrize("named", ["cermet", backend.compile, PARTIAL])
 def test_however_the_backend_is_named(named, monkeypatch):
     seen, run = [], backend.pipeline.run
 
@@ -78,3 +82,9 @@ def test_however_the_backend_is_named(named, monkeypatch):
     monkeypatch.setattr(backend.pipeline, "run", listening)
     torch.compile(Scaled(), backend=named, dynamic=True)(torch.randn(3, 16), 0.5)
     assert seen == [1], "expected the factor alone as a symbol"
+
+
+def test_under_ddp():
+    """Whose optimizer stands between Dynamo and the backend."""
+    ours, theirs = (DDPOptimizer(1 << 30, backend_compile_fn=each).compile_fn for each in (backend.compile, print))
+    assert held_numbers._ours(ours) and not held_numbers._ours(theirs)

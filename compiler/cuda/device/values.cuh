@@ -45,6 +45,7 @@ template <class T, int Count> DEVICE Vector<T, Count> load_strided(const char* b
 //===--- Functions of reals -----------------------------------------------------------------------------------------===//
 
 // As the prelude says: `exact` is within a few ulp of f32, `fast` is enough for a result of sixteen bits.
+
 // By a number that a row has, of which the scale and the reciprocal are computed once. The scale keeps both normal: of
 // 2^126 on the reciprocal would be 0, and below the smallest normal number infinite.
 DEVICE float fast_row_divide(float x, float y) {

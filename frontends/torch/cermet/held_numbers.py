@@ -17,7 +17,9 @@ from torch._guards import GuardSource
 from .patching import replace
 
 _WRAPS = "wrap_symfloat"  # of Dynamo, 2.10 to 2.13
-_WITHIN = "_torchdynamo_orig_backend", "compiler_fn", "func"  # what holds the backend that a program named
+# What holds the backend that a program named: of Dynamo's, torch.compile's, functools.partial's and DDP's.
+_WITHIN = "_torchdynamo_orig_backend", "compiler_fn", "func", "backend_compile_fn", "__self__"
+_DEEPEST = 8
 
 
 def constant_while_traced() -> None:
@@ -42,6 +44,6 @@ def _held(source: Any) -> bool:
 
 
 def _ours(compiler: Any) -> bool:
-    for name in _WITHIN:
-        compiler = getattr(compiler, name, compiler)
-    return getattr(compiler, "__module__", "").partition(".")[0] == __package__
+    for _ in range(_DEEPEST):
+        compiler = next((within for name in _WITHIN if (within := getattr(compiler, name, None)) is not None), compiler)
+    return str(getattr(compiler, "__module__", None)).partition(".")[0] == __package__
