@@ -81,11 +81,12 @@ def make_unmasked(model):
     return Contender("inductor, no mask", twin, torch.compile(twin), {name: lambda *_, **__: None for name in masks})
 
 
-def make_cermet(remainder: str, **others):
+def make_cermet(remainder: str, dynamic: bool | None = None, **others):
     def make(model):
         options = {"remainder": remainder, "strict": True} | others
-        name = ", ".join(["cermet", remainder, *(f"{key} {value}" for key, value in others.items())])
-        return Contender(name, model, torch.compile(model, backend="cermet", options=options))
+        name = ", ".join(["cermet", remainder, *(f"{key} {value}" for key, value in others.items()),
+                          *(["dynamic"] if dynamic else [])])
+        return Contender(name, model, torch.compile(model, backend="cermet", dynamic=dynamic, options=options))
 
     return make
 
@@ -133,4 +134,5 @@ CONTENDERS = {"eager": make_eager, "flash": make_flash,
               "cermet-aot": make_cermet("aot"), "cermet-inductor": make_cermet("inductor"),
               "cermet-auto": make_cermet("auto"), "cermet-fast": make_cermet("aot", memory="fast"),
               "cermet-least": make_cermet("aot", memory="least"), "cermet-marked": make_marked,
+              "cermet-dynamic": make_cermet("aot", dynamic=True),
               "liger": make_liger(False), "liger-compiled": make_liger(True)}

@@ -5,7 +5,8 @@ zero behind each row's own length, where labels are ignored ("padded"; one row o
 twenty as SFTTrainer packs them ("packed"): documents of 32 to 768 tokens in 8 rows of at most 1024, each where it
 leaves the least room, laid behind one another with positions that begin again. There "flash" is transformers with
 flash_attention_2, where that is installed. "marked" is Cermet with `torch._dynamo.mark_dynamic` on every tensor's
-length, so that torch traces once. Each contender has a process of its own with fresh caches. The seconds run from
+length, so that torch traces once, and "dynamic" with `torch.compile(dynamic=True)`. Each contender has a process of its
+own with fresh caches. The seconds run from
 torch.compile or what stands for it, imports included, to the end of the last length's first step, and are told by part
 of all that was compiled (parts.py). Then, after each length once more, `--rounds` times all lengths in a row between
 two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and peak memory.

@@ -20,7 +20,7 @@ from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
 from .graph.decision import Declined
-from .importing import complexes, merges
+from .importing import complexes, flattening, merges
 from .importing.importer import import_graph
 from .loss import sums, tails
 from .loss.linears import linear_operands
@@ -96,6 +96,10 @@ def _compact(record: Record) -> None:
 
 def _seed_dropouts(record: Record, part: Part) -> None:
     dropouts.seed(part.module)
+
+
+def _keep_rows(record: Record, part: Part) -> None:
+    flattening.keep_rows(part.module)
 
 
 def _join_sums(record: Record, part: Part) -> None:
@@ -227,6 +231,7 @@ PASSES = (
     _pass("compact", _compact, needs="unmasked", alone=False),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
+    _pass("rows", _keep_rows, each=True),
     _pass("sums", _join_sums, each=True),
     _pass("tails", _separate_tails, each=True),
     _pass("layers", _join_layers, each=True),

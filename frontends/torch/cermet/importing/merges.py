@@ -9,7 +9,7 @@ they are, views are left where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 import torch.fx as fx
@@ -73,10 +73,10 @@ def _reorder(graph: fx.Graph, view: fx.Node, chain: list[fx.Node], kept: Collect
     values = [example(operands[1])]
     try:
         for node, operand in zip(order, operands):
-            values.append(_value(node, operand, values[-1]))
+            values.append(value_of(node, {operand: values[-1]}))
     except (RuntimeError, ValueError):  # a view of what a call has made, and not of what it reads
         return
-    if _form(values[-1]) != _form(example(view)):
+    if form(values[-1]) != form(example(view)):
         return
     made = operands[1]
     with graph.inserting_before(view):
@@ -90,9 +90,9 @@ def _reorder(graph: fx.Graph, view: fx.Node, chain: list[fx.Node], kept: Collect
             graph.erase_node(node)
 
 
-def _value(node: fx.Node, operand: fx.Node, given: torch.Tensor) -> torch.Tensor:
-    """What a call makes of another operand."""
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given if each is operand else example(each))
+def value_of(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> torch.Tensor:
+    """What a call makes of other operands."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given.get(each, example(each)))
     call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     was = example(node)
     autocast = torch.autocast(was.device.type, enabled=False)
@@ -100,5 +100,5 @@ def _value(node: fx.Node, operand: fx.Node, given: torch.Tensor) -> torch.Tensor
         return call(*args, **kwargs)
 
 
-def _form(value: torch.Tensor) -> tuple[object, ...]:
+def form(value: torch.Tensor) -> tuple[object, ...]:
     return value.dtype, list(map(written, value.shape)), list(map(written, value.stride()))

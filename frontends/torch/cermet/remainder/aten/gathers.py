@@ -20,7 +20,7 @@ from ...graph.layouts import written
 from ...graph.numbers import is_permutation, known_inverse, note_numbers, plain, quotient, sizes
 from ...ops import regions
 from ...ops.slices import in_groups, is_by_rows
-from .rewriting import Rewriting
+from .rewriting import Rewriting, is_pointwise
 
 _aten = torch.ops.aten
 _CHOICE, _ADDITION = _aten.index.Tensor, _aten.index_put.default
@@ -180,9 +180,7 @@ def _by_rows(node: fx.Node) -> int | None:
 def _is_elementwise(node: fx.Node) -> bool:
     if node.target is _aten._to_copy.default:
         return node.meta["val"].device == node.args[0].meta["val"].device
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    return torch.Tag.pointwise in node.target.tags and not node.target._schema.is_mutable
+    return is_pointwise(node)
 
 
 def sizes_of(node: fx.Node) -> list[Any]:

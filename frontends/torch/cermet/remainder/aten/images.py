@@ -26,6 +26,7 @@ from ...graph.memory import wrapped
 from ...graph.nodes import example, examples, tensor_nodes
 from ...graph.traffic import judged, size_of
 from ...ops import regions, slices
+from .rewriting import is_drawn, is_pointwise
 
 _aten = torch.ops.aten
 _DEVICES = frozenset({"cuda"})
@@ -111,11 +112,8 @@ def wants_planes(node: fx.Node) -> bool:
 
 def _is_elementwise(node: fx.Node) -> bool:
     """Whether a call gives the same elements of what it is given in any order; numbers that it draws are others."""
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-        return False
-    tags = node.target.tags
-    is_known = node.target in _ELEMENTWISE or torch.Tag.pointwise in tags
-    return is_known and torch.Tag.nondeterministic_seeded not in tags and isinstance(example(node), torch.Tensor)
+    is_known = node.target in _ELEMENTWISE or is_pointwise(node)
+    return is_known and not is_drawn(node) and isinstance(example(node), torch.Tensor)
 
 
 def is_planes_mean(node: fx.Node) -> bool:

@@ -29,7 +29,7 @@ from ...graph.memory import is_view
 from ...graph.nodes import example, tensor_nodes
 from ...graph.traffic import hint, judged, size_of
 from .images import convolves_rows, lies_in_rows
-from .rewriting import way_back
+from .rewriting import is_pointwise, way_back
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
@@ -105,9 +105,7 @@ def _is_plain(value: Any) -> bool:
 
 def _is_elementwise(node: fx.Node) -> bool:
     """Whether a result lies as the operands do."""
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-        return False
-    return torch.Tag.pointwise in node.target.tags or node.target is _aten._to_copy.default
+    return is_pointwise(node) or node.target is _aten._to_copy.default
 
 
 def _begins(node: fx.Node) -> bool:

@@ -53,6 +53,18 @@ class Rewriting:
 Call = tuple[Any, tuple[Any, ...], dict[str, Any]]  # a target, what it is given behind a value, and by name
 
 
+def is_pointwise(node: fx.Node) -> bool:
+    """Whether a functional call computes each element by itself."""
+    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
+        return False
+    return torch.Tag.pointwise in node.target.tags
+
+
+def is_drawn(node: fx.Node) -> bool:
+    """Whether an operation draws numbers: by the order of its elements."""
+    return torch.Tag.nondeterministic_seeded in node.target.tags
+
+
 def way_back(old: torch.Tensor) -> list[Call]:
     """The calls that lay a value in rows as another of its sizes lies."""
     order = sorted(range(old.dim()), key=lambda axis: (-hint(old.stride(axis)), axis))

@@ -17,7 +17,7 @@ import torch.fx as fx
 
 from ...graph.layouts import written
 from ...graph.numbers import sizes
-from .rewriting import Rewriting
+from .rewriting import Rewriting, is_drawn, is_pointwise
 
 _aten = torch.ops.aten
 _OF_ALL = {_aten.max.default: _aten.amax.default, _aten.min.default: _aten.amin.default}
@@ -88,11 +88,10 @@ def _largest(writing: Rewriting, node: fx.Node) -> fx.Node | None:
 
 
 def _is_elementwise(node: fx.Node) -> bool:
+    """Whether a call gives the same elements of what it is given in any order."""
     if node.target is _aten._to_copy.default:
         return not any(value for name, value in node.kwargs.items() if name != "dtype")
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target._schema.is_mutable:
-        return False
-    return torch.Tag.pointwise in node.target.tags and torch.Tag.nondeterministic_seeded not in node.target.tags
+    return is_pointwise(node) and not is_drawn(node)
 
 
 def _base(node: Any) -> fx.Node | None:
