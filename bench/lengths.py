@@ -6,11 +6,11 @@ twenty as SFTTrainer packs them ("packed"): documents of 32 to 768 tokens in 8 r
 leaves the least room, laid behind one another with positions that begin again. There "flash" is transformers with
 flash_attention_2, where that is installed. "marked" is Cermet with `torch._dynamo.mark_dynamic` on every tensor's
 length, so that torch traces once, and "dynamic" with `torch.compile(dynamic=True)`. Each contender has a process of its
-own with fresh caches. The seconds run from
-torch.compile or what stands for it, imports included, to the end of the last length's first step, and are told by part
-of all that was compiled (parts.py). Then, after each length once more, `--rounds` times all lengths in a row between
-two events; the table gives a step's mean over the lengths, the median of the rounds and their spread, and peak memory.
-A process that takes longer than `--limit` seconds is ended, and has no figures.
+own with fresh caches. The seconds run from torch.compile or what stands for it, imports included, to the end of the
+last length's first step, and are told by part of all that was compiled (parts.py). Then, after each length once more,
+`--rounds` times all lengths in a row between two events; the table gives a step's mean over the lengths, the median of
+the rounds and their spread, and peak memory. A process that takes longer than `--limit` seconds is ended, and has no
+figures.
 
     python bench/lengths.py [--scene full padded packed] [--contender NAME ...] [--rounds 3] [--limit 150] [--out FILE]
 

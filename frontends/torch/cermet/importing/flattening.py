@@ -51,9 +51,10 @@ def keep_rows(module: fx.GraphModule) -> int:
 
 
 def _flattened(view: fx.Node, source: fx.Node) -> _Rows | None:
-    """Where a view makes one dimension of the first of a tensor's, which lies in rows: one that is no number or symbol."""
+    """Where a view makes one dimension of a tensor's first, whose rows lie in memory as they stand: one that is neither
+    a number nor a symbol."""
     made, base = example(view), example(source)
-    if not isinstance(base, torch.Tensor) or not isinstance(made, torch.Tensor) or base.dim() <= made.dim() or made.dim() < 2:
+    if not isinstance(base, torch.Tensor) or not isinstance(made, torch.Tensor) or not 2 <= made.dim() < base.dim():
         return None
     front, tail = _sizes(source)[: 1 - made.dim()], _sizes(source)[1 - made.dim() :]
     rows = made.shape[0]

@@ -29,7 +29,7 @@ from ...graph.memory import is_view
 from ...graph.nodes import example, tensor_nodes
 from ...graph.traffic import hint, judged, size_of
 from .images import convolves_rows, lies_in_rows
-from .rewriting import is_pointwise, way_back
+from .rewriting import Call, is_pointwise, way_back
 
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default}
@@ -109,8 +109,8 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 
 def _begins(node: fx.Node) -> bool:
-    """Whether a value lies turned, what is computed of it does, too, or is computed of rows, and nothing that is computed
-    made it so."""
+    """Whether a value lies turned, what is computed of it does, too, or is computed of rows, and nothing computed made it
+    so."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() < 3 or _is_elementwise(node) or not _is_turned(value):
         return False

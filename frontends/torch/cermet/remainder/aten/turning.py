@@ -54,7 +54,7 @@ def _computed(writing: Rewriting, node: fx.Node) -> fx.Node | None:
         if _is_number(each):
             return each
         flat = each.meta["val"].dim() == 1
-        return writing.call(each, _aten.unsqueeze.default, each, 1) if flat else writing.call(each, _aten.t.default, each)
+        return writing.call(each, *(_aten.unsqueeze.default, each, 1) if flat else (_aten.t.default, each))
 
     arguments, keywords = fx.map_arg((node.args, node.kwargs), turned)
     return writing.call(node, _aten.t.default, writing.call(node, node.target, *arguments, **keywords))
@@ -113,4 +113,5 @@ def _is_number(node: fx.Node) -> bool:
 def _is_vector(node: fx.Node) -> bool:
     """Whether a tensor is repeated along a dimension of a matrix."""
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and (value.dim() == 1 or value.dim() == 2 and "1" in map(written, value.shape))
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.dim() == 1 or value.dim() == 2 and "1" in map(written, value.shape))
