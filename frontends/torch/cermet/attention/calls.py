@@ -41,10 +41,12 @@ def arguments(attention: fx.Node) -> dict[str, Any]:
     return attention.meta.get(WRITTEN_OUT) or {**dict(zip(_NAMES, attention.args)), **attention.kwargs}
 
 
+def is_attention(node: fx.Node) -> bool:
+    return node.op == "call_function" and node.target in _TARGETS
+
+
 def attentions(module: fx.GraphModule) -> Iterator[fx.Node]:
-    for node in module.graph.nodes:
-        if node.op == "call_function" and node.target in _TARGETS:
-            yield node
+    return filter(is_attention, module.graph.nodes)
 
 
 @dataclasses.dataclass(frozen=True)
