@@ -26,8 +26,8 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
-from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, rolls
-from . import turned_copies, wide_linears
+from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, pads
+from . import rolls, turned_copies, wide_linears
 from .aten import concatenation, long_windows, rows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
@@ -209,6 +209,7 @@ def _compile(
                 tried("joins", lambda: launches.update(joins.spell(graph.graph)))
                 tried("joins with their sums", lambda: launches.update(joined_sums.spell(graph.graph)))
                 tried("rolls", lambda: launches.update(rolls.spell(graph.graph)))
+                tried("pads", lambda: launches.update(pads.spell(graph.graph)))
                 tried("turned copies", lambda: launches.update(turned_copies.spell(graph.graph)))
             write(graph.graph)
             count(graph.graph)
