@@ -231,10 +231,28 @@ bool take(Selection& cluster, const Search& search, const NormalCopy& copy, llvm
   return true;
 }
 
-// Whether an operation joins what these compute and nothing else: each is stored where the whole has it.
+// Whether an operation joins what these compute, constants, and nothing else: each is stored where the whole has it.
 bool isPlaceOf(Operation* op, const llvm::SmallPtrSetImpl<Operation*>& members) {
-  return isa<ir::ConcatOp>(op) &&
-         llvm::all_of(op->getOperands(), [&](Value operand) { return members.contains(operand.getDefiningOp()); });
+  return isa<ir::ConcatOp>(op) && llvm::all_of(op->getOperands(), [&](Value operand) {
+           Operation* source = operand.getDefiningOp();
+           return source && (members.contains(source) || isa<ir::ConstantOp>(source) || isPlaceOf(source, members));
+         });
+}
+
+// Launches that put what these compute, and nobody else reads, beside constants, and do nothing else.
+llvm::SmallVector<Operation*> placesOf(const Group& group, const llvm::SmallPtrSetImpl<Operation*>& members,
+                                       const NormalCopy& copy) {
+  llvm::SmallVector<Operation*> found;
+  for (Operation* op : group.ops)
+    for (Value result : op->getResults()) {
+      Operation* place = result.hasOneUse() ? *result.user_begin() : nullptr;
+      Operation* original = isa_and_nonnull<ir::ConcatOp>(place) ? NormalCopy::originalOf(place) : nullptr;
+      if (original && isLaunch(original) && llvm::all_of(copy.copiesOf(original), [&](Operation* each) {
+            return isa<ir::ConstantOp>(each) || isPlaceOf(each, members);
+          }))
+        found.push_back(original);
+    }
+  return found;
 }
 
 // A launch, or what one node of a frontend's became.
@@ -337,6 +355,8 @@ std::vector<Selection> findAround(llvm::DenseSet<Operation*>& kept, Together& to
       if (original)
         cluster.ops.insert(original);
     }
+    for (Operation* place : placesOf(group, members, copy))
+      cluster.ops.insert(place);
     // A fused operation or a launch is in it or is not. Without one that is not the others may be a kernel.
     llvm::SmallVector<Operation*> launches, inPart;
     for (Operation* original : cluster.ops) {

@@ -67,6 +67,45 @@ def test_a_mean_far_from_zero(ran):
     assert not NORMS & called(ran)
 
 
+def far(x):
+    return x + 300.0
+
+
+def of_one_number(x):
+    return torch.full_like(x, 7.0)
+
+
+def one_row_far_away(x):
+    """And it is one of those about whose median sums are."""
+    x = x.clone(memory_format=torch.preserve_format)
+    rows = x.movedim(1, -1).reshape(-1, x.shape[1])
+    rows[len(rows) // 3 // 3] = 3e4
+    return rows.view(x.movedim(1, -1).shape).movedim(-1, 1)
+
+
+def first_half_far_away(x):
+    return torch.where(torch.arange(x.shape[0])[:, None, None, None] < x.shape[0] // 2, x - 500.0, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize("change", [far, of_one_number, one_row_far_away, first_half_far_away])
+def test_both_sums_of_one_reading(change, dtype, ran):
+    """Forward: sums, statistics, norm."""
+
+    def make():
+        x, *parameters = operands((4, 8, 33, 31), torch.float32)
+        return [in_rows(change(x)).to(dtype), *(each.to(dtype) for each in parameters)]
+
+    compare(lambda *given: F.batch_norm(given[0], None, None, *given[1:], True), make, dtype)
+    assert not NORMS & called(ran) and launches(ran[0]) == 3
+
+
+def test_few_rows_are_read_twice(ran):
+    call = torch.compile(nn.BatchNorm1d(8).to(torch.bfloat16), backend="cermet", options=OPTIONS)
+    call(torch.randn(40, 8, dtype=torch.bfloat16, requires_grad=True))
+    assert not NORMS & called(ran) and launches(ran[0]) == 4
+
+
 def test_parameters_of_another_type_than_x(ran):
     def make():
         x, *parameters = operands(SHAPES["images"], torch.bfloat16)

@@ -27,6 +27,8 @@ _aten = torch.ops.aten
 _TRAINING, _NO_STATISTICS = _aten._native_batch_norm_legit_functional.default, _aten._native_batch_norm_legit.no_stats
 _INFERENCE, _BACKWARD = _aten._native_batch_norm_legit_no_training.default, _aten.native_batch_norm_backward.default
 _MAX_RANK = native.limit("rank")
+_HALVES = ("bf16", "f16")
+_MOST_TWICE = 1 << 6  # rows from which on a second reading takes time
 
 
 def spell(graph: fx.Graph) -> set[int]:
@@ -72,17 +74,27 @@ class _Norm:
             mean, variance = map(element_of, self.running)
             return texts.deviation(self.form, self.eps, variance), texts.norm(self.form, mean, weight, bias)
         running = tuple(map(element_of, self.running))
-        statistics = texts.statistics(self.form, self.eps, self.momentum, running)
-        return texts.sums(self.form), texts.squares(self.form), statistics, texts.norm(self.form, "f32", weight, bias)
+        statistics = texts.statistics(self.form, self.eps, self.momentum, running, self.is_read_once)
+        sums = (texts.sums_about,) if self.is_read_once else (texts.sums, texts.squares)
+        return *(text(self.form) for text in sums), statistics, texts.norm(self.form, "f32", weight, bias)
+
+    @property
+    def is_read_once(self) -> bool:
+        """Whether both sums of x come from one reading."""
+        return self.form.element in _HALVES and (self.form.rows or 0) >= _MOST_TWICE
 
     def write(self, write: Writer) -> tuple[fx.Node, ...]:
         """Returns mean and reciprocal deviation."""
         rows, keys = _rows(write, self.x), iter(self.keys())
         parameters = [each for each in (self.weight, self.bias) if each is not None]
         if self.is_of_batch:
-            total, *count = write.launch(next(keys), self.form.sums(1), rows)
-            (squares,) = write.launch(next(keys), 1, rows, total, *count)
-            sums = (total, squares, *count)
+            if self.is_read_once:
+                probes = _probes(write, rows, self.form)
+                sums = (*write.launch(next(keys), 2, rows, probes), probes)
+            else:
+                total, *count = write.launch(next(keys), self.form.sums(1), rows)
+                (squares,) = write.launch(next(keys), 1, rows, total, *count)
+                sums = (total, squares, *count)
             mean, scale, *after = write.launch(next(keys), 2 + len(self.running), *sums, *self.running)
             made = {1: mean, 2: scale, **dict(enumerate(after, 3))}
         else:
@@ -231,6 +243,15 @@ def _form(x: Any) -> texts.Form | None:
 def _is_like(value: Any, x: torch.Tensor) -> bool:
     sizes = [[*map(written, each.shape)] for each in (value, x)]
     return is_plain(value) and value.device == x.device and sizes[0] == sizes[1]
+
+
+def _probes(write: Writer, rows: fx.Node, form: texts.Form) -> fx.Node:
+    """Some rows of x, away from the first and the last."""
+    count = form.rows or 0
+    apart = count // texts.PROBES
+    first = apart // 3
+    matrix = rows if form.rank == 2 else write.call(_aten.view.default, rows, [count, form.channels])
+    return write.call(_aten.slice.Tensor, matrix, 0, first, first + apart * (texts.PROBES - 1) + 1, apart)
 
 
 def _rows(write: Writer, value: fx.Node) -> fx.Node:
