@@ -192,6 +192,36 @@ TEST(Clusters, WhatNobodyReadsOfALaunchIsNotInItsText) {
   EXPECT_EQ(std::string(found[0]["text"]).find("cermet.neg"), std::string::npos) << found[0]["text"];
 }
 
+// A launch that pads x by a row behind each 64, and one before all 2 of these.
+const std::string kPadding = fmt::format(
+    "  func.func private @pad(%a: {0}) -> {2} {{\n    %z = cermet.constant 0.0 : {3}\n    %c = cermet.concat %a, %z "
+    "{{dim = 1 : i64}} : {0}, {3} to {1}\n    %w = cermet.constant 0.0 : {4}\n    %p = cermet.concat %w, %c "
+    "{{dim = 0 : i64}} : {4}, {1} to {2}\n    return %p : {2}\n  }}\n",
+    kTile, tensor({"2", "65", "256"}, "f32"), tensor({"3", "65", "256"}, "f32"), tensor({"2", "1", "256"}, "f32"),
+    tensor({"1", "65", "256"}, "f32"));
+const std::string kPad = fmt::format("    %p = cermet.opaque \"pad\"(%s) {{{{cermet.body = @pad}}}} : ({{0}}) -> {0} "
+                                     "loc(\"pad\")\n",
+                                     tensor({"3", "65", "256"}, "f32"));
+
+TEST(Clusters, WhatALaunchPadsIsStoredWhereThePaddedTensorHasIt) {
+  const std::string padded = tensor({"3", "65", "256"}, "f32");
+  const std::string sum = "    %s = cermet.add %x, %y : {0} loc(\"sum\")\n";
+  const std::string result = fmt::format("    return %p : {0}\n", padded);
+  const json found = answerOf(launched(sum + kPad + result, padded, kPadding))["regions"];
+  ASSERT_EQ(found.size(), 1u) << found;
+  EXPECT_EQ(found[0]["operands"], json({"x", "y"}));
+  EXPECT_EQ(found[0]["results"], json({"pad"}));
+  EXPECT_EQ(found[0]["replaced"], json({"sum", "pad"}));
+  EXPECT_EQ(kernelsOf(found[0]["text"]), 1) << found[0]["text"];
+}
+
+TEST(Clusters, WhatOthersReadTooIsPaddedByItself) {
+  const std::string padded = tensor({"3", "65", "256"}, "f32");
+  const std::string sum = "    %s = cermet.add %x, %y : {0} loc(\"sum\")\n";
+  const std::string results = fmt::format("    return %p, %s : {0}, {{0}}\n", padded);
+  EXPECT_EQ(answerOf(launched(sum + kPad + results, padded + ", " + kTile, kPadding))["regions"], json::array());
+}
+
 TEST(Clusters, ALaunchWithoutNeighboursStays) {
   EXPECT_EQ(answerOf(launched(kLaunch + "    return %l : {0}\n", kTile, kProduct))["regions"], json::array());
   const std::string apart = "    %n = cermet.neg %d : {0} loc(\"neg\")\n    return %l, %n : {0}, {0}\n";
