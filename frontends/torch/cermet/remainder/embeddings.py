@@ -87,7 +87,7 @@ def _of_a_choice(node: fx.Node) -> _Sum | None:
 def _is_worth(node: fx.Node, found: _Sum) -> bool:
     value, added, tokens = (each.meta["val"] for each in (node, found.added, found.tokens))
     is_known = value.dtype in _DTYPES and all(isinstance(size, int) for size in value.shape)
-    dense = added.is_contiguous() and tokens.is_contiguous()
+    dense = tokens.is_contiguous() and (added.is_contiguous() or all(isinstance(size, int) for size in added.shape))
     return is_known and dense and judged(math.prod(tokens.shape), longest) >= _FEWEST
 
 
@@ -107,8 +107,10 @@ class _Rewriting(Rewriting):
 
     def add(self, node: fx.Node, found: _Sum) -> None:
         with self.graph.inserting_before(node):
-            order = self._order(node, found)
-            added = self.call(node, _aten.view.default, found.added, [-1, node.meta["val"].shape[1]])
+            order, added = self._order(node, found), found.added
+            if not added.meta["val"].is_contiguous():  # which ATen copies, too
+                added = self.call(node, _aten.clone.default, added, memory_format=torch.contiguous_format)
+            added = self.call(node, _aten.view.default, added, [-1, node.meta["val"].shape[1]])
             parts = self.call(node, bags.OP, added, order.places, *order.parts, None, True)
             result = self.call(node, bags.OP, added, order.places, *order.rows, parts, False)
         self.replace(node, result)
