@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from . import passes
-from .attention import compaction, grouped, grouped_products, masks, packed, repeated, variants, written_out
+from .attention import compaction, grouped, grouped_products, mask_forms, masks, packed, variants, written_out
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, sizes
@@ -94,8 +94,8 @@ def _compact(record: Record) -> None:
         record.recalled = compaction.compact(record.module, record.masks.kinds[0], recalls)
 
 
-def _narrow_repeated(record: Record) -> None:
-    repeated.narrow(record.module)
+def _shape_masks(record: Record) -> None:
+    mask_forms.shape(record.module)
 
 
 def _seed_dropouts(record: Record, part: Part) -> None:
@@ -233,7 +233,7 @@ PASSES = (
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
     _pass("compact", _compact, needs="unmasked", alone=False),
-    _pass("repeated", _narrow_repeated),
+    _pass("mask forms", _shape_masks),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("rows", _keep_rows, each=True),

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import graphs
 from attending import as_true
-from cermet.attention import repeated
+from cermet.attention import calls, mask_forms
 from cermet.graph.nodes import example
 
 BATCH, HEADS, LENGTH, WIDTH = 16, 4, 77, 16
@@ -78,7 +78,7 @@ def test_attention_is_given_one_mask(function, calls, rows):
     for each in given[:3] if rows == "symbolic" else ():
         torch._dynamo.mark_dynamic(each, 0)
     module, arguments = graphs.traced(function, *given)
-    assert repeated.narrow(module) == calls
+    assert mask_forms.shape(module) == calls
     assert largest(module) == HEADS * LENGTH * LENGTH or function is alone
     (attention,) = module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
     assert tuple(example(attention.kwargs["attn_mask"]).shape) == (1, HEADS, LENGTH, LENGTH)
@@ -88,17 +88,65 @@ def test_attention_is_given_one_mask(function, calls, rows):
 def test_what_is_added_to_scores_is_repeated_where_it_is_read():
     given = operands()
     module, arguments = graphs.traced(written_out, *given)
-    assert repeated.narrow(module) == 2
+    assert mask_forms.shape(module) == 2
     (mask,) = module.graph.find_nodes(op="call_function", target=torch.where)
     assert example(mask).numel() == LENGTH * LENGTH
     torch.testing.assert_close(module(*arguments)[0], written_out(*given))
+
+
+def heads_beside_one_another(query, key, value, bias):
+    """As a table gives a number for each head: bias [places, places, heads]."""
+    mask = bias.permute(2, 0, 1)[None]
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask * 2)
+
+
+def of_a_table(dtype):
+    return [*operands(dtype=dtype)[:3], torch.randn(LENGTH, LENGTH, HEADS, dtype=dtype)]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "f32"])
+@pytest.mark.parametrize("has_kernel", [False, True])
+def test_a_mask_that_no_kernel_takes_is_copied_into_rows(has_kernel, dtype, monkeypatch):
+    """In f32, products have other sums than a kernel: torch's choice stays."""
+
+    def traced(node, given):
+        lies = example(given["attn_mask"]).stride(-1) == 1
+        return example(node), "a kernel" if lies or has_kernel else None
+
+    monkeypatch.setattr(mask_forms, "traced", traced)
+    monkeypatch.setattr(calls, "traced", traced)
+    given = of_a_table(dtype)
+    module, arguments = graphs.traced(heads_beside_one_another, *given)
+    mask_forms.shape(module)
+    (attention,) = module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
+    mask = example(attention.kwargs["attn_mask"])
+    copied = not has_kernel and dtype == torch.bfloat16
+    assert tuple(mask.shape) == (1, HEADS, LENGTH, LENGTH) and (mask.stride(-1) == 1) == copied
+    torch.testing.assert_close(module(*arguments)[0], heads_beside_one_another(*given))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="torch has such kernels on a GPU")
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_gpu_has_a_kernel_for_it(dropout, ran):
+    def function(query, key, value, bias):
+        mask = torch.where(shown(query), bias.permute(2, 0, 1)[None], -1e4)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
+
+    args = [each.cuda().requires_grad_() for each in of_a_table(torch.bfloat16)]
+    call = torch.compile(function, backend="cermet", fullgraph=True, options={"strict": True, "remainder": "aot"})
+    if dropout:
+        call(*args).sum().backward()
+    else:
+        as_true(call, function, args)
+    assert not any("bmm" in str(node.target) or "softmax" in str(node.target) for graph in ran for node in graph.nodes)
 
 
 @pytest.mark.parametrize("function", [viewed, returned, written, of_its_own])
 def test_what_others_read_otherwise_stays(function):
     module, _ = graphs.traced(function, *operands())
     before = str(module.graph)
-    assert repeated.narrow(module) == 0 and str(module.graph) == before
+    assert mask_forms.shape(module) == 0 and str(module.graph) == before
 
 
 @pytest.mark.parametrize("function", [beside_a_bias, several_calls, alone, written_out, of_its_own])

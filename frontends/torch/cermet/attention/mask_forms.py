@@ -1,9 +1,12 @@
-"""What is the same for each of a batch is computed once: masks and biases of attention that are repeated.
+"""Masks and biases in the form that attention's kernels take: once for all of a batch, and in rows.
 
 A mask that shows all, or that position alone decides, is repeated for the rows of a batch (`expand`), and what a program
 computes of it is as large as the batch: the sum of a bias and a mask, the numbers that stand for its truths. Elementwise
 calls give of a repeated tensor what they give of the tensor, repeated. Attention, and what else takes its operands of
 any sizes that fit, is given that as it is: no memory holds it twice, and torch aligns the rows of one mask, not of each.
+
+A bias that a table of heads gives for each pair of places lies as that does, its heads beside one another (T5), and
+torch has no kernel for such a mask: it makes products in f32 and keeps all weights. A copy in rows has one.
 """
 
 from __future__ import annotations
@@ -23,17 +26,18 @@ from ..graph.traffic import judged, size_of
 from ..importing.merges import value_of
 from ..importing.translations.elementwise import TRANSLATIONS
 from ..importing.translations.operators import spelling
-from .calls import arguments, changed, is_attention
+from .calls import arguments, changed, is_attention, traced
 
-_ELEMENTWISE = {*TRANSLATIONS, "cast"}
+_ELEMENTWISE = {*TRANSLATIONS, "cast", "identity"}
+_HALVES = (torch.bfloat16, torch.float16)
 _ALL = slice(None, None, None)
 _SMALLEST = 1 << 16  # bytes, below which a call more takes longer than they do
 
 
-def narrow(module: fx.GraphModule) -> int:
+def shape(module: fx.GraphModule) -> int:
     """In place, in a graph and its bodies; returns of how many calls the results are repeated now."""
     modules, count = list(nodes.modules(module)), 0
-    if not any(_is_narrowed(node, part) or _told(node) for part in modules for node in part.graph.nodes):
+    if not any(_is_narrowed(node, part) or _is_told(node) for part in modules for node in part.graph.nodes):
         return count
     with rewriting(modules):
         for part in modules:
@@ -41,7 +45,7 @@ def narrow(module: fx.GraphModule) -> int:
                 if _is_narrowed(node, part):
                     _write(part, node)
                     count += 1
-                elif _told(node):
+                elif _is_told(node):
                     _tell(part, node)
     return count
 
@@ -148,20 +152,49 @@ def _given(graph: fx.Graph, operand: fx.Node, dim: int) -> int | fx.Node:
     return made
 
 
-def _told(attention: fx.Node) -> fx.Node | None:
-    """The mask of an attention that is repeated for the batch or the heads."""
+def _is_told(attention: fx.Node) -> bool:
+    """Whether a call is attention with a mask that is repeated for the batch or the heads, or lies in no rows."""
     mask = arguments(attention).get("attn_mask") if is_attention(attention) else None
-    is_large = isinstance(mask, fx.Node) and _expanded(mask) and size_of(example(mask), judged) >= _SMALLEST
-    return mask if is_large else None
+    if not isinstance(mask, fx.Node):
+        return False
+    is_large = size_of(example(mask), judged) >= _SMALLEST
+    return is_large and bool(_expanded(mask)) or example(attention).dtype in _HALVES and not _lies_in_rows(mask)
+
+
+def _lies_in_rows(mask: fx.Node) -> bool:
+    return written(example(mask).stride(-1)) == "1" or written(_size(mask, -1)) == "1"
 
 
 def _tell(module: fx.GraphModule, attention: fx.Node) -> None:
-    mask = _told(attention)
+    mask = arguments(attention)["attn_mask"]
     with module.graph.inserting_before(attention):
-        source = _once(mask, _expanded(mask))
+        once = _once(mask, _expanded(mask)) if _expanded(mask) else mask
+        # In f32 a kernel's sums are others than those of products, which torch takes where the mask is as it is given.
+        may_change = example(attention).dtype in _HALVES or _has_kernel(attention, mask)
+        copied = may_change and not _lies_in_rows(once) and not _has_kernel(attention, once)
+        made = [*([_in_rows(once)] if copied else []), once]
+    for form in made:
+        if form is mask:
+            break
+        try:
+            changed(module, attention, {}, form is not once, attn_mask=form).apply()
+            break
+        except Declined:
+            continue
+    erase_unused(module, [*made, mask])
+
+
+def _has_kernel(attention: fx.Node, mask: fx.Node) -> bool:
+    """Whether torch has a kernel for the call with that mask; where that cannot be traced, as if it had."""
     try:
-        changed(module, attention, {}, False, attn_mask=source).apply()
+        return traced(attention, {**arguments(attention), "attn_mask": mask})[1] is not None
     except Declined:
-        erase_unused(module, [source])
-        return
-    erase_unused(module, [mask])
+        return True
+
+
+def _in_rows(mask: fx.Node) -> fx.Node:
+    """A copy, where the graph is being written."""
+    made = mask.graph.call_method("contiguous", (mask,))
+    made.meta = dict(mask.meta)
+    made.meta["example_value"] = value_of(made, {})
+    return made
