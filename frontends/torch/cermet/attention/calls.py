@@ -151,13 +151,8 @@ def _again(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
     old = example(node)
     if not isinstance(old, torch.Tensor):
         raise Declined(f"{node.name} sees other strides")
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda item: values.get(item, example(item)))
-    mode = next(iter(values.values())).fake_mode  # type: ignore[attr-defined]
     try:
-        with fakes.calling(mode), torch.set_grad_enabled(old.requires_grad):
-            return getattr(args[0], node.target)(*args[1:], **kwargs) if node.op == "call_method" else node.target(
-                *args, **kwargs
-            )
+        return fakes.result(node, values)
     except Exception as error:
         raise Declined(f"{node.name} fails with other strides: {error}") from error
 

@@ -1,9 +1,10 @@
 """Masks and biases in the form that attention's kernels take: once for all of a batch, and in rows.
 
-A mask that shows all, or that position alone decides, is repeated for the rows of a batch (`expand`), and what a program
-computes of it is as large as the batch: the sum of a bias and a mask, the numbers that stand for its truths. Elementwise
-calls give of a repeated tensor what they give of the tensor, repeated. Attention, and what else takes its operands of
-any sizes that fit, is given that as it is: no memory holds it twice, and torch aligns the rows of one mask, not of each.
+A mask that shows all, or that position alone decides, is repeated for the rows of a batch (`expand`), and what a
+program computes of it is as large as the batch: the sum of a bias and a mask, the numbers that stand for its truths.
+Elementwise calls give of a repeated tensor what they give of the tensor, repeated. Attention, and what else takes its
+operands of any sizes that fit, is given that as it is: no memory holds it twice, and torch aligns the rows of one mask,
+not of each.
 
 A bias that a table of heads gives for each pair of places lies as that does, its heads beside one another (T5), and
 torch has no kernel for such a mask: it makes products in f32 and keeps all weights. A copy in rows has one.
@@ -16,14 +17,13 @@ import operator
 import torch
 import torch.fx as fx
 
-from ..graph import nodes
+from ..graph import fakes, nodes
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, effect_of
 from ..graph.layouts import written
 from ..graph.nodes import example
 from ..graph.traffic import judged, size_of
-from ..importing.merges import value_of
 from ..importing.translations.elementwise import TRANSLATIONS
 from ..importing.translations.operators import spelling
 from .calls import arguments, changed, is_attention, traced
@@ -118,14 +118,15 @@ def _write(module: fx.GraphModule, node: fx.Node) -> None:
     """Of what was there before it was repeated, and that repeated."""
     graph, repeated, value = module.graph, _repeated(node), example(node)
     with graph.inserting_before(node):
-        sources = {each: _once(each, [*repeated]) for each in node.all_input_nodes if set(_expanded(each)) & set(repeated)}
+        expanded = [each for each in node.all_input_nodes if not repeated.keys().isdisjoint(_expanded(each))]
+        sources = {each: _once(each, [*repeated]) for each in expanded}
         made = graph.node_copy(node, lambda each: sources.get(each, each))
         made.meta = dict(node.meta)
-        made.meta["example_value"] = value_of(made, {})
+        made.meta["example_value"] = fakes.result(made, {})
         sizes = [_given(graph, repeated[dim], dim) if dim in repeated else -1 for dim in range(-value.dim(), 0)]
         whole = graph.call_method("expand", (made, *sizes))
     whole.meta = dict(node.meta)
-    whole.meta["example_value"] = value_of(whole, {})
+    whole.meta["example_value"] = fakes.result(whole, {})
     node.replace_all_uses_with(whole)
     erase_unused(module, [node])
 
@@ -139,7 +140,7 @@ def _once(expanded: fx.Node, dims: list[int]) -> fx.Node:
     index = tuple(slice(0, 1) if dim in dims and dim in _expanded(expanded) else _ALL for dim in range(-rank, 0))
     made = expanded.graph.call_function(operator.getitem, (expanded, index))
     made.meta = dict(expanded.meta)
-    made.meta["example_value"] = value_of(made, {})
+    made.meta["example_value"] = fakes.result(made, {})
     return made
 
 
@@ -196,5 +197,5 @@ def _in_rows(mask: fx.Node) -> fx.Node:
     """A copy, where the graph is being written."""
     made = mask.graph.call_method("contiguous", (mask,))
     made.meta = dict(mask.meta)
-    made.meta["example_value"] = value_of(made, {})
+    made.meta["example_value"] = fakes.result(made, {})
     return made

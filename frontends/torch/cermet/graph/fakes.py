@@ -7,12 +7,15 @@ graph to the answer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.fx as fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+from .nodes import example
 
 
 @contextlib.contextmanager
@@ -21,6 +24,16 @@ def calling(mode: FakeTensorMode) -> Iterator[None]:
     torch's C++ (a product's of several dimensions) binds a symbolic size to its number."""
     with mode, enable_python_dispatcher():
         yield
+
+
+def result(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> Any:
+    """What a call of Dynamo's graph makes of other operands, or of those that it has."""
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given.get(each, example(each)))
+    call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
+    was = example(node)
+    autocast = torch.autocast(was.device.type, enabled=False)
+    with calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), autocast:
+        return call(*args, **kwargs)
 
 
 def view(value: FakeTensor, sizes: Sequence[Any], strides: Sequence[Any], behind: Any = 0) -> FakeTensor:

@@ -18,7 +18,7 @@ from ..graph.edit import rewriting
 from ..graph.effects import PURE, effect_of
 from ..graph.layouts import lies, written
 from ..graph.nodes import example
-from .merges import form, value_of
+from .merges import form
 from .translations.elementwise import TRANSLATIONS
 from .translations.operators import spelling
 
@@ -103,7 +103,7 @@ def _write(graph: fx.Graph, flat: dict[fx.Node, _Rows], again: list[fx.Node]) ->
         if spelling(node) == "reshape":
             made[node], values[node] = node.args[0], example(node.args[0])
             continue
-        values[node] = value_of(node, values)
+        values[node] = fakes.result(node, values)
         with graph.inserting_before(node):
             made[node] = graph.node_copy(node, lambda each: made.get(each, each))
         made[node].meta = {**node.meta, "example_value": values[node]}

@@ -9,7 +9,7 @@ they are, views are left where they stand.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 import torch
 import torch.fx as fx
@@ -73,7 +73,7 @@ def _reorder(graph: fx.Graph, view: fx.Node, chain: list[fx.Node], kept: Collect
     values = [example(operands[1])]
     try:
         for node, operand in zip(order, operands):
-            values.append(value_of(node, {operand: values[-1]}))
+            values.append(fakes.result(node, {operand: values[-1]}))
     except (RuntimeError, ValueError):  # a view of what a call has made, and not of what it reads
         return
     if form(values[-1]) != form(example(view)):
@@ -88,16 +88,6 @@ def _reorder(graph: fx.Graph, view: fx.Node, chain: list[fx.Node], kept: Collect
     for node in (view, *chain):
         if node not in kept and not node.users:
             graph.erase_node(node)
-
-
-def value_of(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> torch.Tensor:
-    """What a call makes of other operands."""
-    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given.get(each, example(each)))
-    call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
-    was = example(node)
-    autocast = torch.autocast(was.device.type, enabled=False)
-    with fakes.calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), autocast:
-        return call(*args, **kwargs)
 
 
 def form(value: torch.Tensor) -> tuple[object, ...]:

@@ -6,8 +6,8 @@ a sum of ones, which the sums give besides, for each channel.
 
 The variance is a sum of squares about the mean, by a second reading of x: what one reading gives of both sums cancels
 where the mean is large. Of a half type one reading is enough, about a number near the mean: the median, by channel, of
-PROBES rows of x. What is lost is the square of how far that is from the mean, in deviations, of f32's rounding, and x is
-rounded by 2^13 or 2^16 times as much.
+PROBES rows of x. What is lost is the square of how far that is from the mean, in deviations, of f32's rounding, and x
+is rounded by 2^13 or 2^16 times as much.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Row v of such a gradient is the sum of the cotangent's rows whose token is v. ATen sorts the tokens and adds parts of
 those sums to a buffer of the gradient's width, with a place for every row that a part could need, and then those to a
 gradient of zeros. Where the tokens are sorted, each row of the gradient knows the places in their order where its own
-begin and end: a kernel reads these and writes the row once, with what is added to it elsewhere. One before it adds the rows of
-equal parts of the order, so that a token which is half of all keeps more than one block busy. Of rows chosen by index,
-as each token of a mixture chooses its expert's bias, ATen adds those of equal number one after the other.
+begin and end: a kernel reads these and writes the row once, with what is added to it elsewhere. One before it adds the
+rows of equal parts of the order, so that a token which is half of all keeps more than one block busy. Of rows chosen by
+index, as each token of a mixture chooses its expert's bias, ATen adds those of equal number one after the other.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def _is_elementwise(node: fx.Node) -> bool:
 
 
 def _begins(node: fx.Node) -> bool:
-    """Whether a value lies turned, what is computed of it does, too, or is computed of rows, and nothing computed made it
-    so."""
+    """Whether a value lies turned, what is computed of it does, too, or is computed of rows, and nothing that is
+    computed made it so."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.dim() < 3 or _is_elementwise(node) or not _is_turned(value):
         return False
