@@ -44,7 +44,7 @@ def gradients(function, args):
     ]
     result = function(*leaves)
     random_numbers = torch.Generator().manual_seed(7)
-    weight = torch.randn(result.shape, generator=random_numbers).to(result.dtype)
+    weight = torch.randn(result.shape, generator=random_numbers).to(result)
     (result * weight).sum().backward()
     return {"result": result.detach()} | {
         str(index): leaf.grad for index, leaf in enumerate(leaves) if leaf.is_floating_point()

@@ -25,6 +25,7 @@ CALLS = {
     "a mask on sm_80": ([2, 4, 16, 64], [2, 4, 16, 64], "bfloat16", True, False, "sm_80", "efficient"),
     "a mask on sm_90": ([2, 4, 16, 64], [2, 4, 16, 64], "bfloat16", True, False, "sm_90", "cudnn"),
     "a learned mask": ([2, 4, 16, 64], [2, 4, 16, 64], "bfloat16", "learned", False, "sm_90", "efficient"),
+    "a mask of columns": ([2, 4, 16, 64], [2, 4, 16, 64], "bfloat16", "turned", False, "sm_90", "math"),
     "more keys": ([2, 4, 16, 64], [2, 4, 48, 64], "bfloat16", False, True, "sm_80", "efficient"),
     "f32": ([2, 4, 16, 64], [2, 4, 16, 64], "float32", False, True, "sm_90", "efficient"),
     "f32 with fewer heads of keys": ([2, 4, 16, 64], [2, 2, 16, 64], "float32", False, True, "sm_90", "math"),
@@ -52,7 +53,7 @@ for name, (queries, keys, dtype, masked, causal, target, _) in json.loads(sys.ar
         query, key = (torch.zeros(shape, dtype=dtype, device="cuda", requires_grad=True) for shape in (queries, keys))
         query.register_hook(lambda grad: threads.add(threading.current_thread()))
         mask = torch.ones(queries[2], keys[2], dtype=torch.bool, device="cuda") if masked else None
-        mask = mask.to(dtype).requires_grad_() if masked == "learned" else mask
+        mask = mask.to(dtype).requires_grad_() if masked == "learned" else mask.t() if masked == "turned" else mask
         result = torch.nn.functional.scaled_dot_product_attention(
             query, key, key, mask, is_causal=causal, enable_gqa=queries[1] != keys[1])
         result.float().sum().backward()

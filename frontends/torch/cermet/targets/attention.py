@@ -52,6 +52,8 @@ class _Call:
         operands = self.query, self.key, self.value
         if any(operand.dim() != 4 or operand.stride(-1) != 1 for operand in operands):
             return False
+        if self.mask is not None and self.mask.stride(-1) != 1:
+            return False
         if self.query.shape[-1] != self.key.shape[-1]:
             return False
         if any(operand.shape[0] != self.query.shape[0] for operand in operands):
@@ -128,7 +130,7 @@ def _flash(call: _Call) -> torch.Tensor:
 def _efficient(call: _Call) -> torch.Tensor:
     mask = _added(call)
     if mask is not None:
-        if any(stride % 8 for stride in mask.stride()[:-1]) or mask.stride(-1) != 1:
+        if any(stride % 8 for stride in mask.stride()[:-1]):
             columns = mask.shape[-1]
             mask = F.pad(mask, (0, 8 - columns % 8))[..., :columns]
         mask = mask.expand(*call.query.shape[:-1], call.key.shape[-2])
