@@ -23,6 +23,7 @@ OPERATIONS = {"rms_norm": "RMSNorm", "add_rms_norm": "add + RMSNorm", "swiglu": 
               "top_p": "softmax and its exclusive cumulative sum"}
 CONTENDERS = {"cermet": "Cermet", "cermet, aot": "Cermet, `aot`", "cermet, inductor": "Cermet, `inductor`",
               "cermet, auto": "Cermet, `auto`", "cermet, marked": "Cermet, `aot`, lengths marked",
+              "cermet, dynamic": "Cermet, `aot`, `dynamic=True`",
               "inductor": "Inductor", "inductor, dynamic": "Inductor, `dynamic=True`",
               "inductor, no mask": "Inductor, mask taken out by hand", "liger": "Liger", "eager": "eager",
               "flash": "transformers with flash attention", "liger, compiled": "Liger under `torch.compile`"}
