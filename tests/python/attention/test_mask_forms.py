@@ -54,6 +54,11 @@ def written(query, key, value, bias):
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
 
+def by_channels(query, key, value, bias):
+    mask = F.prelu(shown(query).to(query.dtype), query[0, :1, 0, 0].abs())
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias + mask)
+
+
 def of_its_own(query, key, value, bias):
     mask = bias + ((query[..., :1] > 0) * 0.5).to(bias.dtype)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
@@ -150,7 +155,7 @@ def test_what_others_read_otherwise_stays(function):
     assert mask_forms.shape(module) == 0 and str(module.graph) == before
 
 
-@pytest.mark.parametrize("function", [beside_a_bias, several_calls, alone, written_out, of_its_own])
+@pytest.mark.parametrize("function", [beside_a_bias, several_calls, alone, written_out, of_its_own, by_channels])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["f32", "bf16"])
 def test_numbers_and_gradients(function, dtype, device):
     args = [each.to(device).requires_grad_() for each in operands(dtype=dtype)]

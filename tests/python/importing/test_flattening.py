@@ -59,6 +59,10 @@ def normed_over_all(x, weight, bias, inner, outer):
     return F.layer_norm(rows, rows.shape).view(x.shape)
 
 
+def by_channels(x, weight, bias, inner, outer):
+    return F.prelu(x.view(-1, COLUMNS), weight).view(x.shape)
+
+
 def written_between(x, weight, bias, inner, outer):
     x = x * 1.0
     rows = x.view(-1, COLUMNS)
@@ -68,7 +72,7 @@ def written_between(x, weight, bias, inner, outer):
 
 
 TAKEN, LEFT = [block, read_elsewhere, written_between], [
-    of_other_rows, never_again, laid_otherwise, of_turned_memory, beside_other_rows, normed_over_all,
+    of_other_rows, never_again, laid_otherwise, of_turned_memory, beside_other_rows, normed_over_all, by_channels,
 ]  # fmt: skip
 
 
@@ -137,6 +141,24 @@ def test_numbers_and_gradients_are_right(function, dims, device):
             if true is not None:
                 assert found.shape == true.shape
                 torch.testing.assert_close(found.double(), true, rtol=2e-5, atol=2e-5)
+
+
+def test_under_autocast(device):
+    """Whose types are those that tracing found."""
+    given = [each.to(device).requires_grad_() for each in operands()]
+    torch._dynamo.mark_dynamic(given[0], 1)
+    call = torch.compile(block, backend="cermet", options={"strict": True})
+    found = []
+    for function in (call, block):
+        with torch.autocast(device, torch.bfloat16):
+            result = function(*given)
+        result.float().square().mean().backward()
+        found.append([result, *(each.grad for each in given)])
+        for each in given:
+            each.grad = None
+    for mine, eager in zip(*found):
+        assert mine.dtype == eager.dtype
+        torch.testing.assert_close(mine, eager, rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("dims", [(1,), (0, 1)])

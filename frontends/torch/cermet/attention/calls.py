@@ -152,7 +152,7 @@ def _again(node: fx.Node, values: dict[fx.Node, torch.Tensor]) -> torch.Tensor:
     if not isinstance(old, torch.Tensor):
         raise Declined(f"{node.name} sees other strides")
     try:
-        return fakes.result(node, values)
+        return fakes.result(node, values, autocast=True)
     except Exception as error:
         raise Declined(f"{node.name} fails with other strides: {error}") from error
 

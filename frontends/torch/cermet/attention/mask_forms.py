@@ -24,11 +24,11 @@ from ..graph.effects import PURE, effect_of
 from ..graph.layouts import written
 from ..graph.nodes import example
 from ..graph.traffic import judged, size_of
-from ..importing.translations.elementwise import TRANSLATIONS
+from ..importing.translations.elementwise import POINTWISE
 from ..importing.translations.operators import spelling
-from .calls import arguments, changed, is_attention, traced
+from .calls import arguments, changed, consequences, is_attention, traced
 
-_ELEMENTWISE = {*TRANSLATIONS, "cast", "identity"}
+_ELEMENTWISE = {*POINTWISE, "cast", "identity"}
 _HALVES = (torch.bfloat16, torch.float16)
 _ALL = slice(None, None, None)
 _SMALLEST = 1 << 16  # bytes, below which a call more takes longer than they do
@@ -36,18 +36,31 @@ _SMALLEST = 1 << 16  # bytes, below which a call more takes longer than they do
 
 def shape(module: fx.GraphModule) -> int:
     """In place, in a graph and its bodies; returns of how many calls the results are repeated now."""
-    modules, count = list(nodes.modules(module)), 0
+    modules = list(nodes.modules(module))
     if not any(_is_narrowed(node, part) or _is_told(node) for part in modules for node in part.graph.nodes):
-        return count
-    with rewriting(modules):
-        for part in modules:
-            for node in list(part.graph.nodes):
-                if _is_narrowed(node, part):
-                    _write(part, node)
-                    count += 1
-                elif _is_told(node):
-                    _tell(part, node)
+        return 0
+    count = 0
+    try:
+        with rewriting(modules):
+            for part in modules:
+                count += _shape(part)
+    except Declined:  # what others compute cannot be followed
+        return 0
     return count
+
+
+def _shape(module: fx.GraphModule) -> int:
+    repeated = []
+    for node in list(module.graph.nodes):
+        if _is_narrowed(node, module):
+            repeated.append(_write(module, node))
+        elif _is_told(node):
+            _tell(module, node)
+    for node in repeated:
+        if not node._erased:
+            for each, value in consequences(module, node, fakes.result(node, {}), {}).items():
+                each.meta["example_value"] = value
+    return len(repeated)
 
 
 def _is_narrowed(node: fx.Node, module: fx.GraphModule) -> bool:
@@ -114,21 +127,21 @@ def _takes(user: fx.Node, node: fx.Node, module: fx.GraphModule) -> bool:
     return spelling(user) in _ELEMENTWISE or _is_cut(user) and _is_taken(user, module)
 
 
-def _write(module: fx.GraphModule, node: fx.Node) -> None:
-    """Of what was there before it was repeated, and that repeated."""
+def _write(module: fx.GraphModule, node: fx.Node) -> fx.Node:
+    """Of what was there before it was repeated; returns that repeated, which lies as it did until all is written."""
     graph, repeated, value = module.graph, _repeated(node), example(node)
     with graph.inserting_before(node):
         expanded = [each for each in node.all_input_nodes if not repeated.keys().isdisjoint(_expanded(each))]
         sources = {each: _once(each, [*repeated]) for each in expanded}
         made = graph.node_copy(node, lambda each: sources.get(each, each))
         made.meta = dict(node.meta)
-        made.meta["example_value"] = fakes.result(made, {})
+        made.meta["example_value"] = fakes.result(made, {}, autocast=True)
         sizes = [_given(graph, repeated[dim], dim) if dim in repeated else -1 for dim in range(-value.dim(), 0)]
         whole = graph.call_method("expand", (made, *sizes))
     whole.meta = dict(node.meta)
-    whole.meta["example_value"] = fakes.result(whole, {})
     node.replace_all_uses_with(whole)
     erase_unused(module, [node])
+    return whole
 
 
 def _once(expanded: fx.Node, dims: list[int]) -> fx.Node:
@@ -163,7 +176,7 @@ def _is_told(attention: fx.Node) -> bool:
 
 
 def _lies_in_rows(mask: fx.Node) -> bool:
-    return written(example(mask).stride(-1)) == "1" or written(_size(mask, -1)) == "1"
+    return written(_size(mask, -1)) == "1" or written(example(mask).stride(-1)) == "1"
 
 
 def _tell(module: fx.GraphModule, attention: fx.Node) -> None:

@@ -26,13 +26,14 @@ def calling(mode: FakeTensorMode) -> Iterator[None]:
         yield
 
 
-def result(node: fx.Node, given: Mapping[fx.Node, torch.Tensor]) -> Any:
-    """What a call of Dynamo's graph makes of other operands, or of those that it has."""
+def result(node: fx.Node, given: Mapping[fx.Node, torch.Tensor], autocast: bool = False) -> Any:
+    """What a call of Dynamo's graph makes of other operands, or of those that it has; with `autocast` under that which
+    is on."""
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given.get(each, example(each)))
     call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
     was = example(node)
-    autocast = torch.autocast(was.device.type, enabled=False)
-    with calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), autocast:
+    casting = contextlib.nullcontext() if autocast else torch.autocast(was.device.type, enabled=False)
+    with calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), casting:
         return call(*args, **kwargs)
 
 

@@ -8,7 +8,8 @@ So all between the two views is done without them, and what else reads a value b
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx as fx
@@ -16,13 +17,13 @@ import torch.fx as fx
 from ..graph import fakes
 from ..graph.edit import rewriting
 from ..graph.effects import PURE, effect_of
-from ..graph.layouts import lies, written
+from ..graph.layouts import lies, strides, written
 from ..graph.nodes import example
 from .merges import form
-from .translations.elementwise import TRANSLATIONS
+from .translations.elementwise import POINTWISE
 from .translations.operators import spelling
 
-_ELEMENTWISE = {*TRANSLATIONS, "cast", "identity", "seeded_dropout"}
+_ELEMENTWISE = {*POINTWISE, "cast", "identity", "seeded_dropout"}
 _NORMS = {"layer_norm", "rms_norm"}
 _LAST = {"softmax", "log_softmax"}  # and of which dimension
 
@@ -103,7 +104,8 @@ def _write(graph: fx.Graph, flat: dict[fx.Node, _Rows], again: list[fx.Node]) ->
         if spelling(node) == "reshape":
             made[node], values[node] = node.args[0], example(node.args[0])
             continue
-        values[node] = fakes.result(node, values)
+        rows = next(values[each] for each in node.all_input_nodes if each in values)
+        values[node] = _value(node, rows.shape[: len(flat[node].front)])
         with graph.inserting_before(node):
             made[node] = graph.node_copy(node, lambda each: made.get(each, each))
         made[node].meta = {**node.meta, "example_value": values[node]}
@@ -117,6 +119,13 @@ def _write(graph: fx.Graph, flat: dict[fx.Node, _Rows], again: list[fx.Node]) ->
             node.replace_all_uses_with(_flat(graph, node, made[node]), lambda user: user in others)
         if not node.users:
             graph.erase_node(node)
+
+
+def _value(node: fx.Node, front: Sequence[Any]) -> torch.Tensor:
+    """What a call makes of the rows that there were: what it was, but for those."""
+    old = example(node)
+    shape = [*front, *old.shape[1:]]
+    return fakes.fresh(old, shape, strides(shape, None), old.dtype, old.requires_grad)
 
 
 def _flat(graph: fx.Graph, node: fx.Node, made: fx.Node) -> fx.Node:

@@ -385,4 +385,5 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
 UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "relu", "sigmoid", "silu")
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 TRANSLATIONS |= dict(zip(UNARY, map(_unary, UNARY))) | dict(zip(COMPARISONS, map(_comparison, COMPARISONS)))
+POINTWISE = {*TRANSLATIONS} - {"prelu"}  # of an element wherever it stands; a PReLU's number is a channel's
 SEVERAL: dict[str, Callable[[Call, Named], list[Value | None]]] = {"log_sigmoid_forward": _log_sigmoid_forward}
