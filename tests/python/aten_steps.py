@@ -234,6 +234,8 @@ KINDS = {
         *_kinds(
             "t", "t", "F.linear({0}, weight)", "F.linear({0}, weight, bias)",
             "({0}.flatten(0, 1) @ weight).view_as({0})",
+            "a = {0}.reshape(-1, columns)\nb = F.linear(F.layer_norm(a, (columns,)), weight, bias)\n"
+            "(F.relu(b) + a).view({0}.shape)",
         ),
         *_kinds("tt", "q", "{0} @ {1}.mT / columns"),
         *_kinds("q", "q", "F.softmax({0}, -1)", "torch.tanh({0})"),
@@ -255,7 +257,12 @@ KINDS = {
             "hhh", "h", "F.softmax({0} @ {1}.mT / columns, -1) @ {2}",
             "a = torch.matmul({0} * 0.5, {1}.mT) - torch.arange({1}.shape[2])\nF.softmax(a, -1) @ {2}",
         ),
-        *_kinds("hhh", "h", "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)"),
+        *_kinds(
+            "hhh", "h", "F.scaled_dot_product_attention({0}, {1}, {2}, is_causal=True)",
+            "a = torch.arange({0}.shape[2])\na = (a[:, None] >= a - 2)[None, None].expand({0}.shape[0], 1, -1, -1)\n"
+            "a = torch.where(a, scale[:HEADS, None, None], -30.0).to(dtype)\n"
+            "F.scaled_dot_product_attention({0}, {1}, {2}, attn_mask=a)",
+        ),
     ],
 }
 WEIGHTS = dict.fromkeys(KINDS, 2) | {"elementwise": 7, "norms": 4, "writes": 1, "casts": 1}

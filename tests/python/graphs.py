@@ -9,6 +9,7 @@ import torch
 import torch.fx as fx
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from cermet import pipeline
 from cermet.graph.decision import Decision
@@ -47,6 +48,17 @@ def traced(
     torch.compile(function, backend=backend, fullgraph=True, dynamic=dynamic)(*args)
     assert len(found) == 1
     return found[0]
+
+
+def spelled(
+    spell: Callable[[fx.Graph], set[int]], function: Callable[..., Any], *values: Any
+) -> tuple[fx.GraphModule, set[int]]:
+    """The graph of a function's ATen calls with launches in the place of some, and their keys."""
+    module = make_fx(function, tracing_mode="fake")(*values)
+    keys = spell(module.graph)
+    module.graph.lint()
+    module.recompile()
+    return module, keys
 
 
 def decided(module: fx.GraphModule, **settings: Any) -> Decision:

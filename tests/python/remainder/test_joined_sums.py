@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.proxy_tensor import make_fx
 from truth import assert_gradients_are_near, relative
 
+import graphs
 from cermet.ops import regions
 from cermet.remainder import joined_sums
 
@@ -43,12 +45,7 @@ def test_a_packed_products_gradient_is_joined_with_its_sums(dtype, dynamic, ran,
     assert [regions.launched(node) is not None for node in ran[-1].nodes].count(True) == 1
 
 
-def spelled(function, *values):
-    module = make_fx(function, tracing_mode="fake")(*values)
-    keys = joined_sums.spell(module.graph)
-    module.graph.lint()
-    module.recompile()
-    return module, keys
+spelled = functools.partial(graphs.spelled, joined_sums.spell)
 
 
 def rows_of(*sizes: int, dtype=torch.float32, dims=(5, 7)) -> list[torch.Tensor]:

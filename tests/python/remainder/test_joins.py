@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from truth import assert_gradients_are_near, relative
 
+import graphs
 from cermet.ops import regions
 from cermet.remainder import joins
 
@@ -51,12 +53,7 @@ def test_gradients_of_written_out_attention(form, dtype, dynamic, ran, device, m
     assert aten.cat.default not in [node.target for node in ran[-1].nodes]
 
 
-def spelled(function, *values):
-    module = make_fx(function, tracing_mode="fake")(*values)
-    keys = joins.spell(module.graph)
-    module.graph.lint()
-    module.recompile()
-    return module, keys
+spelled = functools.partial(graphs.spelled, joins.spell)
 
 
 def operands(length=256, dtype=torch.bfloat16):

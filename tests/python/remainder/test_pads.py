@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.proxy_tensor import make_fx
 
+import graphs
 from cermet.ops import regions
 from cermet.remainder import pads
 
 aten = torch.ops.aten
-
-
-def spelled(function, *values, mode="fake"):
-    module = make_fx(function, tracing_mode=mode)(*values)
-    keys = pads.spell(module.graph)
-    module.graph.lint()
-    module.recompile()
-    return module, keys
+spelled = functools.partial(graphs.spelled, pads.spell)
 
 
 def image(dtype=torch.bfloat16):

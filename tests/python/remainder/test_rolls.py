@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
+import graphs
 from cermet.ops import regions
 from cermet.remainder import rolls
 
 aten = torch.ops.aten
-
-
-def spelled(function, *values, mode="fake"):
-    module = make_fx(function, tracing_mode=mode)(*values)
-    keys = rolls.spell(module.graph)
-    module.graph.lint()
-    module.recompile()
-    return module, keys
+spelled = functools.partial(graphs.spelled, rolls.spell)
 
 
 def image(dtype=torch.bfloat16):
