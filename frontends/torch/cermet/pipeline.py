@@ -233,7 +233,7 @@ PASSES = (
     _pass("unmask", _unmask, needs="masks", promises="unmasked"),
     _pass("groups", _group_heads),
     _pass("compact", _compact, needs="unmasked", alone=False),
-    _pass("mask forms", _shape_masks),
+    _pass("forms", _shape_masks),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("rows", _keep_rows, each=True),

@@ -8,8 +8,10 @@ import torch.nn.functional as F
 
 import graphs
 from attending import as_true
+from cermet import pipeline
 from cermet.attention import calls, mask_forms
 from cermet.graph.nodes import example
+from cermet.records import Settings
 
 BATCH, HEADS, LENGTH, WIDTH = 16, 4, 77, 16
 
@@ -97,6 +99,13 @@ def test_what_is_added_to_scores_is_repeated_where_it_is_read():
     (mask,) = module.graph.find_nodes(op="call_function", target=torch.where)
     assert example(mask).numel() == LENGTH * LENGTH
     torch.testing.assert_close(module(*arguments)[0], written_out(*given))
+
+
+def test_it_is_a_pass():
+    module, _ = graphs.traced(beside_a_bias, *operands())
+    pipeline.run(module, Settings(), until="dropouts")
+    (attention,) = module.graph.find_nodes(op="call_function", target=F.scaled_dot_product_attention)
+    assert tuple(example(attention.kwargs["attn_mask"]).shape) == (1, HEADS, LENGTH, LENGTH)
 
 
 def heads_beside_one_another(query, key, value, bias):

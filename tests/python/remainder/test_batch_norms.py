@@ -100,6 +100,17 @@ def test_both_sums_of_one_reading(change, dtype, ran):
     assert not NORMS & called(ran) and launches(ran[0]) == 3
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_what_is_no_number_is_none_in_eagers_places(number, ran):
+    """In rows that the median is of, too: of each channel or of none."""
+    x = torch.randn(256, 16).bfloat16()
+    x[37, 3] = x[100:102, 5] = x[256 // 3 // 3, 7] = number
+    function = lambda x: F.batch_norm(x, None, None, None, None, True)  # noqa: E731
+    mine, eager = torch.compile(function, backend="cermet", options=OPTIONS)(x), function(x)
+    assert torch.equal(mine.isnan(), eager.isnan()) and torch.equal(mine.isfinite(), eager.isfinite())
+    assert not NORMS & called(ran) and launches(ran[0]) == 3
+
+
 def test_few_rows_are_read_twice(ran):
     call = torch.compile(nn.BatchNorm1d(8).to(torch.bfloat16), backend="cermet", options=OPTIONS)
     call(torch.randn(40, 8, dtype=torch.bfloat16, requires_grad=True))

@@ -35,6 +35,25 @@ def test_it_is_one_launch(sides, fill, dtype):
     assert torch.equal(found, wanted) and found.stride() == wanted.stride()
 
 
+@pytest.mark.parametrize(("dtype", "fill"), [(torch.float32, float("-inf")), (torch.bool, True), (torch.uint8, 3)])
+def test_it_is_filled_with_what_the_type_has(dtype, fill):
+    x = image().to(dtype)
+    module, keys = spelled(lambda x: F.pad(x, SIDES[0], value=fill), x)
+    found, wanted = module(x), F.pad(x, SIDES[0], value=fill)
+    assert len(keys) == 1 and found.dtype == dtype and torch.equal(found, wanted)
+
+
+def test_what_is_filled_with_a_symbol_stays():
+    def function(x, fill):
+        return F.pad(x * 2, SIDES[0], value=fill) + 1
+
+    call = torch.compile(function, backend="cermet", dynamic=True, options={"remainder": "aot", "strict": True})
+    for fill in (0.5, 1.5, 2.5):
+        x = image(torch.float32)
+        torch._dynamo.mark_static(x)
+        assert torch.equal(call(x, fill), function(x, fill))
+
+
 @pytest.mark.parametrize("of", [lambda x: x.transpose(1, 2), lambda x: x[:, 2:], lambda x: x[..., :64]],
                          ids=["turned", "rows of it", "columns of it"])  # fmt: skip
 def test_it_is_read_as_it_lies(of):

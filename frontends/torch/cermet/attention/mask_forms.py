@@ -6,8 +6,8 @@ Elementwise calls give of a repeated tensor what they give of the tensor, repeat
 operands of any sizes that fit, is given that as it is: no memory holds it twice, and torch aligns the rows of one mask,
 not of each.
 
-A bias that a table of heads gives for each pair of places lies as that does, its heads beside one another (T5), and
-torch has no kernel for such a mask: it makes products in f32 and keeps all weights. A copy in rows has one.
+A bias that a table gives for each pair of places lies as that does, its heads beside one another, and a GPU's torch has
+no kernel for such a mask: it makes products in f32 and keeps all weights. A copy in rows has one.
 """
 
 from __future__ import annotations

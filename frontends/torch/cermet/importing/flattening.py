@@ -1,9 +1,10 @@
 """Rows that a program flattens and lays out again, where torch alone knows how many that makes: worked on as they were.
 
-OPT norms `x.view(-1, columns)`, has that pass through linear layers, adds and lays the sum out as x lies. Where a size
-of x varies there are 8 * s flattened rows, and a region cannot hold such a view (merges.py says why): it had neither
-the norms nor the dropouts. What computes row by row gives of the flattened rows what it gives of the others, flattened.
-So all between the two views is done without them, and what else reads a value between is given that flattened.
+A decoder norms `x.view(-1, columns)`, has that pass through linear layers, adds and lays the sum out as x lies. Where a
+size of x varies there are 8 * s flattened rows, and a region cannot hold such a view (merges.py says why): neither the
+norm nor a dropout would be in one. What computes row by row gives of the flattened rows what it gives of the others,
+flattened. So all between the two views is done without them, and what else reads a value between is given that
+flattened.
 """
 
 from __future__ import annotations

@@ -49,9 +49,9 @@ def spell(graph: fx.Graph) -> set[int]:
 
 
 def _sides(node: fx.Node) -> _Sides:
-    """By dimension. Of the last one, or by a symbol, none at all."""
-    value, amounts = example(node.args[0]), node.args[1]
-    known = all(isinstance(amount, int) for amount in amounts) and isinstance(value, torch.Tensor)
+    """By dimension. Of the last one, or by a symbol or with one, none at all."""
+    value, amounts, *fill = example(node.args[0]), *node.args[1:]
+    known = all(isinstance(each, (int, float)) for each in (*amounts, *fill)) and not node.kwargs
     if not known or value.layout is not torch.strided or value.dtype not in ELEMENT_TYPES or any(amounts[:2]):
         return ()
     pairs = [(value.dim() - 1 - place, *amounts[2 * place : 2 * place + 2]) for place in range(len(amounts) // 2)]
