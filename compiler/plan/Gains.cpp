@@ -111,7 +111,7 @@ Apart apart(const Selection& cluster) {
 // but for those with a tensor that is repeated, which it reads number by number.
 bool isMoreThanBytes(Operation* op) {
   if (auto broadcast = dyn_cast<ir::BroadcastOp>(op))
-    return isReal(broadcast.getOperand()) && ir::typeOf(broadcast.getOperand()).getRank() > 0;
+    return ir::typeOf(broadcast.getOperand()).getRank() > 0;
   return isa<ir::ReduceSumOp, ir::ReduceMaxOp, ir::ReduceMinOp, ir::CumsumOp, ir::SumRowsOp, ir::EmbeddingBagOp>(op) ||
          isa<ir::ExpOp, ir::LogOp, ir::PowOp, ir::TanhOp, ir::ErfOp, ir::SigmoidOp, ir::SoftplusOp, ir::SiluOp,
              ir::GeluOp, ir::GeluTanhOp>(op);

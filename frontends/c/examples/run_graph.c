@@ -36,7 +36,7 @@ static void fail(const char* what, const char* detail) {
 static char* read_file(const char* path, size_t* length) {
   FILE* file = fopen(path, "rb");
   char* text = NULL;
-  long size;
+  long size = 0;
   if (!file || fseek(file, 0, SEEK_END) != 0 || (size = ftell(file)) < 0 || fseek(file, 0, SEEK_SET) != 0)
     fail(path, "cannot be read");
   text = malloc((size_t)size + 1);

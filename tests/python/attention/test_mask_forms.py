@@ -147,14 +147,17 @@ def test_a_gpu_has_a_kernel_for_it(dropout):
         mask = torch.where(shown(query), bias.permute(2, 0, 1)[None], -1e4)
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, dropout_p=dropout)
 
+    def in_rows(query, key, value, bias):
+        return function(query, key, value, bias.permute(2, 0, 1).contiguous().permute(1, 2, 0))
+
     args = [each.cuda().requires_grad_() for each in of_a_table(torch.bfloat16)]
     call = torch.compile(function, backend="cermet", fullgraph=True, options={"strict": True, "remainder": "aot"})
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         call(*args).sum().backward()
     called = {event.key for event in profile.key_averages()}
     assert "aten::_scaled_dot_product_efficient_attention" in called and "aten::_softmax" not in called
-    if not dropout:
-        as_true(call, function, args)
+    if not dropout:  # no worse than that kernel: products in f32 are nearer
+        as_true(call, in_rows, args)
 
 
 @pytest.mark.parametrize("function", [viewed, returned, written, of_its_own])

@@ -53,6 +53,22 @@ def apart() -> torch.nn.Module:
     return Apart()
 
 
+class Chooses(torch.nn.Module):
+    """Words by numbers that the program writes, behind what begins as nothing, as a cache does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.RMSNorm(64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = torch.cat([torch.tensor([], dtype=x.dtype, device=x.device), x], dim=-2)
+        return self.norm(kept[:, [0, 3, 5]])
+
+
+def chooses() -> torch.nn.Module:
+    return Chooses()
+
+
 class Breaks(torch.nn.Module):
     """Needs a number that a tensor has."""
 

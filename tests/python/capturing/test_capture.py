@@ -83,9 +83,10 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     assert "for_cpu" not in matches
 
 
-def test_what_a_gpu_would_read_of_the_cpu_needs_none_here(tmp_path):
+@pytest.mark.parametrize("model", ["apart", "chooses"])
+def test_what_a_gpu_would_read_of_the_cpu_needs_none_here(tmp_path, model):
     arguments = "--shapes", "x=2x64x64:float32", "--target", "sm_90", "--for", "infer", "-o", "m.cpack"
-    ran = capture(tmp_path, "apart", *arguments, CERMET_STRICT="1")
+    ran = capture(tmp_path, model, *arguments, CERMET_STRICT="1")
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert "left as it was" not in ran.stderr and entries(tmp_path / "m.cpack")
 

@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
+from torch.fx.experimental import proxy_tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Error
 from ..patching import replacing
@@ -42,6 +45,21 @@ def standing_in(target: Target, tell: Callable[[], str]) -> Iterator[None]:
         yield
 
 
+class _WithoutDevice(TorchDispatchMode):
+    """Calls with numbers, which lie on the CPU and stay there."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.device, lambda device: torch.device("cpu"), (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _with_numbers() -> Iterator[None]:
+    """Where a trace computes what follows from constants (of a list, say, that indexes), as `tensor.item()` asks."""
+    with fake_tensor.unset_fake_temporarily(), _WithoutDevice():
+        yield
+
+
 def _answers(target: Target) -> dict[Any, dict[str, Any]]:
     major, minor = target.capability
     properties = types.SimpleNamespace(name=target.name, major=major, minor=minor)
@@ -65,4 +83,5 @@ def _answers(target: Target) -> dict[Any, dict[str, Any]]:
         # What is fake needs no device.
         fake_tensor: {"init_gpu_context": lambda device: None},
         fake_tensor.FakeTensorMode: {"avoid_device_init": property(lambda mode: True)},
+        proxy_tensor: {"unset_fake_temporarily": _with_numbers},
     }

@@ -74,6 +74,21 @@ TEST(Clusters, AProductWithWhatIsRepeatedIsAKernelByItself) {
   EXPECT_EQ(regionsOf(product("1024", tensor({}, "f32"))), none) << "a number";
 }
 
+TEST(Clusters, AndSoIsWhatAMaskOfFewerNumbersHides) {
+  const auto hidden = [](const std::string& heads) {
+    const std::string x = tensor({"4", "8", "64", "256"}, "f32"), shown = tensor({"4", heads, "64", "256"}, "i1"),
+                      all = tensor({"4", "8", "64", "256"}, "i1");
+    const std::string mask = heads == "8" ? "" : fmt::format(" = cermet.broadcast %s : {} to {} loc(\"where\")", shown, all);
+    return fmt::format(
+        "module attributes {{cermet.version = 1 : i64, cermet.no_gradient}} {{\n  func.func @f(%x: {0} loc(\"x\"), "
+        "%s: {1} loc(\"s\")) -> {0} {{\n    {2}\n    %z = cermet.constant 0.0 : {0} loc(\"where\")\n    %y = "
+        "cermet.select {3}, %x, %z : {4}, {0} loc(\"where\")\n    return %y : {0}\n  }}\n}}\n",
+        x, shown, mask.empty() ? "" : "%m" + mask, mask.empty() ? "%s" : "%m", all);
+  };
+  EXPECT_EQ(regionsOf(hidden("1")), std::vector<std::string>{"cluster"});
+  EXPECT_EQ(regionsOf(hidden("8")), std::vector<std::string>());
+}
+
 // A graph that nobody will differentiate, of three f32 tensors x, y, d, with the private function @body behind it.
 std::string launched(const std::string& body, const std::string& results, const std::string& function,
                      const std::string& columns = "256") {

@@ -111,6 +111,7 @@ class _Holder:
         return self.made[node, device]
 
     def _value(self, wanted: fx.Node) -> Any:
+        """On the CPU, also of a copy that goes elsewhere."""
         needed, pending = {wanted}, [wanted]
         while pending:
             new = [source for source in pending.pop().all_input_nodes if source not in needed | self._values.keys()]
@@ -123,6 +124,7 @@ class _Holder:
                 self._values[node] = attribute(self._module, node.target)
             elif node not in self._values:
                 args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._values.__getitem__)
+                kwargs = {name: _CPU if name == "device" else value for name, value in kwargs.items()}
                 self._values[node] = node.target(*args, **kwargs)
         return self._values[wanted]
 
