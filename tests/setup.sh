@@ -15,13 +15,11 @@ root=$PWD
 debians_python=/usr/bin/python3
 python=$root/.venv/bin/python
 logs=$root/build/logs
-# Clang takes four fifths of g++'s time. Not for all that runs here: Inductor would ask it, too, and lacks its OpenMP.
-compilers=(env "CC=${CC:-clang-22}" "CXX=${CXX:-clang++-22}")
 # What is imported is compiled once, and not by each process.
 unset PYTHONDONTWRITEBYTECODE
 
 packages=(
-  ca-certificates cmake ninja-build g++ clang-22 libclang-rt-22-dev ccache python3 python3-dev python3-venv
+  ca-certificates cmake ninja-build g++ ccache python3 python3-dev python3-venv
   llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools lld-22 liblld-22-dev
   libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libmd-dev libgtest-dev libgmock-dev
   libboost-context-dev
@@ -96,7 +94,7 @@ install_requirements() {
 
 # What needs no torch. What fails here fails again, and is told, where the package is built.
 build_libraries() {
-  "${compilers[@]}" cmake --preset default -DCERMET_TESTS=OFF -DCERMET_TORCH=OFF &&
+  cmake --preset default -DCERMET_TESTS=OFF -DCERMET_TORCH=OFF &&
     cmake --build --preset default --target cermet cermet_compiler cermet_tool
 }
 
@@ -114,9 +112,11 @@ setup_environment() {
   fi
   # Packages are unpacked by one core: the others build meanwhile.
   step "NVTX's headers into .venv" nvtx.log install "$(grep '^nvidia-nvtx' tests/requirements.txt)"
+  set -m # a group of its own, which ends with what fails here
   build_libraries >"$logs/libraries.log" 2>&1 &
   local building=$!
-  trap "kill $building 2>/dev/null || true" EXIT
+  set +m
+  trap "kill -- -$building 2>/dev/null || true" EXIT
   step "Python packages into .venv (torch first)" pip.log install_requirements
   wait "$building" || true
   trap - EXIT
@@ -132,13 +132,13 @@ setup_package() {
     return
   fi
   step "package cermet: build and install into .venv" package.log \
-    "${compilers[@]}" "$python" -m pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
+    "$python" -m pip install --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall \
     --config-settings=build-dir=build .
   mark "$stamp" "$wanted"
 }
 
 setup_build() {
   step "CMake configure (preset default)" configure.log \
-    "${compilers[@]}" cmake --preset default -DCERMET_TESTS=ON -DCERMET_TORCH=ON
+    cmake --preset default -DCERMET_TESTS=ON -DCERMET_TORCH=ON
   step "build" build.log cmake --build --preset default ${1:+--target "$@"}
 }

@@ -9,6 +9,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+packages+=(clang-22 libclang-rt-22-dev) # whose libFuzzer nothing else needs
 setup_packages
 setup_environment
 setup_build

@@ -4,6 +4,6 @@
 cache=$1
 shift
 case " $* " in
-*\ -o\ *.[gp]ch\ *) exec "$@" ;;
+*.gch\ *) exec "$@" ;;
 esac
 CCACHE_SLOPPINESS=pch_defines,time_macros exec "$cache" "$@"
