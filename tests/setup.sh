@@ -98,6 +98,8 @@ build_libraries() {
     cmake --build --preset default --target cermet cermet_compiler cermet_tool
 }
 
+settled() { wait "$1" || true; }
+
 setup_environment() {
   local wanted stamp=$root/.venv/requirements.stamp
   if [ ! -x "$python" ]; then
@@ -118,7 +120,7 @@ setup_environment() {
   set +m
   trap "kill -- -$building 2>/dev/null || true" EXIT
   step "Python packages into .venv (torch first)" pip.log install_requirements
-  wait "$building" || true
+  step "what needs no torch, built meanwhile: the rest" wait.log settled "$building"
   trap - EXIT
   mark "$stamp" "$wanted"
 }
