@@ -84,12 +84,12 @@ setup_packages() {
 }
 
 # Most of the packages' modules are never imported: those that are are compiled then.
-install() {
+pip_install() {
   "$python" -m pip install --disable-pip-version-check --no-compile "$@"
 }
 
 install_requirements() {
-  install "$(grep '^torch==' tests/requirements.txt)" && install -r tests/requirements.txt
+  pip_install "$(grep '^torch==' tests/requirements.txt)" && pip_install -r tests/requirements.txt
 }
 
 # What needs no torch. What fails here fails again, and is told, where the package is built.
@@ -113,7 +113,7 @@ setup_environment() {
     return
   fi
   # Packages are unpacked by one core: the others build meanwhile.
-  step "NVTX's headers into .venv" nvtx.log install "$(grep '^nvidia-nvtx' tests/requirements.txt)"
+  step "NVTX's headers into .venv" nvtx.log pip_install "$(grep '^nvidia-nvtx' tests/requirements.txt)"
   set -m # a group of its own, which ends with what fails here
   build_libraries >"$logs/libraries.log" 2>&1 &
   local building=$!

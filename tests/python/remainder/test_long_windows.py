@@ -90,7 +90,8 @@ def test_its_gradients(wanted, padding, device):
 
 def gradients(layer, given, weight):
     result = layer(given)
-    return torch.autograd.grad(result.to(torch.promote_types(result.dtype, torch.float32)).square().sum(), [given, weight])
+    wide = result.to(torch.promote_types(result.dtype, torch.float32))
+    return torch.autograd.grad(wide.square().sum(), [given, weight])
 
 
 def test_a_compiled_convolution(ran):
