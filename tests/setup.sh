@@ -2,7 +2,7 @@
 # installs the package into it and builds the tests; where that is done already it says so and takes a second.
 #
 #   setup_packages        Debian packages (needs root when one is missing)
-#   setup_environment     .venv with tests/requirements.txt
+#   setup_environment     .venv with tests/requirements.txt; meanwhile builds what needs no torch
 #   setup_package         `pip install .` into .venv, reusing build/
 #   setup_build [TARGET]  what CMake builds in build/: everything, tests included, or only these targets
 #

@@ -107,8 +107,8 @@ Apart apart(const Selection& cluster) {
 }
 
 // Whether a frontend's own kernel for the operation takes longer than its bytes do. Those of norms reach 0.27 to 0.59
-// of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums and products that of a copy,
-// but for those with a tensor that is repeated, which it reads number by number.
+// of a copy's speed, those of functions 0.85 to 0.95 (bench/results/functions.json); sums, products and choices that
+// of a copy, but for those with a tensor that is repeated, a mask too, which it reads number by number.
 bool isMoreThanBytes(Operation* op) {
   if (auto broadcast = dyn_cast<ir::BroadcastOp>(op))
     return ir::typeOf(broadcast.getOperand()).getRank() > 0;

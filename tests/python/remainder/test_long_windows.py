@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
-from truth import relative
+from truth import relative, spacing
 
 from cermet.remainder.aten import long_windows
 
@@ -103,7 +103,7 @@ def test_a_compiled_convolution(ran):
     exact = copy.deepcopy(layer).double()
     true = gradients(exact, given.detach().double().requires_grad_(), exact.weight)
     for ours, eager, wanted in zip(mine, theirs, true, strict=True):
-        assert relative(ours, wanted) <= 2 * relative(eager, wanted) + torch.finfo(torch.bfloat16).eps
+        assert relative(ours, wanted) <= 2 * relative(eager, wanted) + spacing(torch.bfloat16)
     products, convolutions = (
         sum(str(node.target) == name for graph in ran for node in graph.nodes)
         for name in ("aten.bmm.default", "aten.convolution.default")
