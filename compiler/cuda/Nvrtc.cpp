@@ -154,7 +154,8 @@ std::string architectures(const Library& it, const std::string& wanted, bool& su
 } // namespace
 
 cermet_status compileCuda(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::string& libraryPath, CudaBinary& binary, std::string& error) {
+                          const std::string& libraryPath, CudaBinary& binary, std::string& error,
+                          const std::vector<const char*>& more) {
   const Library* it = library(libraryPath, error);
   if (!it)
     return CERMET_NOT_FOUND;
@@ -172,8 +173,10 @@ cermet_status compileCuda(const std::string& source, const std::string& name, co
     return CERMET_COMPILE_FAILED;
   }
   std::string target = "--gpu-architecture=" + architecture;
-  const char* options[] = {"--std=c++17", target.c_str(), "-default-device", "--no-cache", "--fmad=true", "-DNDEBUG"};
-  int code = it->nvrtcCompileProgram(program, static_cast<int>(std::size(options)), options);
+  std::vector<const char*> options = {"--std=c++17", target.c_str(), "-default-device",
+                                      "--no-cache",  "--fmad=true",  "-DNDEBUG"};
+  options.insert(options.end(), more.begin(), more.end());
+  int code = it->nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
   binary.log = take(program, it->nvrtcGetProgramLogSize, it->nvrtcGetProgramLog, true);
   if (code == 0) {
     binary.cubin = take(program, it->nvrtcGetCUBINSize, it->nvrtcGetCUBIN, false);

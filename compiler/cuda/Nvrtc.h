@@ -3,6 +3,7 @@
 #pragma once
 #include "frontends/c/cermet.h"
 #include <string>
+#include <vector>
 
 namespace cermet {
 
@@ -15,8 +16,9 @@ struct CudaBinary {
 
 // Compiles header-free CUDA C++ for one of "sm_80" ... `name` titles the messages. `library` is a path of
 // libnvrtc.so.*, a colon-separated list of directories that hold one, or "" to search by name. On failure `error` holds
-// the log, the numbered source lines that it names, and the versions.
+// the log, the numbered source lines that it names, and the versions. `more` are further options of NVRTC's.
 cermet_status compileCuda(const std::string& source, const std::string& name, const std::string& architecture,
-                          const std::string& library, CudaBinary& binary, std::string& error);
+                          const std::string& library, CudaBinary& binary, std::string& error,
+                          const std::vector<const char*>& more = {});
 
 } // namespace cermet

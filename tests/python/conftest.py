@@ -30,10 +30,11 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 import torch
 
+import plain_products
+
 # pytest listens to each logger whose records go no further, and torch writes down what it compiles for whoever listens
 # to this one: up to a tenth of a test's time, and what remainder/economy.py leaves out would be left in.
 torch._logging._internal.trace_log.propagate = True
-torch._logging._internal.trace_log.handlers.clear()
 torch._dynamo.config.side_effect_replay_policy = "silent"  # the same, with the stack of each write
 
 # Dynamo empties the processor's caches for each graph that it compiles, 40 ms, to log how long its guards take.
@@ -43,10 +44,10 @@ torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 torch._dynamo.config.run_gc_after_compile = False
 
 # Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at everything once in
-# so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
+# so many seconds alone, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
 if not torch.cuda.is_available():
-    gc.set_threshold(200_000, 20, 1000)
-_SECONDS = 60
+    gc.set_threshold(1_000_000_000)
+_SECONDS = 30
 _collected = time.monotonic()
 
 
@@ -76,6 +77,8 @@ def device(request) -> str:
 def fresh():
     """No compiled code from another test; the numbers a test draws are its own but the same every time."""
     torch._dynamo.reset()
+    torch._logging._internal.trace_log.handlers.clear()  # a test of logs brings them back
+    plain_products.hasten()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 import cermet
+import forked
 from cermet.graph import seeded
 
 COLUMNS = 64
@@ -276,7 +275,7 @@ def test_two_processes_of_one_seed_have_the_same_numbers(tmp_path):
     environment = os.environ | {"CERMET_CACHE_DIR": str(tmp_path / "c"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "i")}
     told = []
     for _ in range(2):
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
+        ran = forked.run("-c", code, env=environment)
         assert ran.returncode == 0, ran.stderr[-3000:]
         told.append(ran.stdout.split("ANSWER")[1].split("\n")[:2])
     assert told[0][1] == told[1][1]

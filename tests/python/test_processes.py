@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import forked
+
 MODEL = """
 import json, sys
 sys.path.insert(0, {here!r})
@@ -50,9 +52,7 @@ def attempt(
         "CERMET_CACHE_DIR": str(tmp_path / "cermet"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment | variables, timeout=560
-    )
+    return forked.run("-c", code, env=environment | variables)
 
 
 @pytest.mark.parametrize("remainder", ["aot", "inductor"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+import forked
 
 HERE = Path(__file__).resolve().parents[1]  # where tiny_models is
 MODELS = Path(__file__).resolve().with_name("captured_models.py")
@@ -55,8 +56,7 @@ def capture(folder: Path, model: str, *arguments: str, **variables: str) -> subp
     """`python -m cermet capture captured_models.py:MODEL ...` in `folder`."""
     folder.mkdir(exist_ok=True)
     environment = os.environ | {"CERMET_CACHE_DIR": str(folder / "cache")} | variables
-    command = [sys.executable, "-m", "cermet", "capture", f"{MODELS}:{model}", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, timeout=560)
+    return forked.run("-m", "cermet", "capture", f"{MODELS}:{model}", *arguments, cwd=folder, env=environment)
 
 
 def steps(
@@ -74,10 +74,7 @@ def steps(
         "CERMET_CACHE_DIR": str(folder / "own"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor-{len(list(folder.iterdir()))}"),
     }
-    ran = subprocess.run(
-        [sys.executable, "-c", code, *map(json.dumps, (family, device, calls, marked))],
-        capture_output=True, text=True, env=environment | variables, timeout=560,
-    )  # fmt: skip
+    ran = forked.run("-c", code, *map(json.dumps, (family, device, calls, marked)), env=environment | variables)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout.split("ANSWER")[1])
 

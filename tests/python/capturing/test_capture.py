@@ -35,12 +35,12 @@ def test_a_captured_pack_trains_evaluates_and_infers_where_nothing_may_be_compil
 def lengths(tmp_path_factory) -> Path:
     """A pack of a model for every length."""
     folder = tmp_path_factory.mktemp("lengths")
-    ran = capture(folder, "llama", "--shapes", "input_ids=2x1..16", "--target", "host", "-o", "m.cpack")
+    ran = capture(folder, "llama", "--shapes", "input_ids=2x1..7", "--target", "host", "-o", "m.cpack")
     assert ran.returncode == 0, ran.stderr[-4000:]
     return folder / "m.cpack"
 
 
-@pytest.mark.parametrize("calls", [[(2, 11), (2, 7), (2, 16)], [(2, 2), (2, 13)]], ids=str)
+@pytest.mark.parametrize("calls", [[(2, 5), (2, 3), (2, 7)], [(2, 2), (2, 6)]], ids=str)
 def test_lengths_that_are_marked_find_all_in_the_pack_whichever_comes_first(lengths, calls, tmp_path):
     packed = steps(tmp_path, "Llama", calls, (1,), CERMET_PACKS=str(lengths), **ONLY)
     assert packed["counters"]["cache_misses"] == packed["counters"]["fallbacks"] == 0, packed["counters"]
@@ -65,7 +65,8 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     packs = []
     both = "sm_90,sm_100"
     made = {"CERMET_CACHE_DIR": str(tmp_path / "here" / "cache")}  # what has the same keys is not made again
-    places = ("here", both, {}), ("elsewhere", both, {}), ("one", "sm_90", made), ("other", "sm_100", made)
+    hashed = {"PYTHONHASHSEED": "1"}  # what a set has comes in another order
+    places = ("here", both, {}), ("elsewhere", both, hashed), ("one", "sm_90", made), ("other", "sm_100", made)
     for place, targets, cache in places:
         ran = capture(tmp_path / place, *arguments, targets, **cache)
         assert ran.returncode == 0, ran.stderr[-4000:]

@@ -102,7 +102,8 @@ def test_it_is_one_region_and_as_good_as_eager(name, dtype):
     call = graphs.compiled(function, remainder="aot")
     ours, eager = {}, {}
     before = cermet.counters()["launches"]
-    for seed in range(truth.EVERY_SEED):
+
+    def compare(seed):
         arguments = inputs(name, dtype, seed)
         shape = function(*arguments).shape
         cotangent = torch.randn(shape, generator=torch.Generator().manual_seed(99 + seed)).to(dtype)
@@ -111,7 +112,14 @@ def test_it_is_one_region_and_as_good_as_eager(name, dtype):
         for errors, runner in ((ours, call), (eager, function)):
             for index, value in enumerate(values_and_gradients(runner, arguments, cotangent)):
                 errors.setdefault(f"value {index}", []).append(truth.relative(value, true[index]))
+        return shape.numel()
+
+    numbers = [compare(seed) for seed in range(truth.EVERY_SEED)]
     assert cermet.counters()["launches"] >= before + 2 * truth.EVERY_SEED, "our kernels did not run"
+    if numbers[0] == 1 and truth.far_from_eager(ours, eager, dtype) == ["value 0"]:  # of one number that may be luck
+        for seed in range(truth.EVERY_SEED, truth.MEDIAN_SEEDS):
+            compare(seed)
+        truth.assert_far_no_more_often_than_eager({"value 0": ours.pop("value 0")}, eager, dtype)
     truth.assert_none_is_far_from_eager(ours, eager, dtype)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
 
 import cermet
+import forked
 import graphs
 from cermet import pipeline
 from cermet.fusing import gains, timing
@@ -169,7 +168,7 @@ def test_timings_lie_beside_the_kernels_wherever_that_is(tmp_path, environment, 
         start=root + "/start",
         root=root,
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    ran = forked.run("-c", code)
     assert ran.returncode == 0, ran.stderr[-3000:]
     lines = ran.stdout.splitlines()
     assert f"PLACE {expected}".strip() in [line.strip() for line in lines], ran.stdout

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
+import forked
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, double, relative
 
 import cermet
@@ -253,7 +252,7 @@ def test_a_second_process_finds_the_clusters_in_torchs_cache(tmp_path):
 
     def process() -> dict:
         code = PROCESS.format(path=[here, os.path.dirname(here)])
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=560)
+        done = forked.run("-c", code, env=environment)
         assert done.returncode == 0, done.stderr[-4000:]
         return json.loads(done.stdout.split("ANSWER")[1])
 

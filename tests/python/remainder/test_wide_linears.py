@@ -4,12 +4,12 @@ eager's, whether products are made in f32 or of parts in bf16."""
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 import torch
 import torch.nn.functional as F
+import forked
 from test_clusters_behind_autograd import called
 from truth import EVERY_SEED, Float64, assert_none_is_far_from_eager, relative
 
@@ -293,9 +293,7 @@ def test_a_later_process_finds_the_graph(tmp_path):
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     said = []
     for _ in range(2):
-        ran = subprocess.run(
-            [sys.executable, "-c", PROCESS], capture_output=True, text=True, env=os.environ | folders | path, timeout=300
-        )
+        ran = forked.run("-c", PROCESS, env=os.environ | folders | path)
         assert ran.returncode == 0, ran.stderr[-2000:]
         said.append(ran.stdout.split())
     assert [each[:2] for each in said] == [["0", "0"], ["1", "0"]] and said[0][2] == said[1][2]

@@ -1,6 +1,7 @@
 // Random programs over every opcode and type: each instruction within its bound, exact ones equal, levels alike.
 #include "tests/unit/compiler/host/HostKernel.h"
 #include "tests/unit/compiler/host/RandomProgram.h"
+#include <chrono>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -142,11 +143,23 @@ std::vector<int64_t> someExtents(std::mt19937& random) {
   return random() % 2 ? std::vector<int64_t>{7} : std::vector<int64_t>{2, 3};
 }
 
+// Sixty programs, or ten and what a quarter of a minute has room for: every run has others.
+class Trials {
+public:
+  bool isAnother(int count) const {
+    return count < 10 || (count < 60 && std::chrono::steady_clock::now() - began < std::chrono::seconds(15));
+  }
+
+private:
+  const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+};
+
 constexpr int64_t kWidths[] = {1, 5, 16, 23, 64, 77, 150};
 
 TEST(RandomPrograms, EachInstructionIsWithinItsBoundOnEveryLevel) {
   std::mt19937 random = freshRandom();
-  for (int count = 0; count < 60; ++count) {
+  Trials trials;
+  for (int count = 0; trials.isAnother(count); ++count) {
     RandomProgram one = everyValueStored(random, kWidths[random() % std::size(kWidths)]);
     Arguments arguments(one.program, someExtents(random), random);
     if (count % 2)
@@ -169,7 +182,8 @@ TEST(RandomPrograms, EachInstructionIsWithinItsBoundOnEveryLevel) {
 
 TEST(RandomPrograms, ExactOperationsAreEqualOnEveryLevel) {
   std::mt19937 random = freshRandom();
-  for (int count = 0; count < 60; ++count) {
+  Trials trials;
+  for (int count = 0; trials.isAnother(count); ++count) {
     RowProgram program = exactProgram(random, kWidths[random() % std::size(kWidths)]);
     Arguments arguments(program, someExtents(random), random);
     if (count % 2)
