@@ -12,7 +12,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "python" / folder) for folder in ("", "capturing")]
+# Behind this folder, which has a test_forking.py, too.
+sys.path += [str(ROOT / "tests" / "python" / folder) for folder in ("", "capturing")]
 captured = pytest.importorskip("captured", reason="tests/python/capturing is not here")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("cermet")

@@ -32,14 +32,17 @@ def become(request):
     os.environ.update(request["environment"])
     os.chdir(request["folder"])
     sys.path[:0] = [name for name in os.environ.get("PYTHONPATH", "").split(os.pathsep) if name]
-    kind, what, *sys.argv[1:] = request["arguments"]
+    kind, *sys.argv[1:] = request["arguments"]
     status = 0
     try:
         if kind == "-m":
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
+            runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            exec(compile(sys.argv.pop(1), "<string>", "exec"), vars(sys.modules["__main__"]))
         else:
             sys.argv[0] = kind
-            exec(compile(what, "<string>", "exec"), vars(sys.modules["__main__"]))
+            sys.path.insert(0, os.path.dirname(kind))
+            runpy.run_path(kind, run_name="__main__")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -79,8 +82,8 @@ def _end(parent: subprocess.Popen[str]) -> None:
 def run(
     *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """What `python ARGUMENTS` does, which are `-c CODE` or `-m MODULE` and more, with all that it writes. It is begun
-    anew where CUDA is, which no process may open before it forks, and where `env` has a PYTHONHASHSEED."""
+    """What `python ARGUMENTS` does, which are `-c CODE`, `-m MODULE` or a file and more, with all that it writes. It is
+    begun anew where CUDA is, which no process may open before it forks, and where `env` has a PYTHONHASHSEED."""
     env = os.environ if env is None else env
     if torch.cuda.is_available() or "PYTHONHASHSEED" in env:
         new = [sys.executable, *arguments]

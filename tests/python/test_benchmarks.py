@@ -8,14 +8,15 @@ import sys
 
 import pytest
 
+import forked
+
 BENCH = pathlib.Path(__file__).resolve().parent.parent.parent / "bench"
 
 
 def ran(benchmark: str, *arguments: str, folder: pathlib.Path) -> pathlib.Path:
     """What it wrote; the benchmark itself compares losses, logits and gradients with eager's or float64's."""
     out = folder / f"{benchmark}.json"
-    command = [sys.executable, BENCH / f"{benchmark}.py", "--tiny", "--out", out, *arguments]
-    asked = subprocess.run(command, capture_output=True, text=True)
+    asked = forked.run(str(BENCH / f"{benchmark}.py"), "--tiny", "--out", str(out), *arguments)
     assert asked.returncode == 0, asked.stdout[-2000:] + asked.stderr[-2000:]
     return out
 

@@ -73,8 +73,8 @@ protected:
       ASSERT_EQ(parse(canonical, spec), "");
       CudaBinary binary;
       std::string error;
-      ASSERT_EQ(compileCuda(emitCuda(spec), spec.name(), architecture, nvrtc(), binary, error, optionsFor(architecture)),
-                CERMET_OK)
+      const std::vector<const char*> options = optionsFor(architecture);
+      ASSERT_EQ(compileCuda(emitCuda(spec), spec.name(), architecture, nvrtc(), binary, error, options), CERMET_OK)
           << error << canonical;
       ASSERT_EQ(binary.cubin.substr(0, 4), "\x7f"
                                            "ELF");
