@@ -26,12 +26,14 @@ def eager_of(model, device):
 
 
 def compare(model, call, device, dtype):
-    """Redraws the model for every seed; asserts the rule for the loss and for each gradient."""
+    """Redraws the model for every seed; asserts the rule for the loss and for each gradient. Of a gradient that is little
+    but rounding, a key's bias, SEEDS know the median to 0.05 only: one above the limit is known of four times as many."""
     reference = eager_of(model, device)
     ours: dict[str, list[float]] = {}
     eager: dict[str, list[float]] = {}
     losses: dict[str, list[float]] = {"ours": [], "eager": []}
-    for seed in SEEDS:
+
+    def add(seed):
         redraw(model, seed)
         text = words(device=device, seed=seed)
         true = exact(model, text)
@@ -42,6 +44,12 @@ def compare(model, call, device, dtype):
             losses[who].append(abs(values.pop("loss").double().item() - true_loss) / abs(true_loss))
             for name, grad in values.items():
                 errors.setdefault(name, []).append(truth.relative(grad, true[name]))
+
+    for seed in SEEDS:
+        add(seed)
+    if truth.medians_above(ours, eager):
+        for seed in range(len(SEEDS), 4 * len(SEEDS)):
+            add(seed)
     limit = 2 * truth.spacing(torch.float32) + max(losses["eager"])
     assert max(losses["ours"]) <= limit, f"loss off by {max(losses['ours']):.3e}, expected at most {limit:.3e}"
     truth.assert_as_good_as_eager(ours, eager, dtype)
