@@ -44,10 +44,10 @@ torch._dynamo.guards.profile_guard_manager = lambda *arguments: 0.0
 torch._dynamo.config.run_gc_after_compile = False
 
 # Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at everything once in
-# so many seconds alone, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
+# so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
 if not torch.cuda.is_available():
-    gc.set_threshold(1_000_000_000)
-_SECONDS = 30
+    gc.set_threshold(200_000, 20, 1000)
+_SECONDS = 60
 _collected = time.monotonic()
 
 

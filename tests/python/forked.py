@@ -62,8 +62,8 @@ def status_of(request):
 
 
 def forking(command, begin=subprocess.run, **given):
-    # A Python process that writes where this one does is forked from this one.
-    if command[0] != sys.executable or given.keys() - {"env", "timeout"}:
+    # A Python process that writes where this one does is forked from this one while it has done no more than import.
+    if command[0] != sys.executable or given.keys() - {"env", "timeout"} or "cermet" in sys.modules:
         return begin(command, **given)
     request = {"arguments": command[1:], "environment": given.get("env", dict(os.environ)), "folder": os.getcwd()}
     return subprocess.CompletedProcess(command, status_of(request))

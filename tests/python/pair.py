@@ -9,14 +9,16 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 WORLD = 2
+# What both begin with, unless CUDA is there, which no process may open before it forks. Cermet is not imported yet.
+IMPORTED = ["torch._functorch.aot_autograd", "torch._inductor.codecache", "transformers.models.llama.modeling_llama"]
 TIMEOUT = 240  # seconds, after which a collective that the other rank never joins is an error
 
 
-def _serve(rank: int, store: str, pipe: Any) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
-    import torch
-
+def _serve(rank: int, store: str, environment: dict[str, str], pipe: Any) -> None:
+    os.environ.update(environment | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)})
     torch.set_num_threads(1)
     timeout = datetime.timedelta(seconds=TIMEOUT)
     torch.distributed.init_process_group("gloo", f"file://{store}", timeout, WORLD, rank)
@@ -36,22 +38,18 @@ class Pair:
     """The processes; both run what `run` is given. `environment` is added to theirs."""
 
     def __init__(self, store: str, environment: dict[str, str] | None = None) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("spawn" if torch.cuda.is_available() else "forkserver")
+        context.set_forkserver_preload(IMPORTED)
         self.broken = False  # a rank failed, so that they may wait for different things
         self._pipes, self._processes = [], []
-        before = dict(os.environ)
-        os.environ.update(environment or {})
-        try:
-            for rank in range(WORLD):
-                mine, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(rank, store, theirs), daemon=True)
-                process.start()
-                theirs.close()
-                self._pipes.append(mine)
-                self._processes.append(process)
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+        given = dict(os.environ) | (environment or {})
+        for rank in range(WORLD):
+            mine, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(rank, store, given, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._pipes.append(mine)
+            self._processes.append(process)
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a module's function returns in each process. Raises where one of them raises or ends."""
