@@ -47,6 +47,8 @@ def become(request):
             runpy.run_path(kind, run_name="__main__")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if status and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         status = 1

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 from torch.profiler import ProfilerActivity, profile
 
-aten = torch.ops.aten
-_PRODUCTS = [getattr(aten, name) for name in ("mm", "addmm", "bmm", "baddbmm")]
+_PRODUCTS = [getattr(torch.ops.aten, name) for name in ("mm", "addmm", "bmm", "baddbmm")]
 _LARGE = 1 << 23  # multiplications
-_registered: list[torch.library.Library] = []
 _hastened = True  # where there is reason to
 
 
@@ -40,24 +39,26 @@ def hasten() -> None:
     """From now on this process computes large products of half types that have no instructions in f32, rounded once."""
     global _hastened
     _hastened = True
-    if not _registered:
-        _register()
+    _registered()
 
 
-def _register() -> None:
+@functools.cache
+def _registered() -> library.Library:
+    """What holds the kernels in the places of ATen's."""
     names = {torch.bfloat16: "_is_mkldnn_bf16_supported", torch.float16: "_is_mkldnn_fp16_supported"}
     slow = {dtype for dtype, name in names.items() if not getattr(torch.ops.mkldnn, name)()}
-    _registered.append(torch.library.Library("aten", "IMPL"))
-    if not slow or not hasattr(torch.library, "get_kernel"):
-        return
+    held = library.Library("aten", "IMPL")
+    if not slow or not hasattr(library, "get_kernel"):
+        return held
     with warnings.catch_warnings():  # that there were kernels
         warnings.simplefilter("ignore")
         for call in (getattr(packet, overload) for packet in _PRODUCTS for overload in ("default", "out")):
-            _registered[0].impl(call, _widened(call, slow), "CPU", with_keyset=True)
+            held.impl(call, _widened(call, slow), "CPU", with_keyset=True)
+    return held
 
 
 def _widened(call: Any, slow: set[torch.dtype]) -> Any:
-    kernel, wide = torch.library.get_kernel(call, "CPU"), call.overloadpacket.default
+    kernel, wide = library.get_kernel(call, "CPU"), call.overloadpacket.default
 
     def run(keys: Any, *operands: torch.Tensor, **keywords: Any) -> torch.Tensor:
         *_, left, right = operands

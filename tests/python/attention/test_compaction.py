@@ -70,7 +70,7 @@ ENCODERS = ["Bert", "Roberta", "Electra", "Albert"]
 
 @pytest.mark.parametrize("family", [*DECODERS, *ENCODERS])
 def test_loss_and_gradients_are_as_with_padding(family):
-    layers = 2 if family in ("Llama", "Bert") else 1  # which are alike
+    layers = 2 if family in ("Llama", "Bert") else 1  # a second is like the first
     model = (encoder if family in ENCODERS else decoder)(family, num_hidden_layers=layers)
     text, mask, counted = tiny_models.words(3, LENGTH), shown(RIGHT), Counted()
     ours, true = (trained(run, model, text, mask)[0] for run in (compiled(model), model))

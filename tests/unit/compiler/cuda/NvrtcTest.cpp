@@ -1,5 +1,5 @@
 // Every kernel of the tests compiles for every architecture, without a GPU: for one as for users, for the others with
-// less of NVRTC's optimisation, which takes three quarters of the time of the longest. NVRTC comes from CERMET_NVRTC or
+// less of NVRTC's optimisation, which takes two thirds of the time of the longest. NVRTC comes from CERMET_NVRTC or
 // the project's virtual environment.
 #include "compiler/cuda/Nvrtc.h"
 #include "compiler/program/Dump.h"
@@ -41,7 +41,7 @@ protected:
     CudaBinary binary;
     if (compileCuda("", "probe", kOptimised, nvrtc(), binary, error) == CERMET_NOT_FOUND)
       GTEST_SKIP() << "NVRTC is not installed: " << error;
-    canHurry = binary.nvrtcVersion >= 13000;
+    canHurry = binary.nvrtcVersion >= 13000; // older ones may not know the option
   }
 
   static constexpr const char* kOptimised = "sm_90";
