@@ -104,6 +104,21 @@ def test_its_parts_are_told():
         assert part in written
 
 
+def test_weights_that_no_graph_reads_are_there_all_the_same():
+    class Looked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.head = nn.Embedding(4096, 64), nn.Linear(64, 64)
+            self.look = torch._dynamo.disable(self.words.forward)
+
+        def forward(self, text):
+            return self.head(self.look(text)).sum()
+
+    model = Looked()
+    found = cermet.memory(model, words(4, 64))
+    assert found.peak.of("weight") == sum(each.numel() * each.element_size() for each in model.parameters())
+
+
 def test_nothing_runs_and_nothing_is_left(monkeypatch):
     model, text = wide("Llama", num_hidden_layers=1), words(2, 64)
     seen = []

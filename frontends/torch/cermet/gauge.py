@@ -23,6 +23,7 @@ from . import environment
 from .errors import Error
 from .failures import failing
 from .garbage import uncollected
+from .graph.memory import memories
 from .graph.nodes import example
 from .inspection import rewritten
 from .options import bytes_of, parse
@@ -158,7 +159,7 @@ def _planned(model: torch.nn.Module, args: Any, kwargs: Any, options: dict[str, 
     with mode:
         args, kwargs = _placed(shadow, args, kwargs)
         apart.run(shadow, capture, *args, **kwargs)
-    return _together(steps)
+    return _together(steps, _weights(shadow))
 
 
 def _placed(shadow: torch.nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -195,17 +196,23 @@ def _inputs(module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def _together(steps: Sequence[Step]) -> Peak:
-    """Of graphs that run one after another, and their backwards in the other order."""
-    peaks = []
+def _weights(model: torch.nn.Module) -> list[Held]:
+    """All of a model's, each memory once, those too that no graph reads: what runs outside of them does."""
+    found = {frozenset(memories(each)): liveness.weight(name, each) for name, each in model.named_parameters()}
+    return list(found.values())
+
+
+def _together(steps: Sequence[Step], weights: Sequence[Held]) -> Peak:
+    """Of graphs that run one after another, and their backwards in the other order, beside a model's weights."""
+    peaks = [Peak(sum(each.bytes for each in weights), "", tuple(weights))]
     for place, step in enumerate(steps):
         beside = [held for other in steps[:place] for held in (*other.inputs, *other.saved)]
-        beside += [held for other in steps[place + 1 :] for held in other.inputs if held.kind == liveness.WEIGHT]
         if step.peak.of(liveness.GRADIENT):
             beside += [held for other in steps[place + 1 :] for held in other.gradients]
-        held = sorted((*step.peak.held, *beside), key=lambda each: -each.bytes)
-        peaks.append(Peak(step.peak.bytes + sum(each.bytes for each in beside), step.peak.call, tuple(held)))
-    return max(peaks, key=lambda peak: peak.bytes, default=Peak(0, "", ()))
+        there = [each for each in (*step.peak.held, *beside) if each.kind != liveness.WEIGHT]
+        held = sorted((*weights, *there), key=lambda each: -each.bytes)
+        peaks.append(Peak(sum(each.bytes for each in held), step.peak.call, tuple(held)))
+    return max(peaks, key=lambda peak: peak.bytes)
 
 
 # --- The largest batch -----------------------------------------------------------------------------------------------

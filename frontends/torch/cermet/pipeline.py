@@ -18,7 +18,7 @@ from . import passes
 from .attention import compaction, grouped, grouped_products, mask_forms, masks, packed, variants, written_out
 from .counting import count
 from .fusing import gains, matches, replacement
-from .graph import dropouts, sizes
+from .graph import dropouts, nodes, sizes, traffic
 from .graph.decision import Declined
 from .importing import complexes, flattening, merges
 from .importing.importer import import_graph
@@ -29,7 +29,7 @@ from .ops import library, preparation
 from .options import LOGITS_BYTES
 from .passes import Pass
 from .records import Masks, Part, Record, Settings
-from .remainder import content, wide_linears
+from .remainder import content, tiles, wide_linears
 
 _log = logging.getLogger("cermet")
 # What was compiled, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
@@ -122,10 +122,24 @@ def _separate_tails(record: Record, part: Part) -> None:
 
 
 def _join_layers(record: Record, part: Part) -> None:
+    if _may_call_directly(record):
+        record.wide_linears += wide_linears.join(part.module)
+
+
+def _may_call_directly(record: Record) -> bool:
     options = record.settings.options
     by_inductor = any(content.compiled_bodies(each.module) for each in record.parts)
-    if options is not None and options.may_call_directly and not by_inductor:
-        record.wide_linears += wide_linears.join(part.module)
+    return options is not None and options.may_call_directly and not by_inductor
+
+
+def _tile(record: Record) -> None:
+    if not _may_call_directly(record) or record.settings.options.memory == "fast":
+        return
+    checkpointed = [part.module for part in record.parts if any(nodes.checkpoints(record.module, part.module))]
+    if checkpointed:
+        places = record.module.graph.find_nodes(op="placeholder")
+        given = sum(traffic.size_of(value) for value in map(nodes.example, places) if isinstance(value, torch.Tensor))
+        record.tiled = tiles.tile(checkpointed, given)
 
 
 def _hoist_merges(record: Record, part: Part) -> None:
@@ -240,6 +254,7 @@ PASSES = (
     _pass("sums", _join_sums, each=True),
     _pass("tails", _separate_tails, each=True),
     _pass("layers", _join_layers, each=True),
+    _pass("tiles", _tile),
     _pass("merges", _hoist_merges, each=True),
     _pass("views", _add_views, each=True),
     _pass("import", _import, promises="text", each=True),
@@ -297,6 +312,7 @@ def tally(record: Record) -> None:
     count("written_out_attentions", record.written_out)
     count("dropouts", record.dropouts)
     count("wide_linears", record.wide_linears)
+    count("tiled_parts", record.tiled)
     for mask in record.masks.masks if "unmasked" in record.have else ():
         count(f"{mask.meaning.value}s", _its_own(record, mask))
     for near_miss in near_misses:

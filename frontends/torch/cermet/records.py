@@ -121,6 +121,7 @@ class Record:
         self.recalled: list[Recalled] = []  # what a graph of shown places alone does not make
         self.preparation: Preparation | None = None  # of what the regions will run
         self.grouped = self.grouped_products = self.written_out = self.released = self.dropouts = self.wide_linears = 0
+        self.tiled = 0  # parts of checkpointed layers whose rows are in tiles
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []

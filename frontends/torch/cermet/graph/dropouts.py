@@ -89,28 +89,12 @@ def draw(module: fx.GraphModule) -> int:
             erase_unused(part, [node for node in _of(part, seeded.seed) if not node.users])
         kept = sum(len(_of(part, seeded.seed)) for part in modules)
         for part in reversed(modules):  # bodies stand behind what runs them
-            calls = list(_checkpoints(modules, part)) if part is not module else []
+            calls = list(nodes.checkpoints(module, part)) if part is not module else []
             if calls:
                 _take(part, calls)
             else:
                 _draw(part)
     return kept
-
-
-def _checkpoints(modules: Sequence[fx.GraphModule], body: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
-    """The calls that run a body under a checkpoint; none where another operator runs it too."""
-    places = sum(node.op == "placeholder" for node in body.graph.nodes)
-    calls = []
-    for owner in modules:
-        for node in owner.graph.nodes:
-            given = [item for item in node.all_input_nodes if item.op == "get_attr"]
-            if not any(attribute(owner, item.target) is body for item in given):
-                continue
-            first = node.args[0] if node.args else None
-            if "checkpoint" not in nodes.target_name(node) or first not in given or len(node.args) != places + 1:
-                return
-            calls.append((owner, node))
-    yield from calls
 
 
 def _take(body: fx.GraphModule, calls: Sequence[tuple[fx.GraphModule, fx.Node]]) -> None:

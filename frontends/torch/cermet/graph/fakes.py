@@ -15,7 +15,7 @@ import torch.fx as fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from .nodes import example
+from .nodes import example, examples
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def result(node: fx.Node, given: Mapping[fx.Node, torch.Tensor], autocast: bool 
     is on."""
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda each: given.get(each, example(each)))
     call = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
-    was = example(node)
+    was = examples(node)[0]
     casting = contextlib.nullcontext() if autocast else torch.autocast(was.device.type, enabled=False)
     with calling(was.fake_mode), torch.set_grad_enabled(was.requires_grad), casting:
         return call(*args, **kwargs)

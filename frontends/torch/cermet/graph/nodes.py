@@ -88,6 +88,23 @@ def bodies(module: fx.GraphModule, node: fx.Node) -> list[fx.GraphModule]:
     return [body for body in found if isinstance(body, fx.GraphModule)]
 
 
+def checkpoints(module: fx.GraphModule, body: fx.GraphModule) -> Iterator[tuple[fx.GraphModule, fx.Node]]:
+    """The calls in `module` and its bodies that run `body` under a checkpoint, each with the graph that it is in; none
+    where another operator runs it too."""
+    places = sum(node.op == "placeholder" for node in body.graph.nodes)
+    calls = []
+    for owner in modules(module):
+        for node in owner.graph.nodes:
+            given = [item for item in node.all_input_nodes if item.op == "get_attr"]
+            if not any(attribute(owner, item.target) is body for item in given):
+                continue
+            first = node.args[0] if node.args else None
+            if "checkpoint" not in target_name(node) or first not in given or len(node.args) != places + 1:
+                return
+            calls.append((owner, node))
+    yield from calls
+
+
 def source_line(node: fx.Node) -> str:
     """`file:line: code` of the innermost line of the user's program that made a node."""
     trace = node.meta.get("stack_trace") or ""

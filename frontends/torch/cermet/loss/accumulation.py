@@ -74,7 +74,7 @@ def add_product(
     beta = 0 if first else 1
     if left.dtype == torch.float32 or left.device.type != "cuda":
         torch.addmm(into, left.float(), right.float(), beta=beta, alpha=factor, out=into)
-    elif _adds_in_f32(left.device, left.dtype):
+    elif adds_in_f32(left.device, left.dtype):
         torch.addmm(into, left, right, out_dtype=torch.float32, beta=beta, alpha=factor, out=into)
     elif first:
         torch.mm(left, right, out_dtype=torch.float32, out=into).mul_(factor)
@@ -83,8 +83,10 @@ def add_product(
 
 
 @functools.cache
-def _adds_in_f32(device: torch.device, dtype: torch.dtype) -> bool:
+def adds_in_f32(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this torch adds a product of two narrow matrices to a wide one without a product of its own in memory."""
+    if device.type != "cuda":
+        return False
     narrow, wide = (torch.ones(16, 16, dtype=each, device=device) for each in (dtype, torch.float32))
     try:
         torch.addmm(wide, narrow, narrow, out_dtype=torch.float32, out=wide)

@@ -27,7 +27,7 @@ from ..rematerialization import halves, liveness, noting, ordering, pieces, plac
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
 from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, pads
-from . import rolls, turned_copies, wide_linears
+from . import rolls, tiles, turned_copies, wide_linears
 from .aten import concatenation, long_windows, rows
 from .aten.accumulation import accumulate
 from .aten.alignment import align
@@ -151,6 +151,7 @@ def _compile(
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
         spelled(joint)
+        tiles.add_up(joint.graph)
         chosen(joint.graph)
         promised.append(keywords["num_fwd_outputs"])
         laid(joint.graph, promised[0])

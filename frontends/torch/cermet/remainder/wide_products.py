@@ -33,7 +33,7 @@ EVEN = 8  # numbers of bf16 that a row, and a piece of one, are a multiple of (a
 _MANY = 128  # rows of a tensor, at least: of fewer, the kernels that make parts cost more than a product gains
 _PIECE = 4  # times the root of how many numbers a sum has are added at most before that is rounded
 _DEVICES, _CAPABILITY = {"cuda"}, (8, 0)  # whose units multiply bf16
-_WIDE_RESULTS = {"cuda"}  # where torch's products of bf16 have results in f32
+WIDE_RESULTS = {"cuda"}  # where torch's products of bf16 have results in f32
 
 
 class WideWriter(Writer):
@@ -138,7 +138,7 @@ class WideWriter(Writer):
         dims, strides = [pieces, inner, columns], [inner * below, below, beside]
         of_right = self.call(fakes.view(b, dims, strides), _aten.view.default, right, self.sizes(dims))
         made = _dense(a, [pieces, rows, columns], torch.float32)
-        if a.device.type in _WIDE_RESULTS:
+        if a.device.type in WIDE_RESULTS:
             return self.call(made, _aten.bmm.dtype, of_left, of_right, torch.float32)
         wide = [self.cast(each, torch.float32) for each in (of_left, of_right)]
         return self.call(made, _aten.bmm.default, *wide)

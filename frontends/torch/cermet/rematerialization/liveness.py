@@ -136,6 +136,11 @@ class Storages:
         return self._tensors[storage]
 
 
+def weight(name: str, value: torch.Tensor) -> Held:
+    """One that is there whether or not a graph reads it."""
+    return Held(WEIGHT, _bytes(value), traffic.describe(value), name, "")
+
+
 def spans(graph: fx.Graph, storages: Storages, given: frozenset[Hashable]) -> dict[Hashable, tuple[int, int]]:
     """Of each storage but the `given` ones, by their places, the call that makes it (the first, of an input) and the last
     that reads it through any of its values."""
@@ -257,7 +262,9 @@ def _written(node: fx.Node) -> fx.Node | None:
     schema = node.target._schema
     if len(schema.returns) != 1 or schema.returns[0].alias_info is None or not schema.returns[0].alias_info.is_write:
         return None
-    for argument, value in zip(schema.arguments, node.args):
+    given = dict(zip((argument.name for argument in schema.arguments), node.args)) | node.kwargs
+    for argument in schema.arguments:
+        value = given.get(argument.name)
         if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
             return value
     return None

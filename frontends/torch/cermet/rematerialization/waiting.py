@@ -23,6 +23,9 @@ from . import liveness, ordering
 from .costs import computed_again, is_product, written
 
 
+ADDED_UP = "cermet_added_up"  # notes a call that makes, adds up or rounds what tiles give to a gradient
+
+
 def wait(graph: fx.Graph) -> None:
     """In place; `graph` is functional, a backward."""
     order = {node: index for index, node in enumerate(graph.nodes)}
@@ -108,13 +111,17 @@ def following(graph: fx.Graph) -> set[fx.Node]:
 
 
 def last(graph: fx.Graph, following: Collection[fx.Node]) -> set[fx.Node]:
-    """Products that nothing but views and outputs follow."""
+    """Products that nothing but views, outputs and other such products' sum follow."""
     ends: set[fx.Node] = set()
     for node in reversed(graph.nodes):
         if node.op == "call_function" and node in following and node.users:
-            if all(user.op == "output" or (user in ends and is_view(user)) for user in node.users):
+            if all(user.op == "output" or (user in ends and _passes_on(user)) for user in node.users):
                 ends.add(node)
     return ends
+
+
+def _passes_on(node: fx.Node) -> bool:
+    return is_view(node) or ADDED_UP in node.meta
 
 
 def _views_before(node: fx.Node) -> list[fx.Node]:
@@ -130,10 +137,12 @@ def _views_before(node: fx.Node) -> list[fx.Node]:
 
 
 def _through(node: fx.Node) -> list[fx.Node]:
-    """A node and the views behind it, in order."""
+    """A node, the views behind it, and what rounds it, in order."""
     found = [node]
     for each in found:
-        found += [user for user in each.users if user.op == "call_function" and user not in found]
+        for user in each.users:
+            if user.op == "call_function" and user not in found and len(user.all_input_nodes) == 1:
+                found.append(user)
     return found
 
 
@@ -182,6 +191,9 @@ def _candidate(
     for kernel in behind:
         if kernel in ends or not computed_again(kernel) or is_product(kernel):
             continue
+        sums = [reader for each in _through(node) for reader in each.users if len(reader.all_input_nodes) > 1]
+        if any(order[reader] < order[kernel] for reader in sums if reader.op == "call_function"):
+            return None  # what another tile gives is added before
         shared = sources & {base(source) for source in kernel.all_input_nodes}
         held = {viewed(source) for source in node.all_input_nodes if base(source) in following}
         held = {value for value in held if not any(order[user] > order[kernel] for user in readers([value]))}
