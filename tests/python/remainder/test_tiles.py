@@ -236,8 +236,8 @@ def test_little_of_what_a_graph_is_given_leaves_it_whole(monkeypatch):
 
 
 def test_where_weights_are_frozen_the_last_layers_alone_are_in_tiles():
-    """Each layer before the last holds one value less, and nothing grows: where as much is gone as tiles spare, all fits
-    that fits in the last layers' tiles."""
+    """Each layer before the last holds one value less, and nothing grows: where as much is gone as tiles spare, all
+    fits that fits in the last layers' tiles."""
     module = Stack(Adapted, layers=8)
     spared = 1.5 * WIDE * BATCH * LENGTH * 2
     value = HIDDEN * BATCH * LENGTH * 2 - 4 * sum(each.numel() for each in module.layers[0].adapters)

@@ -8,7 +8,7 @@ checkpointed body is given its seeds: what it computes again it computes with th
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from . import memory, nodes, seeded
 from .edit import erase_unused, rewriting
-from .nodes import attribute, example
+from .nodes import example
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 

@@ -20,7 +20,6 @@ from ..graph import fakes, traffic
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, effect_of
-from ..graph.layouts import row_major
 from ..graph.nodes import example, examples
 from ..importing.translations.elementwise import POINTWISE
 from ..importing.translations.operators import spelling
@@ -198,7 +197,7 @@ def _is_closed(graph: fx.Graph, members: set[fx.Node]) -> bool:
 
 
 def _rows_read(node: fx.Node, front: Sequence[int]) -> list[fx.Node] | None:
-    """The operands of whose rows a call computes each its own, and nothing else; None where it does not, or has none."""
+    """The operands of whose rows a call computes each its own; None where it does anything else, or has none."""
     if node.op not in ("call_function", "call_method") or not all(_has_rows(value, front) for value in examples(node)):
         return None
     if node.target is operator.getitem:
@@ -279,7 +278,8 @@ def add_up(graph: fx.Graph) -> int:
         for each in _terms(node):
             term = _term(each)
             groups.setdefault(term.kind, []).append(term) if term is not None else rest.append(each)
-        alone = [views[0] if views else each for group in groups.values() if len(group) == 1 for each, views, _ in group]
+        single = (group[0] for group in groups.values() if len(group) == 1)
+        alone = [term.views[0] if term.views else term.node for term in single]
         several = [group for group in groups.values() if len(group) > 1]
         if several:
             _write(node, several, [*alone, *rest])
@@ -351,8 +351,8 @@ def _together(group: Sequence[_Term]) -> fx.Node:
         value = example(first)
         made = _call(first, fakes.like(value), _aten._to_copy.default, total, dtype=value.dtype)
         for view in reversed(views):
-            strides = example(view).stride()
-            made = _call(view, fakes.view(example(made), example(view).shape, strides), view.target, made, *view.args[1:])
+            value = fakes.view(example(made), example(view).shape, example(view).stride())
+            made = _call(view, value, view.target, made, *view.args[1:])
     return made
 
 

@@ -16,7 +16,6 @@ import torch.fx as fx
 from ...graph.layouts import written
 
 _aten = torch.ops.aten
-_WIDE_SUM, _WIDE_PRODUCT = _aten.addmm.dtype, _aten.mm.dtype
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 _PRODUCT, _SUM, _SUM_APART = _aten.mm.default, _aten.addmm_.default, _aten.addmm.default
 
@@ -29,10 +28,6 @@ def accumulate(graph: fx.Graph) -> int:
     for node in list(graph.nodes):
         if node.target is _SUM_APART and not node.kwargs and (held := _product(node.args[0])) is not None:
             _write_into(graph, node, held)
-            times += 1
-            continue
-        if node.target is _WIDE_SUM and _is_spare(node.args[0]):
-            node.target, node.kwargs = _aten.addmm.dtype_out, {**node.kwargs, "out": node.args[0]}
             times += 1
             continue
         if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
@@ -50,11 +45,6 @@ def accumulate(graph: fx.Graph) -> int:
         _replace(graph, node, held, added)
         times += 1
     return times
-
-
-def _is_spare(node: fx.Node) -> bool:
-    """Whether a product in f32, or a sum of some, is read once."""
-    return node.target in (_WIDE_PRODUCT, _aten.addmm.dtype_out) and len(node.users) == 1
 
 
 def _write_into(graph: fx.Graph, node: fx.Node, held: fx.Node) -> None:
