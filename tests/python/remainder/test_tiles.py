@@ -176,6 +176,16 @@ class Mixing(Gated):
         return super().activate(x).cumsum(1)
 
 
+class Writing(Gated):
+    """Into what it has read before and reads again."""
+
+    def activate(self, x):
+        more = torch.ones(BATCH, LENGTH, WIDE, dtype=x.dtype)
+        gate = F.silu(self.gate(x)) + more
+        more.mul_(2)
+        return (gate + more) * self.up(x)
+
+
 class Looking(Gated):
     """A layer that gives what is wide, too."""
 
@@ -190,7 +200,7 @@ class Looked(Stack):
         return x + wide[..., :HIDDEN]
 
 
-@pytest.mark.parametrize("kind", [Scaled, Mixing])
+@pytest.mark.parametrize("kind", [Scaled, Mixing, Writing])
 def test_what_is_not_made_row_by_row_or_gives_to_others_is_whole(kind):
     assert tiled(Stack(kind), given()) == 0
 

@@ -39,7 +39,7 @@ _ELEMENTWISE = {*POINTWISE, "cast", "identity"}
 _NARROW = {torch.bfloat16, torch.float16}
 _VIEWS = {_aten.t.default, _aten.view.default, _aten._unsafe_view.default, _aten.transpose.int}
 _SPLITS = {_aten.split.Tensor, _aten.split_with_sizes.default}
-_PIECES = {torch.chunk, torch.split, torch.functional.split, "chunk", "split"}
+_PIECES = (torch.chunk, torch.split, torch.functional.split, "chunk", "split")
 
 
 # --- Before autograd -------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _parts(module: fx.GraphModule, result: torch.Tensor) -> Iterator[_Part]:
             if node.users and members.issuperset(node.users) and _columns(node) <= _THIN * narrow:
                 members.add(node)
         given = [node for node in members if not members.issuperset(node.users)]
-        if any(_columns(node) >= _WIDE * narrow for node in given) or not _is_closed(module.graph, members):
+        if any(_columns(node) >= _WIDE * narrow for node in given) or not _is_closed(module, members):
             continue
         yield _Part({node: read for node, read in rows.items() if node in members}, front, narrow)
 
@@ -183,17 +183,18 @@ def _joined(first: fx.Node, wide: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _is_closed(graph: fx.Graph, members: set[fx.Node]) -> bool:
-    """Whether nothing between them is computed outside of them, and who reads what they give stands behind them all."""
-    behind: set[fx.Node] = set()
-    for node in graph.nodes:
-        reads = any(each in members or each in behind for each in node.all_input_nodes)
-        if node in members:
-            if behind:
-                return False
-        elif reads:
-            behind.add(node)
-    return True
+def _is_closed(module: fx.GraphModule, members: set[fx.Node]) -> bool:
+    """Whether between them nothing reads what they give, and nothing stands that other calls may not pass: a write, or
+    what a mode begins or ends with."""
+    places = [place for place, node in enumerate(module.graph.nodes) if node in members]
+    among = list(module.graph.nodes)[places[0] : places[-1] + 1]
+    others = [node for node in among if node not in members]
+    return all(members.isdisjoint(node.all_input_nodes) and _may_be_passed(node, module) for node in others)
+
+
+def _may_be_passed(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Also a module's note that it was used."""
+    return node.target is torch._C._log_api_usage_once or effect_of(node, module).kind == PURE
 
 
 def _rows_read(node: fx.Node, front: Sequence[int]) -> list[fx.Node] | None:
@@ -312,7 +313,8 @@ def _term(node: fx.Node) -> _Term | None:
     if value.dtype not in _NARROW or node.target is _aten.mm.default and of is None:
         return None
     as_they_are = tuple((each.target, str(each.args[1:])) for each in views)
-    return _Term(node, tuple(views), (node.target, of, node.args[2:], str(node.args[1]) * (of is None), as_they_are))
+    over = () if of is not None else (str(node.args[1:]),)
+    return _Term(node, tuple(views), (node.target, of, over, tuple(map(str, value.shape)), as_they_are))
 
 
 def _whole(node: fx.Node) -> fx.Node | None:

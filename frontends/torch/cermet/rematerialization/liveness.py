@@ -262,9 +262,7 @@ def _written(node: fx.Node) -> fx.Node | None:
     schema = node.target._schema
     if len(schema.returns) != 1 or schema.returns[0].alias_info is None or not schema.returns[0].alias_info.is_write:
         return None
-    given = dict(zip((argument.name for argument in schema.arguments), node.args)) | node.kwargs
-    for argument in schema.arguments:
-        value = given.get(argument.name)
+    for argument, value in zip(schema.arguments, node.args):
         if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node):
             return value
     return None
