@@ -116,6 +116,15 @@ def test_a_gated_units_product_is_a_further_store():
     assert not [each for each in told(memory="fast").again if each.made_by.name == "glu_forward"]
 
 
+def test_rows_of_a_large_table_are_read_again():
+    """Which costs what is read of the table, however large that is."""
+    model = tiny("Llama", hidden_size=256, intermediate_size=768, num_hidden_layers=1, vocab_size=16384).train()
+    plan = explained(model)
+    (rows,) = [each for each in plan.again if each.made_by.name == "aten.embedding"]
+    assert rows.values == ("f32[2, 64, 256]",) and rows.spared == 128 * 256 * 4
+    assert not [saved for saved in plan.saved if saved.made_by.name == "aten.embedding"]
+
+
 def test_less_is_kept_and_more_is_made_again_the_dearer_memory_is():
     found = {memory: told(memory=memory) for memory in KEEPING}
     fast, auto, least = (found[memory] for memory in ("fast", "auto", "least"))

@@ -12,7 +12,10 @@ import torch
 import torch.fx as fx
 
 from .memory import HIDDEN, memories
-from .nodes import example
+from .nodes import example, target_name
+
+# What these choose elements or rows by is in a tensor: they read as many numbers as they give, and not all.
+_CHOOSE = {"embedding", "gather", "index", "index_select", "take", "take_along_dim"}
 
 
 def hint(size: Any) -> int:
@@ -83,4 +86,10 @@ def moved_by(node: fx.Node) -> int:
     read = [tensor for source in node.all_input_nodes for tensor in _tensors(example(source))]
     memory = memories(read) - {HIDDEN}
     written = [tensor for tensor in _tensors(example(node)) if memory.isdisjoint(memories(tensor))]
-    return sum(map(size_of, [*read, *written])) if written else 0
+    if not written:
+        return 0
+    sizes = list(map(size_of, read))
+    if not _CHOOSE.isdisjoint(target_name(node).split(".")):
+        given = sum(math.prod(map(hint, tensor.shape)) for tensor in written)
+        sizes = [min(size, given * tensor.element_size()) for size, tensor in zip(sizes, read)]
+    return sum(sizes) + sum(map(size_of, written))

@@ -220,14 +220,14 @@ def _kind(name: str) -> str:
 
 def _moved(node: fx.Node, module: fx.GraphModule, name: str, kind: str) -> int:
     """Bytes of a call of somebody else's."""
-    given = [example(operand) for operand in dict.fromkeys(tensor_nodes((node.args, node.kwargs)))]
-    tensors = [value for value in given if isinstance(value, torch.Tensor)]
-    pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
-    integers = any(value.dtype in (torch.int64, torch.int32) for value in tensors[1:])
-    by_number = kind == MEMORY and integers and not pointwise
     effect = effect_of(node, module)
     written = {target for target in effect.written if isinstance(example(target), torch.Tensor)}
     if effect.kind == WRITE and written:
+        given = [example(operand) for operand in dict.fromkeys(tensor_nodes((node.args, node.kwargs)))]
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        pointwise = torch.Tag.pointwise in getattr(node.target, "tags", ())
+        integers = any(value.dtype in (torch.int64, torch.int32) for value in tensors[1:])
+        by_number = kind == MEMORY and integers and not pointwise
         others = [example(source) for source in node.all_input_nodes if source not in written]
         sizes = [size_of(value) for value in others if isinstance(value, torch.Tensor)]
         stored = sum(size_of(example(target)) for target in written)
@@ -235,5 +235,4 @@ def _moved(node: fx.Node, module: fx.GraphModule, name: str, kind: str) -> int:
     results = sum(size_of(value) for value in examples(node) if isinstance(value, torch.Tensor))
     if _MAKES.search(name):  # reads no more than a form
         return 0 if "empty" in name else results
-    moved = moved_by(node)
-    return moved - max(0, size_of(tensors[0]) - results) if moved and by_number else moved
+    return moved_by(node)
