@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 from truth import MEDIAN_SEEDS, assert_as_good_as_eager, assert_gradients_are_near, double, relative
@@ -297,3 +298,23 @@ def test_a_product_that_others_read_stays():
 
 def test_a_device_without_numbers_adds_nothing_in_f32():
     assert not accumulation.adds_in_f32(torch.device("cpu"), torch.bfloat16)
+
+
+def test_whether_a_device_adds_in_f32_is_tried_with_real_tensors(monkeypatch):
+    """As a joint graph is cut, torch's fake mode is on."""
+    given = []
+    monkeypatch.setattr(torch, "addmm", lambda *tensors, out, **_: given.extend([*tensors, out]))
+    with FakeTensorMode():
+        accumulation._tried.__wrapped__(torch.device("cpu"), torch.bfloat16)
+    assert len(given) == 4 and {type(each) for each in given} == {torch.Tensor}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device that this torch can use")
+def test_fake_tensors_say_of_a_gpu_what_real_ones_do():
+    device = torch.device("cuda")
+    accumulation._tried.cache_clear()
+    with FakeTensorMode():
+        found = accumulation.adds_in_f32(device, torch.bfloat16)
+    accumulation._tried.cache_clear()
+    assert found == accumulation.adds_in_f32(device, torch.bfloat16)

@@ -9,6 +9,10 @@ from __future__ import annotations
 import functools
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..targets import devices
 
 _EVEN = 8  # in so many rows of a weight both halves of its sum begin at whole pieces of sixteen bytes
 _COPIED = 16  # one in so many numbers is rounded through a copy (round_in_place)
@@ -82,16 +86,22 @@ def add_product(
         into.add_(torch.mm(left, right, out_dtype=torch.float32), alpha=factor)
 
 
-@functools.cache
 def adds_in_f32(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this torch adds a product of two narrow matrices to a wide one without a product of its own in memory."""
     if device.type != "cuda":
         return False
-    narrow, wide = (torch.ones(16, 16, dtype=each, device=device) for each in (dtype, torch.float32))
-    try:
-        torch.addmm(wide, narrow, narrow, out_dtype=torch.float32, out=wide)
-    except (RuntimeError, TypeError):
-        return False
+    return hasattr(torch.ops.aten.addmm, "dtype_out") if devices.captured() else _tried(device, dtype)
+
+
+@functools.cache
+def _tried(device: torch.device, dtype: torch.dtype) -> bool:
+    """Tried, with real tensors also while a graph is compiled: of fake ones torch says that it cannot."""
+    with unset_fake_temporarily(), _disable_current_modes(), torch.no_grad():
+        narrow, wide = (torch.ones(16, 16, dtype=each, device=device) for each in (dtype, torch.float32))
+        try:
+            torch.addmm(wide, narrow, narrow, out_dtype=torch.float32, out=wide)
+        except (RuntimeError, TypeError):
+            return False
     return True
 
 
