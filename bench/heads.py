@@ -1,11 +1,11 @@
 """A head and its loss with both gradients in bfloat16: time and peak by how many bytes of logits may exist at once.
 
 `F.cross_entropy(F.linear(hidden, weight).float(), labels)` and its gradients, by torch.compile(f, backend="cermet")
-with one `logits_bytes` after the other ("whole" for as many as there are, "default" where none is said), beside eager
-and the head's three products alone (logits, and the gradients of hidden state and weight), all in turns in one process.
-Peak is what a step allocates above its inputs, gradients included. Loss and gradients are compared with float64 first.
+with one `logits_bytes` after the other ("whole" for as many as there are), beside eager and the head's three products
+alone (logits, and the gradients of hidden state and weight), all in turns in one process. Peak is what a step allocates
+above its inputs, gradients included. Loss and gradients are compared with float64 first.
 
-    python bench/heads.py [--rows 8192] [--hidden 4096] [--vocabulary 128256] [--budget 128 512 default whole]
+    python bench/heads.py [--rows 8192] [--hidden 4096] [--vocabulary 128256] [--budget 128 512 whole]
                           [--frozen] [--rounds 7] [--steps 5] [--tiny] [--out FILE]
 """
 from __future__ import annotations
@@ -92,12 +92,10 @@ class Case:
 
 
 def compiled(budget: str, case: Case) -> Callable:
-    options = {"remainder": "aot", "strict": True}
-    if budget == "whole":
-        options["logits_bytes"] = case.inputs[0].shape[0] * case.inputs[1].shape[0] * case.inputs[0].element_size()
-    elif budget != "default":
-        options["logits_bytes"] = max(1, int(float(budget) * MIB))
+    logits = case.inputs[0].shape[0] * case.inputs[1].shape[0] * case.inputs[0].element_size()
+    given = logits if budget == "whole" else max(1, int(float(budget) * MIB))
     torch._dynamo.reset()
+    options = {"remainder": "aot", "strict": True, "logits_bytes": given}
     return torch.compile(loss_of, backend="cermet", dynamic=False, options=options)
 
 
@@ -128,8 +126,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=8192)
     parser.add_argument("--hidden", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=128256)
-    parser.add_argument("--budget", nargs="+", default=["128", "512", "default", "whole"],
-                        help="MiB of logits, default, or whole")
+    parser.add_argument("--budget", nargs="+", default=["128", "512", "whole"], help="MiB of logits, or whole")
     parser.add_argument("--frozen", action="store_true", help="the weight has no gradient")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=5)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "results"
@@ -53,33 +53,37 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
     """What one result measured, thing by thing."""
     if benchmark == "step":
         for model in result["models"]:
-            names = ", ".join(row["contender"] for row in model["contenders"])
             warm = "; first steps warm" if any(row.get("warm") for row in model["contenders"]) else ""
-            yield f"{model['model']}: {names}{warm}", model
+            yield f"{model['model']}: {_all(row['contender'] for row in model['contenders'])}{warm}", model
     elif benchmark in ("lengths", "decode"):
         for scene in result["scenes"]:
             cache = scene.get("filled", 1024), scene.get("room", 2048)
             decoded = "" if cache == (1024, 2048) else f", {cache[0]} of {cache[1]}"
             of = scene["scene"] if benchmark == "lengths" else f"batch {scene['batch']}{decoded}"
-            yield f"{of}: {', '.join(row['key'] for row in scene['contenders'])}", scene
+            yield f"{of}: {_all(row['key'] for row in scene['contenders'])}", scene
     elif benchmark == "longest":
         for row in result["contenders"]:
             yield row["key"], result | {"contenders": [row]}
     elif benchmark == "functions":
         for name in dict.fromkeys(case["function"] for case in result["cases"]):
             mine = [case for case in result["cases"] if case["function"] == name]
-            yield f"{name}: {', '.join(dict.fromkeys(case['contender'] for case in mine))}", result | {"cases": mine}
+            yield f"{name}: {_all(case['contender'] for case in mine)}", result | {"cases": mine}
     elif benchmark == "architectures":
         yield result["cases"][0]["scene"], result
     elif benchmark == "kinds":
         for case in result["cases"]:
             if "failed" not in case:
-                yield f"{case['kind']}: {', '.join(row['contender'] for row in case['rows'])}", case
+                yield f"{case['kind']}: {_all(row['contender'] for row in case['rows'])}", case
     elif benchmark == "fusions":
         for name in dict.fromkeys(case["model"] for case in result["cases"]):
             yield name, result | {"cases": [case for case in result["cases"] if case["model"] == name]}
     else:
         yield "", result
+
+
+def _all(contenders: Iterable[str]) -> str:
+    """Those that were there, in whatever order."""
+    return ", ".join(sorted(set(contenders)))
 
 
 def runs(path: Path) -> Iterator[tuple[str, str, dict, dict]]:

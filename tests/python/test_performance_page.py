@@ -41,5 +41,6 @@ def test_a_run_takes_the_place_of_the_one_that_measured_the_same(tmp_path, monke
     taken(["A", "B"], "first")
     taken(["B"], "second")
     taken(["B"], "third", ("eager", "cermet, aot"))
+    taken(["B"], "fourth", ("cermet, aot", "eager"))
     found = {run["part"]: run["environment"]["commit"] for run in results.load("step")}
-    assert found == {"A: eager": "first", "B: eager": "second", "B: eager, cermet, aot": "third"}
+    assert found == {"A: eager": "first", "B: eager": "second", "B: cermet, aot, eager": "fourth"}

@@ -125,7 +125,7 @@ SCENES = {
         {"forward": 11, "backward": 24},
         {
             "forward": {"clone": 8, "native_dropout": 1, "constant_pad_nd": 2, "where": 1, "bitwise_and": 2},
-            "backward": {"clone": 8, "add": 2, "where": 1, "bitwise_and": 1},
+            "backward": {"clone": 8, "add": 2, "where": 1, "bitwise_and": 1, "embedding_dense_backward": 3},
         },
         3 * LAYERS,
         (0,),
@@ -135,7 +135,7 @@ SCENES = {
         gpt2,
         text,
         {"forward": 8, "backward": 10},
-        {"forward": {"constant_pad_nd": 1}, "backward": {}},
+        {"forward": {"constant_pad_nd": 1}, "backward": {"embedding_dense_backward": 2}},
     ),
     # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them. A product of few
     # operations is made again, and a residual's gradient added behind it.
@@ -148,7 +148,9 @@ SCENES = {
                 "index": 4, "index_put_": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
                 "constant_pad_nd": 1, "arange": 2, "histc": 2,
             },  # fmt: skip
-            "backward": {"add": 1, "scatter_": 2, "index": 2, "new_zeros": 2, "_to_copy": 2},
+            "backward": {
+                "add": 1, "scatter_": 2, "index": 2, "new_zeros": 2, "_to_copy": 2, "embedding_dense_backward": 1,
+            },  # fmt: skip
         },
         types=(torch.float32,),
     ),

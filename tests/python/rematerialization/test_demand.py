@@ -9,6 +9,8 @@ from torch._functorch import partitioners
 from torch.utils.checkpoint import checkpoint
 
 from cermet.graph.edit import copy_of
+from cermet.graph.nodes import example
+from cermet.remainder import direct
 from cermet.rematerialization import demand
 
 torchs = partitioners.reordering_to_mimic_autograd_engine
@@ -78,3 +80,29 @@ def test_without_a_cotangent_nothing_moves():
     module = torch.fx.GraphModule({}, graph)
     before = called(module)
     assert demand.order(module) is module and called(module) == before
+
+
+def test_a_launch_of_inputs_alone_runs_where_what_it_replaces_stood(monkeypatch):
+    """A checkpointed layer's first norm, and the rows of the table that it reads: needed in the last layer's backward."""
+    graphs = []
+    writes = direct.StraightLine.__init__
+
+    def written(self, graph, *arguments, **keywords):
+        graphs.append(list(graph.graph.nodes))
+        writes(self, graph, *arguments, **keywords)
+
+    monkeypatch.setattr(direct.StraightLine, "__init__", written)
+    model = tiny("Llama", num_hidden_layers=3, vocab_size=4096, tie_word_embeddings=False).train()
+    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        compiled(model)(input_ids=words(2, 32), labels=words(2, 32)).loss.backward()
+    backward = graphs[1]
+    attentions = [place for place, node in enumerate(backward) if "attention" in str(node.target)]
+    inputs = {node for node in backward if node.op == "placeholder"}
+    (table,) = [
+        place
+        for place, node in enumerate(backward)
+        if "launch" in str(node.target) and inputs.issuperset(node.all_input_nodes) and example(node)[0].shape[-1] == 64
+        and any(tuple(example(each).shape) == (4096, 64) for each in node.all_input_nodes)
+    ]
+    assert len(attentions) == 3 and attentions[1] < table < attentions[2]

@@ -1,7 +1,8 @@
 """Puts region ops into an FX graph, in place of what they replace.
 
-A new node goes after every operand has its right version and before anything needs it, carries what tracing leaves on
-a node, and what nothing reads any more is removed. On an exception the graph is as it was.
+A new node goes after every operand has its right version and before anything needs it, and not before all that it
+replaces: what a backward makes again of its inputs alone is not held from its beginning on. It carries what tracing
+leaves on a node, and what nothing reads any more is removed. On an exception the graph is as it was.
 """
 
 from __future__ import annotations
@@ -82,13 +83,14 @@ def _place(region: Region, dying: set[fx.Node], states: dict[fx.Node, tuple[Any,
     graph = needed[-1].graph
     root, last = graph._root, graph.output_node()
     after = max([*_operands(region), *region.since], default=root)
+    first = min((node for node in region.replaced if not node._erased), default=after)
     readers = [user for node in region.results for user in node.users if user not in dying]
     before = min([*readers, *region.until], default=last)
 
     def state_before(node: fx.Node) -> tuple[Any, ...]:
         return states[last if node.prev is root else node.prev]
 
-    place = after.next
+    place = first if after < first else after.next
     while place < before and (place.op == "placeholder" or state_before(place) != region.state):
         place = place.next
     if before < place:

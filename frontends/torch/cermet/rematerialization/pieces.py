@@ -1,8 +1,7 @@
-"""Heads whose logits come in pieces make them as one piece where that raises no peak, or hardly.
+"""Heads whose logits come in pieces make them as one piece where that raises no peak.
 
 Pieces take time: a sum in f32 of the weight's gradient is read and written for each. They save memory while the loss is
-made; where more is held at another time, as where the gradients of many weights are, they save none of the step's. And
-where that sum is as large as all logits, pieces spare little more than one copy of the weight's gradient.
+made; where more is held at another time, as where the gradients of many weights are, they save none of the step's.
 """
 
 from __future__ import annotations
@@ -32,25 +31,20 @@ def _gains(node: fx.Node, price: float | None) -> bool:
     if rows is None or rows <= call.chunk:
         return False
     saved = chunks.taken_by(dataclasses.replace(call, chunk=rows)) - chunks.taken_by(call)
-    moved = _SUMMED * _summed(call) * len(chunks.pieces_of(rows, call.chunk))
+    weights = [call.weight, *(weight for _, weight in call.products)]
+    summed = sum(weight.numel() for weight, wanted in zip(weights, [call.wanted[1], *call.wanted[4::2]]) if wanted)
+    moved = _SUMMED * summed * len(chunks.pieces_of(rows, call.chunk))
     return moved > 0 and (price is None or saved < price * moved)
 
 
 def _join(forward: fx.GraphModule, backward: fx.GraphModule, node: fx.Node) -> bool:
-    before, arguments, call = liveness.step(forward, backward).peak.bytes, node.args, _call(node)
-    place = len(arguments) - len(call.wanted) - 1
+    before, arguments = liveness.step(forward, backward).peak.bytes, node.args
+    place = len(arguments) - len(_call(node).wanted) - 1
     node.args = (*arguments[:place], _rows(node), *arguments[place + 1 :])
-    logits = _rows(node) * int(call.weight.shape[0]) * call.weight.element_size()
-    if logits <= 4 * _summed(call) or liveness.step(forward, backward).peak.bytes <= before:
+    if liveness.step(forward, backward).peak.bytes <= before:
         return True
     node.args = arguments
     return False
-
-
-def _summed(call: chunks.Call) -> int:
-    """The numbers of the weights' gradients."""
-    weights = [call.weight, *(weight for _, weight in call.products)]
-    return sum(weight.numel() for weight, wanted in zip(weights, [call.wanted[1], *call.wanted[4::2]]) if wanted)
 
 
 def _rows(node: fx.Node) -> int | None:
