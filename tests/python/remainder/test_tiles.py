@@ -16,6 +16,8 @@ import cermet
 import plain_products
 from cermet.loss import accumulation
 from cermet.remainder import tiles
+from cermet.targets import devices
+from cermet.targets.target import Target
 
 HIDDEN, WIDE, BATCH, LENGTH = 32, 96, 2, 256
 
@@ -307,6 +309,12 @@ def test_whether_a_device_adds_in_f32_is_tried_with_real_tensors(monkeypatch):
     with FakeTensorMode():
         accumulation._tried.__wrapped__(torch.device("cpu"), torch.bfloat16)
     assert len(given) == 4 and {type(each) for each in given} == {torch.Tensor}
+
+
+def test_of_a_target_that_is_captured_nothing_is_tried(monkeypatch):
+    monkeypatch.setattr(accumulation, "_tried", lambda *_: pytest.fail("there is no such device"))
+    with devices.capturing(Target.of("sm_90")):
+        assert accumulation.adds_in_f32(torch.device("cuda"), torch.bfloat16)
 
 
 @pytest.mark.gpu

@@ -15,7 +15,7 @@ from .memory import HIDDEN, memories
 from .nodes import example, target_name
 
 # What these choose elements or rows by is in a tensor: they read as many numbers as they give, and not all.
-_CHOOSE = {"embedding", "gather", "index", "index_select", "take", "take_along_dim"}
+_CHOOSE = {"_unsafe_index", "embedding", "gather", "index", "index_select", "take", "take_along_dim"}
 
 
 def hint(size: Any) -> int:
