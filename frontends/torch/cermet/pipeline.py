@@ -138,7 +138,8 @@ def _tile(record: Record) -> None:
     checkpointed = [part.module for part in record.parts if any(nodes.checkpoints(record.module, part.module))]
     if checkpointed:
         places = record.module.graph.find_nodes(op="placeholder")
-        given = sum(traffic.size_of(value) for value in map(nodes.example, places) if isinstance(value, torch.Tensor))
+        values = (value for value in map(nodes.example, places) if isinstance(value, torch.Tensor))
+        given = sum(traffic.size_of(value, traffic.judged) for value in values)
         record.tiled = tiles.tile(checkpointed, given)
 
 

@@ -103,9 +103,10 @@ def given(dtype=torch.bfloat16, batch=BATCH, length=LENGTH):
     return torch.randn(batch, length, HIDDEN).to(dtype)
 
 
-def compiled(module, **options):
+def compiled(module, dynamic=None, **options):
     torch._dynamo.reset()
-    return torch.compile(module, backend="cermet", options={"remainder": "aot", "strict": True} | options)
+    options = {"remainder": "aot", "strict": True} | options
+    return torch.compile(module, backend="cermet", dynamic=dynamic, options=options)
 
 
 def tiled(module, x, **options) -> int:
@@ -117,12 +118,40 @@ def tiled(module, x, **options) -> int:
 
 @pytest.mark.parametrize(
     "kind, batch, length",
-    [*((kind, BATCH, LENGTH) for kind in (Gated, Biased, Packed, Plain, Adapted)), (Gated, 1, 4 * LENGTH)],
+    [
+        *((kind, BATCH, LENGTH) for kind in (Gated, Biased, Packed, Plain, Adapted)),
+        *((Gated, batch, length) for batch, length in ((1, 4 * LENGTH), (1, 251), (5, 101))),
+    ],
 )
 def test_numbers_are_as_near_to_float64_as_eagers(kind, batch, length):
     module, x = Stack(kind), given(batch=batch, length=length)
     assert_gradients_are_near(module, compiled(module), [x], torch.randn_like(x))
     assert tiled(module, x) == len(module.layers)
+
+
+@pytest.mark.parametrize("kind, batch, varying", [(Packed, 1, [1]), (Biased, BATCH, [1]), (Adapted, 3, [0, 1])])
+def test_lengths_that_vary_are_one_graph(kind, batch, varying):
+    """Short ones, too, of which a tile has two rows."""
+    module = Stack(kind)
+    call, before = compiled(module), cermet.counters()["tiled_parts"]
+
+    def marked(x):
+        for dimension in varying:
+            torch._dynamo.mark_dynamic(x, dimension)
+        return call(x)
+
+    for length in (LENGTH, 77, 4 * LENGTH, 9):
+        x = given(batch=batch, length=length)
+        assert_gradients_are_near(module, marked, [x], torch.randn_like(x))
+    assert cermet.counters()["tiled_parts"] - before == len(module.layers)
+
+
+def test_a_length_of_fewer_rows_than_tiles_is_a_graph_of_its_own():
+    module = Stack(Gated)
+    call = compiled(module, dynamic=True)
+    for length in (LENGTH, 3, 2, 5):
+        x = given(batch=1, length=length)
+        assert_gradients_are_near(module, call, [x], torch.randn_like(x))
 
 
 def test_a_gradient_that_tiles_give_to_is_rounded_once():
@@ -227,10 +256,6 @@ def test_what_is_not_checkpointed_is_whole():
 
 def test_few_rows_are_whole():
     assert tiled(Stack(Gated), given(length=32)) == 0
-
-
-def test_rows_that_no_number_of_tiles_divides_are_whole():
-    assert tiled(Stack(Gated), given(batch=1, length=251)) == 0
 
 
 def test_fast_is_whole():

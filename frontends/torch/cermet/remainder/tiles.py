@@ -20,6 +20,7 @@ from ..graph import fakes, traffic
 from ..graph.decision import Declined
 from ..graph.edit import erase_unused, rewriting
 from ..graph.effects import PURE, effect_of
+from ..graph.layouts import written
 from ..graph.nodes import example, examples
 from ..importing.translations.elementwise import POINTWISE
 from ..importing.translations.operators import spelling
@@ -57,17 +58,17 @@ def tile(bodies: Sequence[fx.GraphModule], given: int) -> int:
         if parts and _write_all(body, parts):
             times += len(parts)
         weights = (each for each in map(example, body.graph.find_nodes(op="placeholder")) if _is_trained(each))
-        gone += traffic.size_of(result) - sum(map(traffic.size_of, weights))
+        gone += _bytes(result) - sum(map(_bytes, weights))
     return times
 
 
 def _result(body: fx.GraphModule) -> torch.Tensor | None:
-    """What a layer gives to the next, of known sizes."""
+    """What a layer gives to the next: rows of a known number of columns."""
     output = body.graph.output_node().args[0]
     first = output[0] if isinstance(output, (tuple, list)) else output
     value = example(first) if isinstance(first, fx.Node) else None
-    known = isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape)
-    return value if known and value.dim() > 1 else None
+    has_rows = isinstance(value, torch.Tensor) and value.dim() > 1
+    return value if has_rows and isinstance(value.shape[-1], int) else None
 
 
 def _is_trained(value: Any) -> bool:
@@ -87,23 +88,26 @@ def _write_all(body: fx.GraphModule, parts: Sequence[_Part]) -> bool:
 class _Part:
     """Calls that compute row by row: what is wide, and what is computed of it alone or for it alone; in order."""
 
-    def __init__(self, calls: dict[fx.Node, list[fx.Node]], front: Sequence[int], narrow: int) -> None:
+    def __init__(self, calls: dict[fx.Node, list[fx.Node]], front: Sequence[Any], narrow: int) -> None:
         self._calls = calls  # and which operands of each have its rows
-        self._dimension = next((place for place, size in enumerate(front) if size > 1), 0)
+        self._dimension = next((place for place, size in enumerate(front) if written(size) != "1"), 0)
         self._size = front[self._dimension]
-        most = min(_MOST, math.prod(front) // _ROWS)
-        self._tiles = next((tiles for tiles in range(most, 1, -1) if self._size % tiles == 0), 1)
+        size = traffic.judged(self._size)
+        most = max(min(_MOST, math.prod(map(traffic.judged, front)) // _ROWS, size), 1)
+        rows = -(-size // most)
+        self._tiles = most if isinstance(self._size, torch.SymInt) else -(-size // rows)
         held = _held(node for node in calls if _columns(node) >= _WIDE * narrow)
-        self.spared = held - held // self._tiles - _summed(calls)  # bytes, in a backward
+        self.spared = held - held * rows // size - _summed(calls)  # bytes, in a backward
 
     def write(self, module: fx.GraphModule) -> None:
-        graph, rows = module.graph, self._size // self._tiles
+        graph = module.graph
         read = [each for operands in self._calls.values() for each in operands if each not in self._calls]
         given = [node for node in self._calls if not self._calls.keys() >= node.users.keys()]
         joined: dict[fx.Node, list[fx.Node]] = {node: [] for node in given}
         *_, last = self._calls
         with graph.inserting_before(last.next):
-            splits = {each: self._split(graph, each, rows) for each in dict.fromkeys(read)}
+            sizes = self._sizes(graph, read[0])
+            splits = {each: self._split(graph, each, sizes) for each in dict.fromkeys(read)}
             for index in range(self._tiles):
                 made = {each: splits[each][index] for each in splits}
                 for node in self._calls:
@@ -117,14 +121,36 @@ class _Part:
                 node.replace_all_uses_with(whole, lambda user: user not in self._calls and user is not whole)
         erase_unused(module, list(reversed(self._calls)))
 
-    def _split(self, graph: fx.Graph, node: fx.Node, rows: int) -> list[fx.Node]:
+    def _sizes(self, graph: fx.Graph, node: fx.Node) -> list[tuple[Any, Any]]:
+        """How many rows each tile has, as an argument and as a size. The last has the rest: fewer than others, but of a
+        symbol, which is not rounded up, so that a short one has none that is empty."""
+        others = self._tiles - 1
+        if not isinstance(self._size, torch.SymInt):
+            rows = -(-self._size // self._tiles)
+            return [(each, each) for each in [rows] * others + [self._size - others * rows]]
+
+        def call(size: torch.SymInt, target: Any, *operands: Any) -> fx.Node:
+            made = graph.call_function(target, operands)
+            made.meta = {**node.meta, "example_value": size}
+            return made
+
+        size, rows = self._size, self._size // self._tiles
+        of_all = call(size, _aten.sym_size.int, node, self._dimension)
+        of_one = call(rows, operator.floordiv, of_all, self._tiles)
+        of_others = call(others * rows, operator.mul, of_one, others)
+        rest = size - others * rows
+        return [(of_one, rows)] * others + [(call(rest, operator.sub, of_all, of_others), rest)]
+
+    def _split(self, graph: fx.Graph, node: fx.Node, sizes: Sequence[tuple[Any, Any]]) -> list[fx.Node]:
         value = example(node)
-        split = graph.call_function(torch.split, (node, rows, self._dimension))
-        shape = [*value.shape]
-        shape[self._dimension] = rows
-        step = rows * value.stride(self._dimension)
-        pieces = tuple(fakes.view(value, shape, value.stride(), step * index) for index in range(self._tiles))
-        split.meta = {**node.meta, "example_value": pieces}
+        split = graph.call_function(torch.split, (node, [argument for argument, _ in sizes], self._dimension))
+        pieces, begin = [], 0
+        for _, rows in sizes:
+            shape = [*value.shape]
+            shape[self._dimension] = rows
+            pieces.append(fakes.view(value, shape, value.stride(), begin * value.stride(self._dimension)))
+            begin = begin + rows
+        split.meta = {**node.meta, "example_value": tuple(pieces)}
         found = []
         for index, piece in enumerate(pieces):
             item = graph.call_function(operator.getitem, (split, index))
@@ -197,7 +223,7 @@ def _may_be_passed(node: fx.Node, module: fx.GraphModule) -> bool:
     return node.target is torch._C._log_api_usage_once or effect_of(node, module).kind == PURE
 
 
-def _rows_read(node: fx.Node, front: Sequence[int]) -> list[fx.Node] | None:
+def _rows_read(node: fx.Node, front: Sequence[Any]) -> list[fx.Node] | None:
     """The operands of whose rows a call computes each its own; None where it does anything else, or has none."""
     if node.op not in ("call_function", "call_method") or not all(_has_rows(value, front) for value in examples(node)):
         return None
@@ -222,15 +248,15 @@ def _rows_read(node: fx.Node, front: Sequence[int]) -> list[fx.Node] | None:
     return read if all(_has_rows(example(each), front) for each in read) else None
 
 
-def _has_rows(value: Any, front: Sequence[int]) -> bool:
+def _has_rows(value: Any, front: Sequence[Any]) -> bool:
     if not isinstance(value, torch.Tensor) or value.dim() != len(front) + 1 or not isinstance(value.shape[-1], int):
         return False
-    return [*value.shape[:-1]] == [*front] and not value.is_complex()
+    return [*map(written, value.shape[:-1])] == [*map(written, front)] and not value.is_complex()
 
 
 def _is_repeated(value: Any, front: Sequence[int]) -> bool:
     """Whether each row has the same of it."""
-    return not isinstance(value, torch.Tensor) or value.dim() <= 1 or all(size == 1 for size in value.shape[:-1])
+    return not isinstance(value, torch.Tensor) or value.dim() <= 1 or all(written(size) == "1" for size in value.shape[:-1])
 
 
 def _columns(node: fx.Node) -> int:
@@ -244,10 +270,14 @@ def _held(wide: Iterable[fx.Node]) -> int:
     for node in wide:
         value = example(node)
         if node.target is _linear:
-            products += traffic.size_of(value)
+            products += _bytes(value)
         elif isinstance(value, torch.Tensor):
-            largest = max(largest, traffic.size_of(value))
+            largest = max(largest, _bytes(value))
     return products + largest
+
+
+def _bytes(value: torch.Tensor) -> int:
+    return traffic.size_of(value, traffic.judged)
 
 
 def _summed(calls: Iterable[fx.Node]) -> int:
