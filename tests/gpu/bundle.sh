@@ -40,7 +40,7 @@ strip -o "$staging/bin/libcermet_bench_op_plain.so" build/lib/libcermet_bench_op
   "$1" -m pip install -q --disable-pip-version-check --no-deps --no-compile --target "$2/site" "$2"/wheels/cermet-*.whl
   export PYTHONPATH=$2/site CERMET_CACHE_DIR=$2/cache
   mkdir "$2/packs"
-  for model in llama qwen3; do
+  for model in llama qwen3 checkpointed; do
     for calls in one=input_ids=2x16 many=input_ids=2x4..64; do
       "$1" -m cermet capture "tests/python/capturing/captured_models.py:$model" --shapes "${calls#*=}" \
         --target sm_80,sm_90,sm_100 -o "$2/packs/$model-${calls%%=*}.cpack"

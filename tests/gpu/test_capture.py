@@ -21,7 +21,7 @@ from cermet.targets import devices
 
 PACKS = ROOT / "packs"
 TARGETS = ("sm_80", "sm_90", "sm_100")  # as bundle.sh has them
-FAMILIES = {"llama": "Llama", "qwen3": "Qwen3"}
+MODELS = ("llama", "qwen3", "checkpointed")  # of captured_models.py
 SHAPES = {"one": "input_ids=2x16", "many": "input_ids=2x4..64"}
 CALLS = {"one": ([(2, 16)], ()), "many": ([(2, 11), (2, 40), (2, 7)], (1,))}  # rows and lengths, and what is marked
 
@@ -38,7 +38,7 @@ def packs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packs")
     environment = {**os.environ, "CERMET_CACHE_DIR": str(folder / "cache")}
     running = []
-    for model in FAMILIES:
+    for model in MODELS:
         for calls, shapes in SHAPES.items():
             made = ROOT / "tests/python/capturing/captured_models.py"
             command = [sys.executable, "-m", "cermet", "capture", f"{made}:{model}", "--shapes", shapes]
@@ -51,25 +51,25 @@ def packs(tmp_path_factory):
 
 
 @pytest.mark.parametrize("calls", CALLS)
-@pytest.mark.parametrize("model", FAMILIES)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_pack_from_a_machine_without_a_gpu_trains_where_nothing_may_be_compiled(model, calls, packs, tmp_path):
     pack = str(packs / f"{model}-{calls}.cpack")
-    packed = captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", CERMET_PACKS=pack, **captured.ONLY)
+    packed = captured.steps(tmp_path, model, *CALLS[calls], "cuda", CERMET_PACKS=pack, **captured.ONLY)
     counters = packed["counters"]
     assert counters["cache_misses"] == counters["fallbacks"] == counters["late_gradients"] == 0, counters
     assert counters["kernels_from_packs"] > 0 and counters["launches"] > 0, counters
     assert packed["opened"] == [], f"it opened {packed['opened']}"
-    made = captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda")
+    made = captured.steps(tmp_path, model, *CALLS[calls], "cuda")
     assert made["counters"]["kernels_compiled"] > 0 and "libcermet_compiler" in made["opened"]  # the detectors work
     assert packed["numbers"] == made["numbers"]
 
 
 @pytest.mark.parametrize("calls", CALLS)
-@pytest.mark.parametrize("model", FAMILIES)
+@pytest.mark.parametrize("model", MODELS)
 def test_what_a_run_asks_for_is_what_was_captured(model, calls, packs, tmp_path):
     """The texts themselves, so that a difference is seen rather than missed."""
     own = tmp_path / "own.cpack"
-    captured.steps(tmp_path, FAMILIES[model], *CALLS[calls], "cuda", RECORD=str(own))
+    captured.steps(tmp_path, model, *CALLS[calls], "cuda", RECORD=str(own))
     there, asked = captured.entries(packs / f"{model}-{calls}.cpack"), captured.entries(own)
     missing = [entry for entry in asked if entry not in set(there)]
     assert not missing, f"{len(missing)} of {len(asked)} are not in the pack; the first:\n" + nearest(missing[0], there)

@@ -10,16 +10,15 @@ from typing import Any
 
 import forked
 
-HERE = Path(__file__).resolve().parents[1]  # where tiny_models is
 MODELS = Path(__file__).resolve().with_name("captured_models.py")
 STEPS = """
 import contextlib, json, os, sys
-sys.path.insert(0, {here!r})
+sys.path[:0] = {folders!r}
 import torch
-import cermet
-from tiny_models import tiny, words
-family, device, calls, marked = (json.loads(argument) for argument in sys.argv[1:])
-model = tiny(family, torch.bfloat16, device)
+import captured_models, cermet
+from tiny_models import words
+name, device, calls, marked = (json.loads(argument) for argument in sys.argv[1:])
+model = getattr(captured_models, name)().to(device)
 before = open("/proc/self/maps").read()  # torch for CUDA opens NVRTC itself
 call = torch.compile(model, backend="cermet", options=json.loads(os.environ.get("OPTIONS", "{{}}")))
 found = []
@@ -61,20 +60,21 @@ def capture(folder: Path, model: str, *arguments: str, **variables: str) -> subp
 
 def steps(
     folder: Path,
-    family: str,
+    model: str,
     calls: list[tuple[int, int]],
     marked: tuple[int, ...] = (),
     device: str = "cpu",
     **variables: str,
 ) -> dict[str, Any]:
     """What a process answers that trains, evaluates and infers with batches of these rows and lengths, with dimensions
-    `marked` as dynamic. RECORD: it writes what it asked for as this pack. OPTIONS: of the backend."""
-    code = STEPS.format(here=str(HERE))
+    `marked` as dynamic. `model`: a function of captured_models.py. RECORD: it writes what it asked for as this pack.
+    OPTIONS: of the backend."""
+    code = STEPS.format(folders=[str(MODELS.parent), str(MODELS.parents[1])])
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "own"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor-{len(list(folder.iterdir()))}"),
     }
-    ran = forked.run("-c", code, *map(json.dumps, (family, device, calls, marked)), env=environment | variables)
+    ran = forked.run("-c", code, *map(json.dumps, (model, device, calls, marked)), env=environment | variables)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return json.loads(ran.stdout.split("ANSWER")[1])
 

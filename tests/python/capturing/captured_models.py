@@ -19,6 +19,12 @@ def qwen3() -> torch.nn.Module:
     return tiny("Qwen3", torch.bfloat16)
 
 
+def checkpointed() -> torch.nn.Module:
+    model = llama()
+    model.gradient_checkpointing_enable()
+    return model
+
+
 def on_a_gpu() -> torch.nn.Module:
     return llama().cuda().to("cuda:0")
 

@@ -45,6 +45,21 @@ def standing_in(target: Target, tell: Callable[[], str]) -> Iterator[None]:
         yield
 
 
+class _Generator:
+    """Of the device's random numbers, of which none is drawn: one for each operation that a checkpoint makes again."""
+
+    device = torch.device("cuda", 0)
+
+    def clone_state(self) -> _Generator:
+        return _Generator()
+
+    def manual_seed(self, seed: int) -> _Generator:
+        return self
+
+    def get_state(self) -> torch.Tensor:
+        return torch.zeros(16, dtype=torch.uint8, device="cpu")
+
+
 class _WithoutDevice(TorchDispatchMode):
     """Calls with numbers, which lie on the CPU and stay there."""
 
@@ -62,7 +77,7 @@ def _with_numbers() -> Iterator[None]:
 
 def _answers(target: Target) -> dict[Any, dict[str, Any]]:
     major, minor = target.capability
-    properties = types.SimpleNamespace(name=target.name, major=major, minor=minor)
+    properties, generator = types.SimpleNamespace(name=target.name, major=major, minor=minor), _Generator()
     return {
         torch.cuda: {
             "is_available": lambda: True,
@@ -76,7 +91,8 @@ def _answers(target: Target) -> dict[Any, dict[str, Any]]:
             "is_current_stream_capturing": lambda: False,
             "synchronize": lambda device=None: None,
             "set_device": lambda device: None,
-            "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8, device="cpu"),
+            "default_generators": (generator,),
+            "get_rng_state": lambda device="cuda": generator.get_state(),
             "set_rng_state": lambda state, device="cuda": None,
             "_lazy_init": lambda: None,
         },
