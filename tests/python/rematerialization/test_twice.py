@@ -54,6 +54,22 @@ def test_what_is_read_on_both_sides_of_the_peak_is_dropped_there(free):
     torch.testing.assert_close(module(*inputs), expected, rtol=0, atol=0)
 
 
+def test_a_view_stands_behind_the_sizes_that_it_is_told(free):
+    """Though another reader of the copy stands before them."""
+
+    def function(x, weight):
+        early = torch.exp(x)
+        wide = (early @ weight).repeat(1, 4)
+        total = (wide * wide).sin().cos().sin().cos().sum() + early.sum()
+        return (total + early[: x.shape[0] // 2 * 2].cos().sum(),)
+
+    inputs = torch.randn(SIDE + 1, SIDE), torch.randn(SIDE, SIDE)
+    module = make_fx(function, tracing_mode="symbolic")(*inputs)
+    assert made(module) == 1
+    assert count(module, "aten.exp") == 2 and count(module, "aten.slice") == 1
+    torch.testing.assert_close(module(*inputs), function(*inputs), rtol=0, atol=0)
+
+
 def test_what_takes_longer_than_it_is_worth_stays():
     assert made(traced(pausing, torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE))) == 0
 

@@ -92,7 +92,7 @@ class _Part:
         self._calls = calls  # and which operands of each have its rows
         self._dimension = next((place for place, size in enumerate(front) if written(size) != "1"), 0)
         self._size = front[self._dimension]
-        size = traffic.judged(self._size)
+        size = max(traffic.judged(self._size), 1)
         most = max(min(_MOST, math.prod(map(traffic.judged, front)) // _ROWS, size), 1)
         rows = -(-size // most)
         self._tiles = most if isinstance(self._size, torch.SymInt) else -(-size // rows)
@@ -254,9 +254,9 @@ def _has_rows(value: Any, front: Sequence[Any]) -> bool:
     return [*map(written, value.shape[:-1])] == [*map(written, front)] and not value.is_complex()
 
 
-def _is_repeated(value: Any, front: Sequence[int]) -> bool:
+def _is_repeated(value: Any, front: Sequence[Any]) -> bool:
     """Whether each row has the same of it."""
-    return not isinstance(value, torch.Tensor) or value.dim() <= 1 or all(written(size) == "1" for size in value.shape[:-1])
+    return not isinstance(value, torch.Tensor) or all(written(size) == "1" for size in value.shape[:-1])
 
 
 def _columns(node: fx.Node) -> int:

@@ -136,18 +136,20 @@ def _make(graph: fx.Graph, copy: _Copy, before: fx.Node) -> None:
         if copy.value is not copy.node:
             _copied(graph, copy.value, given)
         for reader in sorted(copy.late):
-            reader.args = fx.map_arg(reader.args, lambda each: _instead(graph, each, given))
-            reader.kwargs = fx.map_arg(reader.kwargs, lambda each: _instead(graph, each, given))
+            reader.args = fx.map_arg(reader.args, lambda each: _instead(graph, each, before, given))
+            reader.kwargs = fx.map_arg(reader.kwargs, lambda each: _instead(graph, each, before, given))
     for view in sorted(given, reverse=True):
         if not view.users:
             graph.erase_node(view)
 
 
-def _instead(graph: fx.Graph, node: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
-    """What a late reader is given: views of the copy for those of the value."""
+def _instead(graph: fx.Graph, node: fx.Node, before: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
+    """What a late reader is given: views of the copy for those of the value. No view stands before its own, where the
+    sizes that it is told may not be there."""
     if node not in given and node.op == "call_function" and is_view(node):
-        if any(_instead(graph, each, given) is not each for each in node.all_input_nodes):
-            _copied(graph, node, given)
+        if any(_instead(graph, each, before, given) is not each for each in node.all_input_nodes):
+            with graph.inserting_before(max(before, node.next)):
+                _copied(graph, node, given)
     return given.get(node, node)
 
 
