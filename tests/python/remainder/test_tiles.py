@@ -66,6 +66,25 @@ class Plain(Gated):
         return torch.relu(self.up(x).float()).square().to(x.dtype)
 
 
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        (x,) = ctx.saved_tensors
+        return cotangent * (x.sigmoid() + x * x.sigmoid() * (1 - x.sigmoid()))
+
+
+class Derived(Gated):
+    """The gate by the program, in a call of several results: what reads them is in tiles."""
+
+    def activate(self, x):
+        return Swish.apply(self.gate(x)) * self.up(x)
+
+
 class Adapted(Gated):
     """Frozen, with adapters in f32 of two of its layers."""
 
@@ -119,7 +138,7 @@ def tiled(module, x, **options) -> int:
 @pytest.mark.parametrize(
     "kind, batch, length",
     [
-        *((kind, BATCH, LENGTH) for kind in (Gated, Biased, Packed, Plain, Adapted)),
+        *((kind, BATCH, LENGTH) for kind in (Gated, Biased, Packed, Plain, Derived, Adapted)),
         *((Gated, batch, length) for batch, length in ((1, 4 * LENGTH), (1, 251), (5, 101))),
     ],
 )

@@ -176,7 +176,8 @@ def _parts(module: fx.GraphModule, result: torch.Tensor) -> Iterator[_Part]:
     rows: dict[fx.Node, list[fx.Node]] = {}
     for node in module.graph.nodes:
         read = _rows_read(node, front)
-        if read and effect_of(node, module).kind == PURE:
+        of_rows = read and all(isinstance(example(each), torch.Tensor) or each in rows for each in read)
+        if of_rows and effect_of(node, module).kind == PURE:
             rows[node] = read
     wide = [node for node in rows if _columns(node) >= _WIDE * narrow]
     taken: set[fx.Node] = set()
