@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
 from tiny_models import tiny
+from torch.utils.checkpoint import checkpoint
 
 
 def llama() -> torch.nn.Module:
@@ -38,6 +39,25 @@ def no_module() -> int:
 
 def reads_elements() -> torch.nn.Module:
     return torch.nn.Linear(int(torch.ones(2).sum().item()), 3)
+
+
+class Draws(torch.nn.Module):
+    """In a checkpoint, between two norms, which are one kernel with what is drawn there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(64) for _ in range(2))
+
+    def layer(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norms[0](x)
+        return self.norms[1](x + torch.empty_like(x).exponential_())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(self.layer, x, use_reentrant=False).sum()
+
+
+def draws() -> torch.nn.Module:
+    return Draws()
 
 
 class Apart(torch.nn.Module):

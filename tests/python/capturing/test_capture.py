@@ -82,10 +82,11 @@ def test_gpus_that_are_not_here_are_captured_with_the_same_bytes_from_anywhere(t
     assert "for_cpu" not in matches
 
 
-def test_what_a_checkpoint_encloses_is_made_again_by_a_gpu_that_is_not_here(tmp_path):
-    """Attention on a GPU may draw: torch gives each call of it in a checkpoint generators of the device."""
-    arguments = "--shapes", "input_ids=2x2..64", "--target", "sm_90", "--for", "train", "-o", "m.cpack"
-    ran = capture(tmp_path, "checkpointed", *arguments, CERMET_STRICT="1")
+@pytest.mark.parametrize("model, shapes", [("checkpointed", "input_ids=2x2..64"), ("draws", "x=2x64x64:float32")])
+def test_what_a_checkpoint_encloses_is_made_again_by_a_gpu_that_is_not_here(tmp_path, model, shapes):
+    """What may draw there, as attention may, torch gives generators of the device."""
+    arguments = "--shapes", shapes, "--target", "sm_90", "--for", "train", "-o", "m.cpack"
+    ran = capture(tmp_path, model, *arguments, CERMET_STRICT="1")
     assert ran.returncode == 0, ran.stderr[-4000:]
     assert "left as it was" not in ran.stderr and entries(tmp_path / "m.cpack")
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch._functorch import partitioners
+from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..failures import Failing
+from ..graph import fakes
+from ..graph.nodes import example, examples
 from ..graph.snapshots import Snapshot
 from ..patching import replacing
 from . import cut, demand, noting, overwritten, parts, waiting
@@ -45,6 +50,8 @@ class Partition:
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         overwritten.forbid(joint.graph)
         made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+        for module in made:
+            _say_what_is_drawn(module.graph)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), {}, None)
         return made
 
@@ -61,6 +68,8 @@ class Partition:
         self.keys |= parts.split(joint.graph)
         with replacing(partitioners, {_CHOOSES: choose, _ORDERS: demand.order}):  # under the lock that torch compiles under
             made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+        for module in made:
+            _say_what_is_drawn(module.graph)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
         for module in made:
             self.keys |= parts.join(module.graph)
@@ -69,3 +78,17 @@ class Partition:
         for module in (forward, backward):
             module.recompile()
         return forward, backward
+
+
+def _say_what_is_drawn(graph: fx.Graph) -> None:
+    """What a checkpoint draws, and draws again, is drawn from a generator that is the call's own; torch, which puts the
+    generator there, says nothing of the result. Of several results their readers say it."""
+    for node in graph.find_nodes(op="call_function", target=graphsafe_run_with_rng_state):
+        if "val" in node.meta or any(user.target is operator.getitem for user in node.users):
+            continue
+        values = (value for each in graph.nodes for value in examples(each))
+        mode = next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
+        keywords = {name: value for name, value in node.kwargs.items() if name != "rng_state"}
+        (operation, *args), kwargs = fx.map_arg((node.args, keywords), example)
+        with fakes.calling(mode), torch.no_grad():
+            node.meta["val"] = operation(*args, **kwargs)
