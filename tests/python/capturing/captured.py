@@ -13,7 +13,7 @@ import forked
 MODELS = Path(__file__).resolve().with_name("captured_models.py")
 STEPS = """
 import contextlib, json, os, sys
-sys.path[:0] = {folders!r}
+sys.path.insert(0, {folder!r})
 import torch
 import captured_models, cermet
 from tiny_models import words
@@ -69,7 +69,7 @@ def steps(
     """What a process answers that trains, evaluates and infers with batches of these rows and lengths, with dimensions
     `marked` as dynamic. `model`: a function of captured_models.py. RECORD: it writes what it asked for as this pack.
     OPTIONS: of the backend."""
-    code = STEPS.format(folders=[str(MODELS.parent), str(MODELS.parents[1])])
+    code = STEPS.format(folder=str(MODELS.parent))
     environment = os.environ | {
         "CERMET_CACHE_DIR": str(folder / "own"),
         "TORCHINDUCTOR_CACHE_DIR": str(folder / f"inductor-{len(list(folder.iterdir()))}"),

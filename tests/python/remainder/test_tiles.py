@@ -135,6 +135,11 @@ def tiled(module, x, **options) -> int:
     return cermet.counters()["tiled_parts"] - before
 
 
+def made_since(before) -> tuple[int, int]:
+    """How many graphs, and how many parts in tiles."""
+    return tuple(cermet.counters()[name] - before[name] for name in ("graphs", "tiled_parts"))
+
+
 @pytest.mark.parametrize(
     "kind, batch, length",
     [
@@ -152,7 +157,7 @@ def test_numbers_are_as_near_to_float64_as_eagers(kind, batch, length):
 def test_lengths_that_vary_are_one_graph(kind, batch, varying):
     """Short ones, too, of which a tile has two rows."""
     module = Stack(kind)
-    call, before = compiled(module), cermet.counters()["tiled_parts"]
+    call, before = compiled(module), cermet.counters()
 
     def marked(x):
         for dimension in varying:
@@ -162,15 +167,16 @@ def test_lengths_that_vary_are_one_graph(kind, batch, varying):
     for length in (LENGTH, 77, 4 * LENGTH, 9):
         x = given(batch=batch, length=length)
         assert_gradients_are_near(module, marked, [x], torch.randn_like(x))
-    assert cermet.counters()["tiled_parts"] - before == len(module.layers)
+    assert made_since(before) == (1, len(module.layers))
 
 
 def test_a_length_of_fewer_rows_than_tiles_is_a_graph_of_its_own():
     module = Stack(Gated)
-    call = compiled(module, dynamic=True)
+    call, before = compiled(module, dynamic=True), cermet.counters()
     for length in (LENGTH, 3, 2, 5):
         x = given(batch=1, length=length)
         assert_gradients_are_near(module, call, [x], torch.randn_like(x))
+    assert made_since(before) == (2, len(module.layers))
 
 
 def test_a_gradient_that_tiles_give_to_is_rounded_once():

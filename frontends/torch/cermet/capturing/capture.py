@@ -88,9 +88,10 @@ def _trace(model: Any, mode: FakeTensorMode, target: Target, call: Call, step: s
             inner = error.inner_exception if isinstance(error, BackendCompilerFailed) else error
             if isinstance(inner, Error):
                 raise Error(f"{target.name}, {step}, {call}: {inner}") from error
+            instead = "; where it reads a number that it computes, capture it on such a device by cermet.record()"
             raise Error(
                 f"{target.name}, {step}, {call}: the model cannot be called without numbers: "
-                f"{type(inner).__name__}: {inner}"
+                f"{type(inner).__name__}: {inner}{instead}"
             ) from error
 
 

@@ -49,9 +49,7 @@ class Partition:
         self, joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         overwritten.forbid(joint.graph)
-        made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
-        for module in made:
-            _say_what_is_drawn(module.graph)
+        made = _partitioned(joint, inputs, settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), {}, None)
         return made
 
@@ -66,10 +64,8 @@ class Partition:
             return found.kept
 
         self.keys |= parts.split(joint.graph)
-        with replacing(partitioners, {_CHOOSES: choose, _ORDERS: demand.order}):  # under the lock that torch compiles under
-            made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
-        for module in made:
-            _say_what_is_drawn(module.graph)
+        with replacing(partitioners, {_CHOOSES: choose, _ORDERS: demand.order}):  # under torch's lock for compiling
+            made = _partitioned(joint, inputs, settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
         for module in made:
             self.keys |= parts.join(module.graph)
@@ -80,14 +76,24 @@ class Partition:
         return forward, backward
 
 
+def _partitioned(
+    joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+    for module in made:
+        _say_what_is_drawn(module.graph)
+    return made
+
+
 def _say_what_is_drawn(graph: fx.Graph) -> None:
     """What a checkpoint draws, and draws again, is drawn from a generator that is the call's own; torch, which puts the
     generator there, says nothing of the result. Of several results their readers say it."""
-    for node in graph.find_nodes(op="call_function", target=graphsafe_run_with_rng_state):
-        if "val" in node.meta or any(user.target is operator.getitem for user in node.users):
+    drawing = graph.find_nodes(op="call_function", target=graphsafe_run_with_rng_state)
+    values = (value for node in graph.nodes if drawing for value in examples(node))
+    mode = next((value.fake_mode for value in values if hasattr(value, "fake_mode")), None)
+    for node in drawing:
+        if mode is None or "val" in node.meta or any(user.target is operator.getitem for user in node.users):
             continue
-        values = (value for each in graph.nodes for value in examples(each))
-        mode = next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
         keywords = {name: value for name, value in node.kwargs.items() if name != "rng_state"}
         (operation, *args), kwargs = fx.map_arg((node.args, keywords), example)
         with fakes.calling(mode), torch.no_grad():
