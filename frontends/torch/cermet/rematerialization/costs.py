@@ -64,7 +64,7 @@ def computing(node: fx.Node) -> int | str:
         return UNKNOWN
     if node.target._schema.is_mutable:
         return "it writes memory"
-    if _random(node):
+    if draws(node):
         return "it draws numbers"
     if torch.Tag.pointwise in node.target.tags or _name(node) in _CHEAP:
         return traffic.moved_by(node)
@@ -109,6 +109,16 @@ def _has_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether an operation draws numbers; attention does where it drops."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    arguments = node.target._schema.arguments
+    usual = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
+    given = dict(zip((argument.name for argument in arguments), node.args))
+    return (usual | given | node.kwargs).get("dropout_p") != 0.0
+
+
 def _waits(node: fx.Node) -> bool:
     """Whether the program waits for a device: to know a size or a number, or for a copy from another."""
     if {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(node.target.tags):
@@ -118,15 +128,6 @@ def _waits(node: fx.Node) -> bool:
     return len({each.device for each in tensors if each.dim() > 0 or each is values[0]}) > 1 or any(
         not isinstance(size, int) and size.node.hint is None for each in tensors for size in each.shape
     )
-
-
-def _random(node: fx.Node) -> bool:
-    """Whether a call draws numbers; attention does where it drops."""
-    if torch.Tag.nondeterministic_seeded not in node.target.tags:
-        return False
-    named = zip(node.target._schema.arguments, node.args)
-    given = {argument.name: value for argument, value in named} | node.kwargs
-    return given.get("dropout_p") != 0.0
 
 
 def _operations(node: fx.Node) -> int | None:

@@ -147,8 +147,9 @@ def _add(
 
 def _leaves_checkpoint(node: fx.Node, behind: Collection[fx.Node]) -> bool:
     """Whether the forward reads a value of a checkpointed part outside of any: torch.utils.checkpoint returns it, and
-    whoever reads it may keep it."""
-    return any("recompute" not in user.meta for user in node.users if user.op != "output" and user not in behind)
+    whoever reads it may keep it. A derivative that follows from no tangent is the backward's."""
+    readers = [user for user in node.users if user.op != "output" and user not in behind]
+    return any("recompute" not in user.meta and user.meta.get("partitioner_tag") != "is_backward" for user in readers)
 
 
 def _must_save(node: fx.Node) -> bool:

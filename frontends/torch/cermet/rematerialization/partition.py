@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.fx as fx
 from torch._functorch import partitioners
+from torch._functorch.partitioners import must_recompute
+from torch._ops import OpOverload
 from torch._prims.rng_prims import graphsafe_run_with_rng_state
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
@@ -16,10 +20,11 @@ from ..graph import fakes
 from ..graph.nodes import example, examples
 from ..graph.snapshots import Snapshot
 from ..patching import replacing
-from . import cut, demand, noting, overwritten, parts, waiting
+from . import costs, cut, demand, noting, overwritten, parts, waiting
 
 # Of torch's partitioner, 2.10 to 2.13, asked once for each graph: what is kept, and a backward's order.
 _CHOOSES, _ORDERS = "choose_saved_values_set", "reordering_to_mimic_autograd_engine"
+_DRAWS = "functionalize_rng_ops"  # what a checkpoint draws is drawn again by the same generator
 
 
 class Partition:
@@ -79,10 +84,24 @@ class Partition:
 def _partitioned(
     joint: fx.GraphModule, inputs: Any, settings: dict[str, Any]
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
+    theirs = getattr(partitioners, _DRAWS, None)
+    with replacing(partitioners, {_DRAWS: functools.partial(_drawn_again, theirs)}):
+        made = partitioners.min_cut_rematerialization_partition(joint, inputs, **settings)
     for module in made:
         _say_what_is_drawn(module.graph)
     return made
+
+
+def _drawn_again(theirs: Callable[..., Any], joint: fx.GraphModule, *arguments: Any) -> Any:
+    """`functionalize_rng_ops` for those calls of checkpointed parts alone that draw numbers: attention that drops
+    nothing is a call as any other, which needs no generator."""
+    calls = [node for node in joint.graph.nodes if isinstance(node.target, OpOverload) and must_recompute(node)]
+    idle = {node: node.meta.pop("recompute") for node in calls if not costs.draws(node)}
+    try:
+        return theirs(joint, *arguments)
+    finally:
+        for node, policy in idle.items():
+            node.meta["recompute"] = policy
 
 
 def _say_what_is_drawn(graph: fx.Graph) -> None:

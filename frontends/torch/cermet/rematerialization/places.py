@@ -26,7 +26,7 @@ from .liveness import Storages
 
 _COPY = torch.ops.aten.copy_.default
 _SYNCHRONOUS = ("aten", "prims", regions.NAMESPACE)  # operations that are done with their operands when they return
-_HIGHER_ORDER = ("run_and_save_rng_state", "run_with_rng_state")
+_HIGHER_ORDER = ("run_and_save_rng_state", "run_with_rng_state", "graphsafe_run_with_rng_state")
 
 
 class Otherwise(NamedTuple):
