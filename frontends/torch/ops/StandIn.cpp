@@ -1,6 +1,6 @@
 // torch traces fake CUDA tensors anywhere, but its autograd asks two objects of libtorch's about CUDA: the device
-// guard, which a build without CUDA lacks and libc10 has an idle one for, and the hooks, which say whether there is a
-// device. Neither is in the stable ABI. Both are reached by the names of libtorch's own functions and by what these do
+// guard, which a build without CUDA lacks and libc10 has an idle one for, and the hooks, which say whether it is there
+// and, in a build with CUDA, ask the driver about devices. Neither is in the stable ABI. Both are reached by the names of libtorch's own functions and by what these do
 // then, not by layouts of classes: an object's virtual functions are a table, and which entry is asked is found by
 // trying each.
 #include "frontends/torch/ops/StandIn.h"
@@ -51,12 +51,15 @@ const char* cermet_torch_stand_in_for_cuda() {
                                            "DeviceGuardImplInterfaceE");
   if (!getAccelerator || !getHooks || !ensureGuard || !registerGuard)
     return "its libraries have other names for CUDA's device guard and hooks";
-  if (const uint16_t found = getAccelerator(false); found & kHasValue)
-    return found == kCudaAsOptional ? nullptr : "it has an accelerator that is not CUDA";
+  // A build with CUDA has it as its accelerator whether or not there is a device, which its hooks are then asked for.
+  if (const uint16_t found = getAccelerator(false); (found & kHasValue) && found != kCudaAsOptional)
+    return "it has an accelerator that is not CUDA";
+  Object& hooks = getHooks();
+  if (hooks.functions == hookFunctions.data())
+    return nullptr; // told before
   // Of a guard that counts no devices, which this one does whatever it is asked, libc10 makes its idle one.
   registerGuard(kCuda, &guard);
   ensureGuard();
-  Object& hooks = getHooks();
   Function* const before = std::exchange(hooks.functions, hookFunctions.data());
   for (Function& function : hookFunctions) {
     function = one;

@@ -4,8 +4,7 @@
 
 extern "C" {
 
-// Makes libtorch say that CUDA is its accelerator and give it a device guard that does nothing. Nothing is changed
-// where there is a GPU. It lasts until the process ends, which then runs nothing on a GPU. Null, or why this torch
-// cannot.
+// Makes libtorch say that CUDA is its accelerator and give it a device guard that does nothing, for a process that has
+// no GPU. It lasts until the process ends, which then runs nothing on a GPU. Null, or why this torch cannot.
 CERMET_API const char* cermet_torch_stand_in_for_cuda();
 }

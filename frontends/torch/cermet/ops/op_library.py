@@ -67,7 +67,9 @@ _callbacks: list[object] = []
 
 
 def stand_in_for_cuda() -> str:
-    """Tells libtorch that there is a GPU (StandIn.h); "", or why it cannot be told."""
+    """Tells libtorch that there is a GPU (StandIn.h), unless there is one; "", or why it cannot be told."""
+    if torch.cuda.is_available():
+        return ""
     return (_ops().cermet_torch_stand_in_for_cuda() or b"").decode()
 
 
