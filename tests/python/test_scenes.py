@@ -137,16 +137,17 @@ SCENES = {
         {"forward": 8, "backward": 10},
         {"forward": {"constant_pad_nd": 1}, "backward": {"embedding_dense_backward": 2}},
     ),
-    # Words go to their experts by sorted places; back, and in gradients, the order's inverse chooses them. A product of few
-    # operations is made again, and a residual's gradient added behind it.
+    # Words go to their experts by sorted places, among which a search finds where each expert's end; back, and in
+    # gradients, the order's inverse chooses them. A product of few operations is made again, and a residual's gradient
+    # added behind it.
     "Qwen3-MoE": Scene(
         experts,
         text,
         {"forward": 14, "backward": 20},
         {
             "forward": {
-                "index": 4, "index_put_": 2, "sort": 2, "topk": 2, "_to_copy": 8, "floor_divide": 2,
-                "constant_pad_nd": 1, "arange": 2, "histc": 2,
+                "index": 4, "index_put_": 2, "sort": 2, "topk": 2, "_to_copy": 6, "floor_divide": 2,
+                "constant_pad_nd": 1, "arange": 3, "searchsorted": 2,
             },  # fmt: skip
             "backward": {
                 "add": 1, "scatter_": 2, "index": 2, "new_zeros": 2, "_to_copy": 2, "embedding_dense_backward": 1,

@@ -1,4 +1,5 @@
-"""Sorts of integers that a graph says enough of take a narrower type, and give what they gave."""
+"""Sorts of integers that a graph says enough of take a narrower type, and sums over counts of what they sorted are
+searches; both give what was there."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from cermet.remainder import direct
-from cermet.remainder.aten.sorts import narrow
+from cermet.remainder.aten.sorts import narrow, search
 
 ROWS = 5000
 CPU = frozenset({"cpu"})
@@ -79,3 +80,62 @@ def test_both_graphs_of_a_step_are_narrowed(monkeypatch):
 def test_other_devices_sort_as_they_did():
     module = make_fx(SORTS["experts"][0], tracing_mode="fake")(*inputs())
     assert narrow(module.graph) == 0 and sorted_types(module) == [torch.int64]
+
+
+def experts(scores: torch.Tensor) -> torch.Tensor:
+    return torch.sort(scores.topk(2)[1].view(-1), stable=True)[0]
+
+
+def summed(values: torch.Tensor, bins: int = 7, dtype: torch.dtype = torch.int32, **ends: int) -> torch.Tensor:
+    """As transformers' mixtures say where each expert's tokens end; torch's counts on a CPU are of floats."""
+    return torch.histc(values.float(), bins=bins, **{"min": 0, "max": bins - 1} | ends).cumsum(0, dtype=dtype)
+
+
+# Of scores for seven experts and any numbers, and whether it is a search.
+SUMS: dict[str, tuple[Callable[..., torch.Tensor], bool]] = {
+    "experts": (lambda scores, any: summed(experts(scores)), True),
+    "of 64 bits": (lambda scores, any: summed(experts(scores), dtype=torch.int64), True),
+    "of fewer experts": (lambda scores, any: summed(experts(scores), 4), True),
+    "of more experts": (lambda scores, any: summed(experts(scores), 9), True),
+    "cast before": (lambda scores, any: summed(experts(scores).to(torch.uint8).int()), True),
+    "few, which are sorted as they are": (lambda scores, any: summed(experts(scores[:9])), True),
+    "a cast that wraps": (lambda scores, any: summed(torch.sort(any.clamp(0, 700))[0].to(torch.uint8)), False),
+    "in half precision": (lambda scores, any: summed(torch.sort(any.clamp(0, 300))[0].bfloat16()), False),
+    "of floats": (lambda scores, any: summed(experts(scores), dtype=torch.float32), False),
+    "not in order": (lambda scores, any: summed(scores.topk(2)[1].view(-1)), False),
+    "the greatest first": (lambda scores, any: summed(torch.sort(scores.argmax(-1), descending=True)[0]), False),
+    "their order": (lambda scores, any: summed(torch.sort(scores.argmax(-1))[1]), False),
+    "below zero": (lambda scores, any: summed(torch.sort(any.clamp(-3, 5))[0]), False),
+    "of any numbers": (lambda scores, any: summed(torch.sort(any)[0]), False),
+    "from one": (lambda scores, any: summed(experts(scores), min=1), False),
+    "to one more": (lambda scores, any: summed(experts(scores), max=7), False),
+    "between their own ends": (lambda scores, any: torch.histc(experts(scores).float(), 7).cumsum(0).int(), False),
+}
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_over_counts_is_a_search(name, mode):
+    function, is_search = SUMS[name]
+    module = make_fx(lambda scores, any: function(scores.view(-1, 7), any), tracing_mode=mode)(*inputs())
+    narrow(module.graph, CPU)
+    assert search(module.graph) == is_search
+    module.graph.lint()
+    module.recompile()
+    assert ("histc" in str(module.graph)) != is_search
+    few = torch.randn(300, 7) * torch.arange(7), torch.randint(-9, 9, (300,))
+    for given in (inputs(), few) if mode == "symbolic" else (inputs(),):
+        torch.testing.assert_close(module(*given), function(*given), rtol=0, atol=0)
+
+
+def test_layers_search_for_the_same_numbers():
+    def layers(scores):
+        return summed(experts(scores)), summed(experts(scores.exp().roll(1, 0)))
+
+    module = make_fx(layers, tracing_mode="fake")(inputs()[0])
+    assert search(module.graph) == 2
+    targets = [str(node.target) for node in module.graph.nodes]
+    assert targets.count("aten.arange.default") == 1 and targets.count("aten.searchsorted.Tensor") == 2
+    module.recompile()
+    scores, _ = inputs()
+    torch.testing.assert_close(module(scores), layers(scores), rtol=0, atol=0)

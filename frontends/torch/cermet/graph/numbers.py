@@ -29,7 +29,7 @@ _VIEWS = {
 }
 _CHOICES = {_aten.index.Tensor, _aten.gather.default, _aten.index_select.default}
 SORTS = {_aten.sort.default, _aten.sort.stable}
-_TYPES = (torch.int64, torch.int32)
+_TYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 _NARROW = (torch.uint8, torch.int16, torch.int32)
 _COMPARISONS = {
     _aten.lt.Scalar: operator.lt,
@@ -105,7 +105,7 @@ def _bounds(node: fx.Node) -> Bounds:
         return bounds(node.args[0])
     if node.target is _aten._to_copy.default:
         found = bounds(node.args[0])
-        return found if _hold(found, example(node).dtype) else _UNKNOWN
+        return found if holds(example(node).dtype, *found) else _UNKNOWN
     if node.target is operator.getitem:
         return _picked(*node.args)
     if node.target in (_aten.argmax.default, _aten.argmin.default):
@@ -143,7 +143,8 @@ def limited(clamp: fx.Node) -> tuple[fx.Node, Any, Any]:
 
 
 def _clamped(source: fx.Node, least: Any, greatest: Any) -> Bounds:
-    if not all(limit is None or isinstance(limit, int) for limit in (least, greatest)):
+    dtype = example(source).dtype
+    if not all(limit is None or isinstance(limit, int) and holds(dtype, limit) for limit in (least, greatest)):
         return _UNKNOWN
     below, above = bounds(source)
     if least is not None:
@@ -172,20 +173,23 @@ def _counted(node: fx.Node) -> Bounds | None:
         return None
     count = example(node).shape[0]
     start = 0 if node.target is _aten.arange.default else node.args[0]
-    return start, start + count - 1 if isinstance(count, int) else None
+    found = start, start + count - 1 if isinstance(count, int) else None
+    return found if holds(example(node).dtype, *found) else None
 
 
-def _hold(found: Bounds, dtype: torch.dtype) -> bool:
-    """Whether a type holds every number between two."""
-    return dtype == torch.int64 or None not in found and all(-(2**31) <= end < 2**31 for end in found)
+def holds(dtype: torch.dtype, *numbers: int | None) -> bool:
+    """Whether a type has all of these numbers, without rounding; of what is not known, one of integers that is widest."""
+    if not dtype.is_floating_point:
+        least, greatest = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        return dtype == torch.int64 or all(each is not None and least <= each <= greatest for each in numbers)
+    return all(each is not None and abs(each) * torch.finfo(dtype).eps <= 2 for each in numbers)
 
 
 def narrowest(found: Bounds, dtype: torch.dtype) -> torch.dtype:
     """The narrowest type that holds every number between two; of what is not known, their own."""
     if None in found:
         return dtype
-    fits = (each for each in _NARROW if torch.iinfo(each).min <= found[0] and found[1] <= torch.iinfo(each).max)
-    narrow = next(fits, dtype)
+    narrow = next((each for each in _NARROW if holds(each, *found)), dtype)
     return narrow if narrow.itemsize < dtype.itemsize else dtype
 
 

@@ -41,7 +41,7 @@ from .aten.mutation import count, reuse, write
 from .aten.padding import absorb, settle
 from .aten.products import part
 from .aten.simplification import drop_copies, simplify
-from .aten.sorts import narrow
+from .aten.sorts import narrow, search
 from .aten.turning import turn
 from .aten.wide_copies import widen
 from .capture import BACKWARD, FORWARD, INFERENCE, Captures
@@ -203,7 +203,7 @@ def _compile(
             settle(graph.graph)
             if not environment.check():
                 tried("gradients of embeddings", lambda: embeddings.add_rows(graph.graph, kind == BACKWARD))
-                tried("sorts", lambda: narrow(graph.graph))
+                tried("sorts", lambda: narrow(graph.graph), lambda: search(graph.graph))
             concatenation.join(graph.graph)
             concatenation.turn(graph.graph)
             if not (as_traced or environment.check()):
