@@ -1,8 +1,8 @@
 // torch traces fake CUDA tensors anywhere, but its autograd asks two objects of libtorch's about CUDA: the device
 // guard, which a build without CUDA lacks and libc10 has an idle one for, and the hooks, which say whether it is there
-// and, in a build with CUDA, ask the driver about devices. Neither is in the stable ABI. Both are reached by the names of libtorch's own functions and by what these do
-// then, not by layouts of classes: an object's virtual functions are a table, and which entry is asked is found by
-// trying each.
+// and, in a build with CUDA, ask the driver about devices. Neither is in the stable ABI. Both are reached by the names
+// of libtorch's own functions and by what these do then, not by layouts of classes: an object's virtual functions are a
+// table, and which entry is asked is found by trying each.
 #include "frontends/torch/ops/StandIn.h"
 #include <array>
 #include <cstdint>

@@ -92,13 +92,13 @@ def _partitioned(
     return made
 
 
-def _drawn_again(theirs: Callable[..., Any], joint: fx.GraphModule, *arguments: Any) -> Any:
+def _drawn_again(theirs: Callable[..., Any], joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> Any:
     """`functionalize_rng_ops` for those calls of checkpointed parts alone that draw numbers: attention that drops
     nothing is a call as any other, which needs no generator."""
     calls = [node for node in joint.graph.nodes if isinstance(node.target, OpOverload) and must_recompute(node)]
     idle = {node: node.meta.pop("recompute") for node in calls if not costs.draws(node)}
     try:
-        return theirs(joint, *arguments)
+        return theirs(joint, *arguments, **keywords)
     finally:
         for node, policy in idle.items():
             node.meta["recompute"] = policy

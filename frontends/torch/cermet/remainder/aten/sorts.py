@@ -3,8 +3,8 @@
 A GPU sorts many by their digits of eight bits, in a pass over all of them for each digit that their type has: eight for
 the numbers of experts, as a mixture sorts its tokens by, where one is enough.
 
-How many of them are at most 0, 1, ... is then where each of these would stand behind its equals: a search, where a
-program casts them, counts how many there are of each and adds those up, which is six launches.
+How many of them are at most 0, 1, ... is where each of these would stand behind its equals: one search, where a program
+casts what it sorted, counts how many there are of each and adds those up.
 """
 
 from __future__ import annotations
@@ -67,9 +67,8 @@ def search(graph: fx.Graph) -> int:
             if (key := (bins, dtype, device)) not in wanted:
                 wanted[key] = rewriting.call(node, _aten.arange.default, bins, dtype=dtype, device=device)
             is_short = node.meta["val"].dtype == torch.int32
-            made = rewriting.call(
-                node, _aten.searchsorted.Tensor, ordered, wanted[key], out_int32=is_short, right=True
-            )
+            numbers = ordered, wanted[key]
+            made = rewriting.call(node, _aten.searchsorted.Tensor, *numbers, out_int32=is_short, right=True)
         rewriting.replace(node, made)
     rewriting.erase_dead()
     return rewriting.times
