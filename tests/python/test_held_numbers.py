@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import cermet
-from cermet import backend, held_numbers
+from cermet import backend, patching
 from tiny_models import tiny, words
 
 
@@ -86,5 +87,17 @@ def test_however_the_backend_is_named(named, monkeypatch):
 
 def test_under_ddp():
     """Whose optimizer stands between Dynamo and the backend."""
-    ours, theirs = (DDPOptimizer(1 << 30, backend_compile_fn=each).compile_fn for each in (backend.compile, print))
-    assert held_numbers._ours(ours) and not held_numbers._ours(theirs)
+    translators = mock.Mock(), mock.Mock()
+    for translator, compiler in zip(translators, (backend.compile, print)):
+        translator.output.compiler_fn = DDPOptimizer(1 << 30, backend_compile_fn=compiler).compile_fn
+    assert [patching.traces_for_us(each) for each in translators] == [True, False]
+
+
+def test_what_inductor_hands_over():
+    module, x = Scaled(), torch.randn(3, 16)
+    with cermet.enable():
+        call = torch.compile(module, dynamic=True)
+        before = cermet.counters()["graphs"]
+        for factor in (0.5, 0.25):
+            torch.testing.assert_close(call(x, factor), module(x, factor))
+    assert cermet.counters()["graphs"] == before + 1

@@ -17,6 +17,7 @@ import torch.fx as fx
 from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
+from .asked_gradients import passed_over_while_traced
 from .attention import variants
 from .garbage import uncollected, uncollected_while_traced
 from .graph.decision import Declined
@@ -35,6 +36,7 @@ _log = logging.getLogger("cermet")
 uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins
 said_while_traced()
 constant_while_traced()
+passed_over_while_traced()
 
 
 @uncollected()

@@ -33,6 +33,7 @@ from . import backend, environment, locks, options, pipeline
 from .errors import Error
 from .loss.logits import Returned
 from .ops.build import build
+from .patching import traces_for_us_too
 from .records import Masks, Settings
 from .remainder import inductor_calls
 from .report import output
@@ -123,11 +124,20 @@ def _for_inductor(module: Any, inputs: Sequence[Any], config: dict[str, Any]) ->
     """Whether a graph stays Inductor's. `config`: what the mode and the options of `torch.compile` are to it."""
     if not _alone() or any(getattr(inductor_config, slot, None) for slot in OTHER_SLOTS):
         return True
-    if any(name != GRAPHS for name in config) or "cudagraph_annotation" in getattr(module, "meta", ()):
+    if _asks_inductor(config) or "cudagraph_annotation" in getattr(module, "meta", ()):
         return True
     # Lists are the inputs of compiled autograd's graphs.
     plain = isinstance(module, fx.GraphModule) and not any(isinstance(each, (list, tuple, dict)) for each in inputs)
     return not plain or _for_other_processes()
+
+
+def _asks_inductor(config: dict[str, Any]) -> bool:
+    return any(name != GRAPHS for name in config)
+
+
+def _is_handed_over(compiler: Any) -> bool:
+    """Whether Cermet gets what is traced for a backend, unless the graph keeps it from that."""
+    return type(compiler) is getattr(torch, WRAPPER) and _alone() and not _asks_inductor(compiler.config)
 
 
 def _call(inductor: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,10 +170,11 @@ def _get_compiler_config(inductor: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _open_doors() -> None:
-    """Puts the two in their places, where they stay: what they do is asked at each call, since threads differ."""
+    """Puts these in their places, where they stay: what they do is asked at each call, since threads differ."""
     wrapper = getattr(torch, WRAPPER)
     wrapper.__call__ = _call(wrapper.__call__)
     wrapper.get_compiler_config = _get_compiler_config(wrapper.get_compiler_config)
+    traces_for_us_too(_is_handed_over)
 
 
 # --- Switching it on and off -----------------------------------------------------------------------------------------

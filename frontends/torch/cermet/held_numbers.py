@@ -14,12 +14,9 @@ from torch._dynamo import config
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._guards import GuardSource
 
-from .patching import replace
+from .patching import replace, traces_for_us
 
 _WRAPS = "wrap_symfloat"  # of Dynamo, 2.10 to 2.13
-# What holds the backend that a program named: of Dynamo's, torch.compile's, functools.partial's and DDP's.
-_WITHIN = "_torchdynamo_orig_backend", "compiler_fn", "func", "backend_compile_fn", "__self__"
-_DEEPEST = 8
 
 
 def constant_while_traced() -> None:
@@ -29,7 +26,7 @@ def constant_while_traced() -> None:
 
 def _wrapping(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def wrap_symfloat(self: Any, value: float) -> Any:
-        if not (_held(self.source) and _ours(self.tx.output.compiler_fn)):
+        if not (_held(self.source) and traces_for_us(self.tx)):
             return theirs(self, value)
         with config.patch(assume_static_by_default=True):
             return theirs(self, value)
@@ -41,9 +38,3 @@ def _held(source: Any) -> bool:
     where = source.guard_source
     where = where() if callable(where) else where  # a method in older versions
     return where is GuardSource.GLOBAL or where.is_unspecialized_nn_module()
-
-
-def _ours(compiler: Any) -> bool:
-    for _ in range(_DEEPEST):
-        compiler = next((within for name in _WITHIN if (within := getattr(compiler, name, None)) is not None), compiler)
-    return str(getattr(compiler, "__module__", None)).partition(".")[0] == __package__

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _OURS = "_cermet"  # a mark on what stands there for good
+# What holds the backend that a program named: of Dynamo's, torch.compile's, functools.partial's and DDP's.
+_WITHIN = "_torchdynamo_orig_backend", "compiler_fn", "func", "backend_compile_fn", "__self__"
+_DEEPEST = 8
+_handed_over: list[Callable[[Any], bool]] = []
 
 
 @contextlib.contextmanager
@@ -32,3 +36,18 @@ def replace(owner: Any, name: str, stand_in: Callable[[Callable[..., Any]], Call
         ours = functools.wraps(theirs)(stand_in(theirs))
         setattr(ours, _OURS, True)
         setattr(owner, name, ours)
+
+
+def traces_for_us(translator: Any) -> bool:
+    """Whether one of Dynamo's `InstructionTranslator`s traces what Cermet compiles: what stands in Dynamo is there for
+    every backend."""
+    compiler = translator.output.compiler_fn
+    for _ in range(_DEEPEST):
+        compiler = next((within for name in _WITHIN if (within := getattr(compiler, name, None)) is not None), compiler)
+    is_ours = str(getattr(compiler, "__module__", None)).partition(".")[0] == __package__
+    return is_ours or any(is_handed_over(compiler) for is_handed_over in _handed_over)
+
+
+def traces_for_us_too(is_handed_over: Callable[[Any], bool]) -> None:
+    """From now on, also where this is true of the backend that a program named."""
+    _handed_over.append(is_handed_over)
