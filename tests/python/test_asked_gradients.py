@@ -112,7 +112,18 @@ def behind(x, weight):
     return made.exp(), (made * weight).sum()
 
 
-@pytest.mark.parametrize("function", [within, returned, behind])
+def told(x, weight):
+    """The program does one thing or another."""
+    made = x.detach().sin().requires_grad_()
+    return (made * weight).sum(), (made * (2.0 if made.requires_grad else 1.0) * weight).sum()
+
+
+def told_later(x, weight):
+    made = x.detach().sin().requires_grad_().exp()
+    return (made * weight).sum(), (made * (2.0 if made.requires_grad else 1.0) * weight).sum()
+
+
+@pytest.mark.parametrize("function", [within, returned, behind, told, told_later])
 @pytest.mark.parametrize("remainder", ["auto", "eager"])
 def test_where_it_makes_a_difference_it_is_eagers(function, remainder):
     x, weight = torch.randn(8), torch.randn(8, requires_grad=True)

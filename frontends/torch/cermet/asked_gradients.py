@@ -2,9 +2,9 @@
 
 Adapters on frozen weights ask it of what the first layer reads, in a hook of the table of words (`peft` and
 `transformers` by `enable_input_require_grads`), so that a checkpoint which looks at its inputs differentiates at all.
-Dynamo's looks at no inputs. So it is passed over where it can make no difference to whoever calls the graph: where
-neither the value is among the results, nor a result that would require a gradient because of the value alone. Else the
-graph is traced again, and breaks.
+Dynamo's looks at no inputs. So it is passed over where it can make no difference: where neither the value is among the
+results, nor a result that would require a gradient because of the value alone, and where the program does not ask
+whether it, or what follows from it, requires one. Else the graph is traced again, and breaks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from torch._dynamo.variables.tensor import TensorVariable
 
 from .patching import replace, traces_for_us
 
-_ASKS, _COMPILES = "method_requires_grad_", "call_user_compiler"  # of Dynamo, 2.10 to 2.13
+# Of Dynamo, 2.10 to 2.13.
+_ASKS, _READS, _COMPILES = "method_requires_grad_", "method_attr_requires_grad", "call_user_compiler"
 _ASKED = "cermet asked gradient"  # in a node's meta
 _BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace of it to the next
 
@@ -28,6 +29,7 @@ _BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace o
 def passed_over_while_traced() -> None:
     """From now on, in what Cermet compiles, where torch would break the graph."""
     replace(TensorVariable, _ASKS, _passing)
+    replace(TensorVariable, _READS, _reading)
     replace(OutputGraph, _COMPILES, _looking)
 
 
@@ -46,24 +48,44 @@ def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
     return method_requires_grad_
 
 
+def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def method_attr_requires_grad(self: Any, tx: Any) -> Any:
+        asked, behind = _asked(tx.output.root_tracer.graph)
+        node = self.as_proxy().node
+        within = node.graph is not tx.output.root_tracer.graph  # of a body, which may have been given any of them
+        if asked and (within or node in behind) and _lacks_a_gradient(node):
+            _trace_again(tx)
+        return theirs(self, tx)
+
+    return method_attr_requires_grad
+
+
 def _looking(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def call_user_compiler(self: Any, module: fx.GraphModule, *arguments: Any) -> Any:
-        if _makes_a_difference(module.graph):
-            setattr(self.root_tx.speculation_log, _BREAKS, True)
-            raise RestartAnalysis(restart_reason="a result requires a gradient because a value of the graph shall")
+        asked, behind = _asked(module.graph)
+        results = behind.intersection(module.graph.output_node().all_input_nodes)
+        if not asked.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results)):
+            _trace_again(self.root_tx)
+        for node in asked:
+            del node.meta[_ASKED]
         return theirs(self, module, *arguments)
 
     return call_user_compiler
 
 
-def _makes_a_difference(graph: fx.Graph) -> bool:
-    asked = {node for node in graph.nodes if node.meta.pop(_ASKED, False)}
+def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
+    """The values, and these with all that follows from them."""
+    asked = {node for node in graph.nodes if _ASKED in node.meta}
     behind = set(asked)
     for node in graph.nodes if asked else ():
         if not behind.isdisjoint(node.all_input_nodes):
             behind.add(node)
-    results = behind.intersection(graph.output_node().all_input_nodes)
-    return not asked.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results))
+    return asked, behind
+
+
+def _trace_again(translator: Any) -> None:
+    setattr(translator.speculation_log, _BREAKS, True)
+    raise RestartAnalysis(restart_reason="what a value of the graph is asked, to require a gradient, makes a difference")
 
 
 def _lacks_a_gradient(node: fx.Node) -> bool:

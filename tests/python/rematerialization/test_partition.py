@@ -11,12 +11,12 @@ from cermet.remainder import direct
 from cermet.remainder.straight import StraightLine
 
 
-@torch.library.custom_op("cermet_tests::drops", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
-def drops(x: torch.Tensor, dropout_p: float = 0.0) -> torch.Tensor:
+@torch.library.custom_op("cermet_tests::omits", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def omits(x: torch.Tensor, dropout_p: float = 0.0) -> torch.Tensor:
     return x * (torch.rand_like(x) >= dropout_p) * x
 
 
-@drops.register_fake
+@omits.register_fake
 def _(x, dropout_p=0.0):
     return torch.empty_like(x)
 
@@ -25,7 +25,7 @@ def keep(ctx, inputs, output):
     ctx.save_for_backward(output)
 
 
-drops.register_autograd(lambda ctx, gradient: (2 * gradient * ctx.saved_tensors[0].sqrt(), None), setup_context=keep)
+omits.register_autograd(lambda ctx, gradient: (2 * gradient * ctx.saved_tensors[0].sqrt(), None), setup_context=keep)
 
 
 class Dropping(nn.Module):
@@ -36,7 +36,7 @@ class Dropping(nn.Module):
         self.probability = probability
 
     def forward(self, x):
-        return checkpoint(lambda x: drops(x, *self.probability).cos(), x, use_reentrant=False)
+        return checkpoint(lambda x: omits(x, *self.probability).cos(), x, use_reentrant=False)
 
 
 @pytest.mark.parametrize("probability, wrapped", [((), False), ((0.0,), False), ((0.5,), True)])
@@ -57,4 +57,4 @@ def test_only_what_draws_is_given_a_generator(probability, wrapped, monkeypatch)
     assert dropped.any() == wrapped
     torch.testing.assert_close(x.grad, torch.where(dropped, 0, -2 * x * (x * x).sin()).detach())
     assert any("rng" in name for name in seen) == wrapped, seen
-    assert sum("drops" in name for name in seen) == 2 * (not wrapped), seen  # the forward's and the backward's own
+    assert sum("omits" in name for name in seen) == 2 * (not wrapped), seen  # the forward's and the backward's own
