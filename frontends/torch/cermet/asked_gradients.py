@@ -85,7 +85,7 @@ def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
 
 def _trace_again(translator: Any) -> None:
     setattr(translator.speculation_log, _BREAKS, True)
-    raise RestartAnalysis(restart_reason="what a value of the graph is asked, to require a gradient, makes a difference")
+    raise RestartAnalysis(restart_reason="that a value of the graph shall require a gradient makes a difference")
 
 
 def _lacks_a_gradient(node: fx.Node) -> bool:
