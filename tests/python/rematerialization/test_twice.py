@@ -7,7 +7,9 @@ import random
 import pytest
 import torch
 from tiny_models import tiny, words
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import cermet
 from cermet.rematerialization import liveness, twice
@@ -68,6 +70,26 @@ def test_a_view_stands_behind_the_sizes_that_it_is_told(free):
     assert made(module) == 1
     assert count(module, "aten.exp") == 2 and count(module, "aten.slice") == 1
     torch.testing.assert_close(module(*inputs), function(*inputs), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rest", [0, 1, 2])
+def test_a_copy_asks_nothing_of_a_size(free, rest):
+    """What torch would like to know of one, whether it is 0 or 1, would bind the graph to the answer."""
+
+    def function(x, weight):
+        early = torch.exp(x)
+        wide = (early @ weight).repeat(1, 4)
+        return ((wide * wide).sum() + torch.reshape(early[x.shape[0] // 32 * 32 :].t(), [-1]).cos().sum(),)
+
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    x, weight = mode.from_tensor(torch.randn(SIDE + rest, SIDE)), torch.randn(SIDE, SIDE)
+    with env.suppress_guards():
+        module = make_fx(function)(x, mode.from_tensor(weight, static_shapes=True))
+    known = len(env.guards), dict(env.replacements)
+    assert made(module) == 1
+    assert count(module, "aten.exp") == 2
+    assert (len(env.guards), env.replacements) == known
 
 
 def test_what_takes_longer_than_it_is_worth_stays():

@@ -17,8 +17,8 @@ import torch
 import torch.fx as fx
 
 from ..graph.effects import effect_of
-from ..graph.memory import is_view
-from ..graph.nodes import example, examples
+from ..graph.memory import Moved, is_view
+from ..graph.nodes import example
 from . import liveness
 from .costs import computed_again, is_product
 from .liveness import Storages
@@ -130,33 +130,40 @@ def _enough(copies: Sequence[_Copy], held: Sequence[int], goal: int) -> list[_Co
 
 def _make(graph: fx.Graph, copy: _Copy, before: fx.Node) -> None:
     """Before the call that reads it, or the last that reads what it is made of."""
-    given: dict[fx.Node, fx.Node] = {}
+    again = _Again(graph, before)
     with graph.inserting_before(before):
-        _copied(graph, copy.node, given)
+        again.make(copy.node)
         if copy.value is not copy.node:
-            _copied(graph, copy.value, given)
+            again.make(copy.value)
         for reader in sorted(copy.late):
-            reader.args = fx.map_arg(reader.args, lambda each: _instead(graph, each, before, given))
-            reader.kwargs = fx.map_arg(reader.kwargs, lambda each: _instead(graph, each, before, given))
-    for view in sorted(given, reverse=True):
-        if not view.users:
-            graph.erase_node(view)
+            reader.args = fx.map_arg(reader.args, again.instead)
+            reader.kwargs = fx.map_arg(reader.kwargs, again.instead)
+    again.erase_unread()
 
 
-def _instead(graph: fx.Graph, node: fx.Node, before: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
-    """What a late reader is given: views of the copy for those of the value. No view stands before its own, where the
-    sizes that it is told may not be there."""
-    if node not in given and node.op == "call_function" and is_view(node):
-        if any(_instead(graph, each, before, given) is not each for each in node.all_input_nodes):
-            with graph.inserting_before(max(before, node.next)):
-                _copied(graph, node, given)
-    return given.get(node, node)
+class _Again:
+    """Copies of a call, which gives a memory of its own, and of views of what it gives, before another call."""
 
+    def __init__(self, graph: fx.Graph, before: fx.Node) -> None:
+        self._graph, self._before = graph, before
+        self._made: dict[fx.Node, fx.Node] = {}
+        self._moved = Moved()
 
-def _copied(graph: fx.Graph, node: fx.Node, given: dict[fx.Node, fx.Node]) -> fx.Node:
-    """A copy of a call, which gives a memory of its own."""
-    copy = given[node] = graph.node_copy(node, lambda each: given.get(each, each))
-    arguments, keywords = fx.map_arg((copy.args, copy.kwargs), example)
-    with next(value.fake_mode for value in examples(node) if isinstance(value, torch.Tensor)):
-        copy.meta["val"] = copy.target(*arguments, **keywords)
-    return copy
+    def make(self, node: fx.Node) -> None:
+        made = self._made[node] = self._graph.node_copy(node, lambda each: self._made.get(each, each))
+        made.meta["val"] = self._moved.of(example(node))
+
+    def instead(self, node: fx.Node) -> fx.Node:
+        """What a late reader is given: views of the copy for those of the value. No view stands before its own, where
+        the sizes that it is told may not be there."""
+        if node not in self._made and node.op == "call_function" and is_view(node):
+            if any(self.instead(each) is not each for each in node.all_input_nodes):
+                with self._graph.inserting_before(max(self._before, node.next)):
+                    self.make(node)
+        return self._made.get(node, node)
+
+    def erase_unread(self) -> None:
+        """The views that late readers alone read."""
+        for node in sorted(self._made, reverse=True):
+            if not node.users:
+                self._graph.erase_node(node)
