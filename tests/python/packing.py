@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+import transformers.masking_utils as hf
 
 import truth
 from attending import Counted
@@ -45,6 +46,12 @@ def attending(spelling):
         return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))
 
     return attend
+
+
+def of_documents(function, places, packed):
+    """What transformers makes of a mask's function for documents in a row."""
+    remapped = hf.remap_positions_for_packed_sequence(function, places)
+    return hf.and_masks(hf.packed_sequence_mask_function(packed), remapped)
 
 
 def joined(attended: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ _OURS = "_cermet"  # a mark on what stands there for good
 # What holds the backend that a program named: of Dynamo's, torch.compile's, functools.partial's and DDP's.
 _WITHIN = "_torchdynamo_orig_backend", "compiler_fn", "func", "backend_compile_fn", "__self__"
 _DEEPEST = 8
+_TABLE, _ENTRY = "tp_methods", "handler"  # by which Dynamo's variables, since torch 2.14, find their methods
 _handed_over: list[Callable[[Any], bool]] = []
 
 
@@ -36,6 +37,9 @@ def replace(owner: Any, name: str, stand_in: Callable[[Callable[..., Any]], Call
         ours = functools.wraps(theirs)(stand_in(theirs))
         setattr(ours, _OURS, True)
         setattr(owner, name, ours)
+        for entry in getattr(owner, _TABLE, {}).values():
+            if getattr(entry, _ENTRY, None) is theirs:
+                setattr(entry, _ENTRY, ours)
 
 
 def traces_for_us(translator: Any) -> bool:

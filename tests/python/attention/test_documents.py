@@ -22,8 +22,8 @@ from cermet.attention.masks import Meaning
 from cermet.options import parse as options_of
 from cermet.records import Settings
 from packing import (
-    HEADS, LENGTH, ROWS, SHARED, WIDTH, as_the_mask, attending, ids, joined, marked, operands, positions, same_as_alone,
-    triangle,
+    HEADS, LENGTH, ROWS, SHARED, WIDTH, as_the_mask, attending, ids, joined, marked, of_documents, operands, positions,
+    same_as_alone, triangle,
 )  # fmt: skip
 from reference_kernel import reference  # noqa: F401
 
@@ -32,7 +32,7 @@ from reference_kernel import reference  # noqa: F401
 
 def of_transformers(places, length):
     packed = hf.find_packed_sequence_indices(places)
-    function = hf.packed_sequence_compatibility_function(hf.causal_mask_function, places, packed)
+    function = of_documents(hf.causal_mask_function, places, packed)
     return hf.sdpa_mask(places.shape[0], length, length, mask_function=function, allow_is_causal_skip=False)
 
 

@@ -14,7 +14,7 @@ from attending import Counted, attention_masks, found, with_padding
 from cermet.attention import kernels
 from cermet.attention.masks import Meaning
 from cermet.ops.attending import Band
-from packing import LENGTH, ROWS, as_the_mask, joined, operands, positions
+from packing import LENGTH, ROWS, as_the_mask, joined, of_documents, operands, positions
 from reference_kernel import reference  # noqa: F401
 
 REACH = 4
@@ -128,7 +128,7 @@ def test_a_window_in_documents(reference):  # noqa: F811
     def attend(query, key, value, places):
         packed = hf.find_packed_sequence_indices(places)
         window = hf.sliding_window_causal_mask_function(REACH)
-        function = hf.packed_sequence_compatibility_function(window, places, packed)
+        function = of_documents(window, places, packed)
         mask = hf.sdpa_mask(places.shape[0], LENGTH, LENGTH, mask_function=function, allow_is_causal_skip=False)
         key, value = (each.repeat_interleave(query.shape[1] // key.shape[1], 1) for each in (key, value))
         return joined(F.scaled_dot_product_attention(query, key, value, attn_mask=mask))

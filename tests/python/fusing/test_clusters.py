@@ -13,6 +13,7 @@ import torch.nn.functional as F
 import cermet
 import graphs
 import truth
+from cermet.importing.translations import elementwise
 
 ROWS, COLUMNS = 64, 512
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -198,7 +199,7 @@ def test_what_does_not_gain_enough_says_what_it_moves():
     ],
     ids=["numbers", "one number", "a tensor"],
 )
-def test_a_bound_that_is_reached_keeps_the_values_gradient(bounded):
+def test_a_bound_that_is_reached_has_eagers_gradient(bounded):
     def function(x, bound):
         return (bounded(x, bound) * 3.0).exp().sum(-1)
 
@@ -210,6 +211,24 @@ def test_a_bound_that_is_reached_keeps_the_values_gradient(bounded):
     expected, theirs, *_ = values_and_gradients(function, [x, bound], cotangent)
     torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6, equal_nan=True)
     torch.testing.assert_close(gradient[1:], theirs[1:], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+@pytest.mark.parametrize("kind", ["numbers", "a tensor"])
+def test_a_bound_that_is_reached_has_the_share_of_the_gradient_that_torch_gives(kind, shares, monkeypatch):
+    """Since 2.14 all of it at a number, and half at a tensor."""
+    monkeypatch.setattr(elementwise, "SHARES_TIES", shares)
+    x = torch.randint(-3, 4, (ROWS, COLUMNS)).float()
+    bound = torch.tensor(-1.0) if kind == "numbers" else torch.randint(-3, 4, (COLUMNS,)).float()
+
+    def function(x, bound):
+        return ((x.clamp(min=-1.0) if kind == "numbers" else x.clamp(min=bound)) * 3.0).sin().sum(-1)
+
+    cotangent = torch.randn(ROWS)
+    _, gradient, *_ = values_and_gradients(graphs.compiled(function), [x, bound], cotangent)
+    at_bound = 1.0 if not shares else 0.0 if kind == "numbers" else 0.5
+    share = torch.where(x == bound, at_bound, (x > bound).float())
+    torch.testing.assert_close(gradient, share * 3.0 * (3.0 * x).cos() * cotangent[:, None], rtol=1e-5, atol=1e-5)
 
 
 def test_a_result_that_no_gradient_depends_on_wants_none():

@@ -20,6 +20,7 @@ from executed import executed, same
 from graphs import traced
 
 X, Y = (3, 5, 6), (3, 5, 6)
+_aten = torch.ops.aten
 
 
 def _positive(x: torch.Tensor) -> torch.Tensor:
@@ -51,6 +52,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "integers": lambda x, y: ((x * 9).long() * 3 - 2 + (y * 9).int(), (x * 9).int() / 3, (y * 9).long() * 0.5),
     "integer comparisons": lambda x, y: ((x * 9).long() < (y * 9).int(), (x * 9).long() == 3, (x * 9).long() > 0.5),
     "casts": lambda x, y: (x.long(), x.int(), x.bool(), (x * 5).to(torch.int16), (x > 0).to(x.dtype), x.double()),
+    "transposes as packets": lambda x, y: (_aten.mT(x), _aten.numpy_T(x[0]), _aten.mH(y)),
     "transposes": lambda x, y: (x.transpose(0, 1), torch.permute(x, (2, 0, 1)), x.permute(1, -1, 0), x.mT, x[0].T),
     "more transposes": lambda x, y: (x[0].t(), torch.movedim(x, 0, -1), x.swapaxes(1, 2), x.movedim((0, 1), (2, 0))),
     "slices": lambda x, y: (x[..., :2], x[:, 1:-1], x[-1], x[:, 2], x[1:, None, ..., -2:], x[0, 1, 2], x[2:9]),
@@ -155,7 +157,6 @@ def test_sums_of_what_is_turned_round_are_those_from_each_column_on(function, re
     assert run.imported.text.count("{reverse}") == reverse, run.imported.text
 
 
-_aten = torch.ops.aten
 # ATen's own calls for gradients, from a cotangent and what the forward had.
 BACKWARD: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda g, x: _aten.sigmoid_backward(g, x.sigmoid()),

@@ -18,6 +18,7 @@ from .promotion import Operand, common_dtype
 from .shape import Named
 
 _KEPT = ("add", "sub", "mul", "div")  # operations whose numbers keep the precision of the arithmetic
+SHARES_TIES = torch.__version__ >= (2, 14)  # whether clamp gives a value at its bound not all of the gradient
 
 
 def _operands(call: Call, arguments: list[Any]) -> list[Operand]:
@@ -237,32 +238,38 @@ def _clamp(low: int | None, high: int | None) -> Callable[[Call], Value]:
 
     def translate(call: Call) -> Value:
         call.only("input", "min", "max")
-        bounds = [
-            ("max", call.argument(low, "min") if low else None),
-            ("min", call.argument(high, "max") if high else None),
-        ]
-        value = call.broadcast(call.widened(call.input(), call.element), call.expected)
-        if all(bound is None for _, bound in bounds):
+        bounds = {"max": call.argument(low, "min") if low else None, "min": call.argument(high, "max") if high else None}
+        given = value = call.broadcast(call.widened(call.input(), call.element), call.expected)
+        limits = {op: _limit(call, bound) for op, bound in bounds.items() if bound is not None}
+        if not limits:
             raise Refused("no bound")
-        for op, bound in bounds:
-            if bound is None:
-                continue
-            if is_number(bound):
-                limit = call.number_as(call.number(bound), call.expected)
-            else:
-                limit = call.broadcast(call.widened(call.tensor(bound), call.element), call.expected)
-            value = _bounded(call, op, value, limit)
+        strictly = SHARES_TIES and any(map(is_number, bounds.values()))
+        for op, limit in limits.items():
+            value = _bounded(call, op, value, limit, strictly)
+        if SHARES_TIES and not strictly and len(limits) == 2 and call.builder.differentiable:
+            least, most = limits.values()  # where they are one, that or the value has all of the gradient
+            beyond = call.select(call.compare("lt", given, least), least, given)
+            beyond = call.select(call.compare("gt", given, most), most, beyond)
+            return call.select(call.compare("eq", least, most), beyond, value)
         return value
 
     return translate
 
 
-def _bounded(call: Call, op: str, value: Value, limit: Value) -> Value:
-    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, and neither
-    where one is NaN."""
-    if not call.builder.differentiable or not value.type.is_float:
+def _limit(call: Call, bound: Any) -> Value:
+    if is_number(bound):
+        return call.number_as(call.number(bound), call.expected)
+    return call.broadcast(call.widened(call.tensor(bound), call.element), call.expected)
+
+
+def _bounded(call: Call, op: str, value: Value, limit: Value, strictly: bool) -> Value:
+    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, unless that has
+    it `strictly` within, and neither where one is NaN. Where ties are shared with a tensor, both have half."""
+    if not call.builder.differentiable or not value.type.is_float or SHARES_TIES and not strictly:
         return call.binary(op, value, limit)
     inside, beyond = ("ge", "lt") if op == "max" else ("le", "gt")
+    if strictly:
+        inside, beyond = ("gt", "le") if op == "max" else ("lt", "ge")
     rest = call.select(call.compare(beyond, value, limit), limit, call.constant_like(math.nan, value))
     return call.select(call.compare(inside, value, limit), value, rest)
 

@@ -169,6 +169,7 @@ _ATEN |= {"view": "reshape", "_unsafe_view": "reshape", "_to_copy": "cast", "to"
 _ATEN |= {"cat": "cat", "concat": "cat", "stack": "stack", "constant_pad_nd": "constant_pad", "pad": "pad"}
 _ATEN |= {"_softmax": "softmax", "_log_softmax": "log_softmax", "layer_norm": "layer_norm", "rms_norm": "rms_norm"}
 _ATEN |= {"_safe_softmax": "safe_softmax"}
+_ATEN |= {"numpy_T": "turned", "matrix_H": "turned", "mT": "last_turned", "mH": "last_turned"}
 _ATEN |= {"index": "index", "index_select": "index_select", "addmm": "addmm"}
 _ATEN |= {"embedding": "embedding_by_weight", "arange": "arange", "cross_entropy_loss": "cross_entropy_loss"}
 _ATEN |= {"nll_loss": "nll_loss", "zeros": "zeros", "zeros_like": "zeros", "new_zeros": "zeros", "ones": "ones"}
@@ -213,6 +214,9 @@ def _spelled(node: fx.Node, methods: dict[str, str], functions: dict[Any, str], 
     if isinstance(target, torch._ops.OpOverload):
         name = target.overloadpacket.__name__
         return aten.get(name, "") if target.namespace == "aten" else _OURS.get(target._schema.name, "")
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        namespace, _, name = target._qualified_op_name.partition("::")
+        return aten.get(name, "") if namespace == "aten" else ""
     try:
         return functions.get(target, "")
     except TypeError:  # an unhashable callable

@@ -118,16 +118,31 @@ def _movedim(call: Call) -> Value:
     return call.transpose(value, [goes[dim] if dim in goes else next(rest) for dim in range(rank)])
 
 
+def _turned(every: bool) -> Callable[[Call], Value]:
+    """All dimensions of at most two in the other order, or the last two."""
+
+    def translate(call: Call) -> Value:
+        call.only("input", "name")
+        value = call.input()
+        order = list(range(len(value.type.dims)))
+        if every and len(order) <= 2:
+            return call.transpose(value, order[::-1])
+        if not every and len(order) >= 2:
+            return call.transpose(value, [*order[:-2], order[-1], order[-2]])
+        raise Refused(f"rank {len(order)}")
+
+    return translate
+
+
+_ATTRIBUTES = {"T": _turned(True), "H": _turned(True), "mT": _turned(False), "mH": _turned(False)}
+
+
 def _attribute(call: Call) -> Value:
-    """`x.T` and `x.mT`, which Dynamo writes as getattr."""
+    """`x.T` and `x.mT`, which Dynamo writes as getattr, since torch 2.14 as ATen's packets."""
     name = call.argument(1, "name")
-    value = call.input()
-    order = list(range(len(value.type.dims)))
-    if name in ("T", "H") and len(order) <= 2:
-        return call.transpose(value, order[::-1])
-    if name in ("mT", "mH") and len(order) >= 2:
-        return call.transpose(value, [*order[:-2], order[-1], order[-2]])
-    raise Refused(f"the attribute {name}")
+    if name not in _ATTRIBUTES:
+        raise Refused(f"the attribute {name}")
+    return _ATTRIBUTES[name](call)
 
 
 # --- Slices ----------------------------------------------------------------------------------------------------------
@@ -366,6 +381,8 @@ TRANSLATIONS: dict[str, Callable[[Call], Value]] = {
     "permute": _permute,
     "movedim": _movedim,
     "attribute": _attribute,
+    "turned": _ATTRIBUTES["T"],
+    "last_turned": _ATTRIBUTES["mT"],
     "getitem": _getitem,
     "slice": _slice,
     "narrow": _narrow,
