@@ -29,6 +29,7 @@ from .messages import said_while_traced
 from .options import parse
 from .records import Masks, Record, Settings
 from .remainder import choice
+from .repeated_regions import given_what_is_theirs
 from .report import output
 from .targets import devices
 
@@ -37,6 +38,7 @@ uncollected_while_traced()  # the first graph, too: torch.compile imports this b
 said_while_traced()
 constant_while_traced()
 passed_over_while_traced()
+given_what_is_theirs()
 
 
 @uncollected()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,11 +23,18 @@ def replacing(owner: Any, stand_ins: Mapping[str, Any]) -> Iterator[None]:
     before = {name: getattr(owner, name) for name in stand_ins if hasattr(owner, name)}
     try:
         for name in before:
-            setattr(owner, name, stand_ins[name])
+            _put(owner, name, stand_ins[name])
         yield
     finally:
         for name, theirs in before.items():
-            setattr(owner, name, theirs)
+            _put(owner, name, theirs)
+
+
+def _put(owner: Any, name: str, value: Any) -> None:
+    if isinstance(owner, types.ModuleType):  # one of settings lets nothing else be set
+        vars(owner)[name] = value
+    else:
+        setattr(owner, name, value)
 
 
 def replace(owner: Any, name: str, stand_in: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

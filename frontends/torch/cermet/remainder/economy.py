@@ -16,6 +16,7 @@ from torch._C import DispatchKey
 from torch._decomp import decompositions
 from torch._dynamo.convert_frame import compile_lock
 from torch._inductor import codecache
+from torch._inductor import config as inductor_config
 from torch._logging import _internal as logs
 from torch.fx import graph_module
 
@@ -44,7 +45,8 @@ def key_without_generators() -> Iterator[None]:
     """Leaves Inductor's and Triton's code generators out of AOTAutogradCache's key: no generator sees these graphs.
 
     The key names the passes that each device's generators bring, for which torch imports all of Inductor's lowering,
-    and a hash of all of Triton's files: more than a second of a first step.
+    and a hash of all of Triton's files, and who chooses among templates, for which it does so again (since 2.15): more
+    than a second of a first step.
     """
     stand_ins = {
         "init_backend_registration": lambda: None,
@@ -52,7 +54,8 @@ def key_without_generators() -> Iterator[None]:
         "custom_backend_codegen_configs": {},
         "CacheBase": _System,
     }
-    with compile_lock, replacing(codecache, stand_ins):
+    portable = {"_cache_config_serializer": lambda settings: settings.pop("inductor_choices_class", None)}
+    with compile_lock, replacing(codecache, stand_ins), replacing(inductor_config, portable):
         yield
 
 

@@ -64,7 +64,7 @@ def laid(value: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
     """The same numbers with these strides; dimensions of one element have any."""
     differing = (size for size, one, other in zip(value.shape, value.stride(), strides) if one != other)
     if not value.numel() or all(size == 1 for size in differing):
-        return viewed(value, value.shape, strides)
+        return viewed(value, tuple(value.shape), strides)
     return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
