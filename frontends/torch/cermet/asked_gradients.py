@@ -20,7 +20,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 
 from .patching import replace, traces_for_us
 
-# Of Dynamo, 2.10 to 2.13.
+# Of Dynamo, 2.10 to 2.15.
 _ASKS, _READS, _COMPILES = "method_requires_grad_", "method_attr_requires_grad", "call_user_compiler"
 _ASKED = "cermet asked gradient"  # in a node's meta
 _BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace of it to the next

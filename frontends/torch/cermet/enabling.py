@@ -250,7 +250,7 @@ def _check() -> None:
     homes = {SLOT: inductor_config, ROOT: inductor_debug, WRAPPER: torch}
     if missing := [f"{home.__name__}.{name}" for name, home in homes.items() if not hasattr(home, name)]:
         raise Error(
-            f"cermet.enable(): torch {release} has no {missing[0]}, expected it, as torch 2.10 to 2.13 have it; use "
+            f"cermet.enable(): torch {release} has no {missing[0]}, expected it, as torch 2.10 to 2.15 have it; use "
             'torch.compile(model, backend="cermet")'
         )
     if not getattr(inductor_config, "use_pre_grad_passes", True):

@@ -16,7 +16,7 @@ from torch._guards import GuardSource
 
 from .patching import replace, traces_for_us
 
-_WRAPS = "wrap_symfloat"  # of Dynamo, 2.10 to 2.13
+_WRAPS = "wrap_symfloat"  # of Dynamo, 2.10 to 2.15
 
 
 def constant_while_traced() -> None:

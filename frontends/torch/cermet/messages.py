@@ -15,7 +15,7 @@ from torch._dynamo.variables import ConstantVariable, misc
 
 from .patching import replace
 
-_LOGGER, _CALLED = "LoggingLoggerVariable", "call_method"  # of Dynamo, 2.10 to 2.13
+_LOGGER, _CALLED = "LoggingLoggerVariable", "call_method"  # of Dynamo, 2.10 to 2.15
 
 
 def said_while_traced() -> None:

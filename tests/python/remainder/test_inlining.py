@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.source import AttrSource, LocalSource
 
-import cermet
+import cermet.backend
 import steps
 import truth
+from cermet import repeated_regions
 from cermet.remainder import direct
 from tiny_models import tiny, words
 
@@ -57,6 +61,38 @@ def test_a_model_runs_no_more_kernels(family, lines):
     exact = steps.exact(tiny(family, num_hidden_layers=LAYERS).train(), text)
     for name, true in exact.items():
         assert truth.relative(ours[name], true) <= 2 * truth.relative(plain[name], true) + truth.spacing(torch.float32)
+
+
+def test_layers_of_a_marked_class():
+    """Which torch traces once for all, since 2.13."""
+    text = words(2, 24)
+    model = tiny("Llama", num_hidden_layers=LAYERS).train()
+    exact = steps.exact(tiny("Llama", num_hidden_layers=LAYERS).train(), text)
+    plain, _ = launched(model, text)
+    torch.compiler.reset()
+    layer = type(model.model.layers[0])
+    region = torch.compiler.nested_compile_region(layer.forward)
+    marked_layer = type(layer.__name__, (layer,), {"forward": region, "__module__": layer.__module__})
+    for each in model.model.layers:
+        each.__class__ = marked_layer
+    ours, _ = launched(model, text)
+    for name, true in exact.items():
+        assert truth.relative(ours[name], true) <= 2 * truth.relative(plain[name], true) + truth.spacing(torch.float32)
+
+
+@pytest.mark.parametrize("backend", [cermet.backend.compile, torch._dynamo.lookup_backend("eager")])
+@pytest.mark.parametrize("reached", ["by its argument", "by another name", "by none"])
+def test_a_region_is_kept_for_other_calls_where_its_inputs_are_its_arguments(backend, reached):
+    """Else other calls are given the first one's weights."""
+    layer = AttrSource(LocalSource("model"), "layer")
+    argument = layer if reached == "by its argument" else AttrSource(AttrSource(layer, "forward"), "__self__")
+    lifted = [SimpleNamespace(index=0), SimpleNamespace(source=AttrSource(layer, "weight"))]
+    kept = []
+    keep = repeated_regions._keeping(lambda *given: kept.append(given), lambda *given: lifted)
+    tx = SimpleNamespace(output=SimpleNamespace(compiler_fn=backend))
+    fingerprint = SimpleNamespace(arg_sources=[None] if reached == "by none" else [None, argument], flat_vts=[])
+    keep(tx, None, fingerprint, "body", None, None, ())
+    assert len(kept) == (reached != "by another name" or backend is not cermet.backend.compile)
 
 
 def test_inference(lines):

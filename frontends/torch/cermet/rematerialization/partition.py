@@ -22,7 +22,7 @@ from ..graph.snapshots import Snapshot
 from ..patching import replacing
 from . import costs, cut, demand, noting, overwritten, parts, waiting
 
-# Of torch's partitioner, 2.10 to 2.13, asked once for each graph: what is kept, and a backward's order.
+# Of torch's partitioner, 2.10 to 2.15, asked once for each graph: what is kept, and a backward's order.
 _CHOOSES, _ORDERS = "choose_saved_values_set", "reordering_to_mimic_autograd_engine"
 _DRAWS = "functionalize_rng_ops"  # what a checkpoint draws is drawn again by the same generator
 
