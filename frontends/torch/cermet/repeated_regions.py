@@ -31,14 +31,13 @@ def given_what_is_theirs() -> None:
 
 
 def _keeping(theirs: Callable[..., Any], inputs: Callable[..., Any]) -> Callable[..., Any]:
-    def save_reuse_entry(
-        tx: Any, function: Any, fingerprint: Any, name: str, body: Any, config: Any, operands: Any, *rest: Any, **keywords: Any
-    ) -> None:
+    def save_reuse_entry(tx: Any, *given: Any, **named: Any) -> None:
+        fingerprint, operands = given[1], given[5]
         found = (getattr(each, "source", None) for each in inputs(tx, operands, fingerprint.flat_vts))
         arguments = [source for source in fingerprint.arg_sources if source is not None]
         captured = [source for source in found if source is not None]
         of_arguments = all(any(is_from_source(source, each) for each in arguments) for source in captured)
         if of_arguments or not arguments or not traces_for_us(tx):
-            theirs(tx, function, fingerprint, name, body, config, operands, *rest, **keywords)
+            theirs(tx, *given, **named)
 
     return save_reuse_entry

@@ -238,7 +238,8 @@ def _clamp(low: int | None, high: int | None) -> Callable[[Call], Value]:
 
     def translate(call: Call) -> Value:
         call.only("input", "min", "max")
-        bounds = {"max": call.argument(low, "min") if low else None, "min": call.argument(high, "max") if high else None}
+        lower, upper = call.argument(low, "min") if low else None, call.argument(high, "max") if high else None
+        bounds = {"max": lower, "min": upper}
         given = value = call.broadcast(call.widened(call.input(), call.element), call.expected)
         limits = {op: _limit(call, bound) for op, bound in bounds.items() if bound is not None}
         if not limits:
