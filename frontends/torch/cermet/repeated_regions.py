@@ -9,6 +9,7 @@ method's `__self__`, every call is given the first layer's weights. Such a regio
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,13 +32,16 @@ def given_what_is_theirs() -> None:
 
 
 def _keeping(theirs: Callable[..., Any], inputs: Callable[..., Any]) -> Callable[..., Any]:
-    def save_reuse_entry(tx: Any, *given: Any, **named: Any) -> None:
-        fingerprint, operands = given[1], given[5]
-        found = (getattr(each, "source", None) for each in inputs(tx, operands, fingerprint.flat_vts))
+    signature = inspect.signature(theirs)
+
+    def save_reuse_entry(*given: Any, **named: Any) -> None:
+        bound = signature.bind(*given, **named).arguments
+        tx, fingerprint = bound["tx"], bound["fingerprint"]
+        found = (getattr(each, "source", None) for each in inputs(tx, bound["p_args"], fingerprint.flat_vts))
         arguments = [source for source in fingerprint.arg_sources if source is not None]
         captured = [source for source in found if source is not None]
         of_arguments = all(any(is_from_source(source, each) for each in arguments) for source in captured)
         if of_arguments or not arguments or not traces_for_us(tx):
-            theirs(tx, *given, **named)
+            theirs(*given, **named)
 
     return save_reuse_entry

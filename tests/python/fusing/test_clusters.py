@@ -214,20 +214,28 @@ def test_a_bound_that_is_reached_has_eagers_gradient(bounded):
 
 
 @pytest.mark.parametrize("shares", [False, True])
-@pytest.mark.parametrize("kind", ["numbers", "a tensor"])
-def test_a_bound_that_is_reached_has_the_share_of_the_gradient_that_torch_gives(kind, shares, monkeypatch):
-    """Since 2.14 all of it at a number, and half at a tensor."""
+@pytest.mark.parametrize("bounds", ["a number", "a tensor", "two tensors"])
+def test_a_bound_that_is_reached_has_the_share_of_the_gradient_that_torch_gives(bounds, shares, monkeypatch):
+    """Before 2.14 all of it; since, none at a number, half at a tensor, and all where two tensors and the value are one."""
     monkeypatch.setattr(elementwise, "SHARES_TIES", shares)
-    x = torch.randint(-3, 4, (ROWS, COLUMNS)).float()
-    bound = torch.tensor(-1.0) if kind == "numbers" else torch.randint(-3, 4, (COLUMNS,)).float()
+    x, least, more = (torch.randint(-3, 4, size).float() for size in ((ROWS, COLUMNS), (COLUMNS,), (COLUMNS,)))
+    most = least + more.abs()
 
-    def function(x, bound):
-        return ((x.clamp(min=-1.0) if kind == "numbers" else x.clamp(min=bound)) * 3.0).sin().sum(-1)
+    def function(x, least, most):
+        kinds = {
+            "a number": lambda: x.clamp(min=-1.0),
+            "a tensor": lambda: x.clamp(min=least),
+            "two tensors": lambda: x.clamp(least, most),
+        }
+        return (kinds[bounds]() * 3.0).sin().sum(-1)
 
     cotangent = torch.randn(ROWS)
-    _, gradient, *_ = values_and_gradients(graphs.compiled(function), [x, bound], cotangent)
-    at_bound = 1.0 if not shares else 0.0 if kind == "numbers" else 0.5
-    share = torch.where(x == bound, at_bound, (x > bound).float())
+    value, gradient, *_ = values_and_gradients(graphs.compiled(function), [x, least, most], cotangent)
+    torch.testing.assert_close(value, function(x, least, most), rtol=1e-5, atol=1e-5)
+    least = torch.tensor(-1.0) if bounds == "a number" else least
+    most = most if bounds == "two tensors" else torch.tensor(math.inf)
+    at_bound = 1.0 if not shares else 0.0 if bounds == "a number" else torch.where(least == most, 1.0, 0.5)
+    share = torch.where((x == least) | (x == most), at_bound, ((x > least) & (x < most)).float())
     torch.testing.assert_close(gradient, share * 3.0 * (3.0 * x).cos() * cotangent[:, None], rtol=1e-5, atol=1e-5)
 
 

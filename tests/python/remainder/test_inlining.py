@@ -88,10 +88,10 @@ def test_a_region_is_kept_for_other_calls_where_its_inputs_are_its_arguments(bac
     argument = layer if reached == "by its argument" else AttrSource(AttrSource(layer, "forward"), "__self__")
     lifted = [SimpleNamespace(index=0), SimpleNamespace(source=AttrSource(layer, "weight"))]
     kept = []
-    keep = repeated_regions._keeping(lambda *given: kept.append(given), lambda *given: lifted)
+    keep = repeated_regions._keeping(lambda tx, fingerprint, p_args: kept.append(p_args), lambda *given: lifted)
     tx = SimpleNamespace(output=SimpleNamespace(compiler_fn=backend))
     fingerprint = SimpleNamespace(arg_sources=[None] if reached == "by none" else [None, argument], flat_vts=[])
-    keep(tx, None, fingerprint, "body", None, None, ())
+    keep(tx, fingerprint, p_args=())
     assert len(kept) == (reached != "by another name" or backend is not cermet.backend.compile)
 
 

@@ -18,7 +18,8 @@ from .promotion import Operand, common_dtype
 from .shape import Named
 
 _KEPT = ("add", "sub", "mul", "div")  # operations whose numbers keep the precision of the arithmetic
-SHARES_TIES = torch.__version__ >= (2, 14)  # whether clamp gives a value at its bound not all of the gradient
+# Whether clamp gives a value that lies at its bound none of the gradient, or half where that is a tensor, and not all.
+SHARES_TIES = torch.__version__ >= (2, 14)
 
 
 def _operands(call: Call, arguments: list[Any]) -> list[Operand]:
