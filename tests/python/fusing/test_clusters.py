@@ -216,7 +216,7 @@ def test_a_bound_that_is_reached_has_eagers_gradient(bounded):
 @pytest.mark.parametrize("shares", [False, True])
 @pytest.mark.parametrize("bounds", ["a number", "a tensor", "two tensors"])
 def test_a_bound_that_is_reached_has_the_share_of_the_gradient_that_torch_gives(bounds, shares, monkeypatch):
-    """Before 2.14 all of it; since, none at a number, half at a tensor, and all where two tensors and the value are one."""
+    """Before 2.14 all of it; since, none at a number, half at a tensor, and all where two are one and reached."""
     monkeypatch.setattr(elementwise, "SHARES_TIES", shares)
     x, least, more = (torch.randint(-3, 4, size).float() for size in ((ROWS, COLUMNS), (COLUMNS,), (COLUMNS,)))
     most = least + more.abs()
