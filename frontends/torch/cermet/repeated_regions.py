@@ -19,6 +19,7 @@ from .patching import replace, traces_for_us
 
 # Of Dynamo, 2.13 to 2.15: what keeps a region's graph for other calls, and what says where the graph's inputs are from.
 _MODULE, _KEEPS, _INPUTS = "torch._dynamo.variables.invoke_subgraph", "save_reuse_entry", "build_subgraph_input_mapping"
+_READ = {"tx", "fingerprint", "p_args"}  # of what it is given
 
 
 def given_what_is_theirs() -> None:
@@ -27,7 +28,8 @@ def given_what_is_theirs() -> None:
         module = importlib.import_module(_MODULE)
     except ImportError:
         return
-    if hasattr(module, _INPUTS):
+    keeps = getattr(module, _KEEPS, None)
+    if keeps is not None and hasattr(module, _INPUTS) and _READ <= inspect.signature(keeps).parameters.keys():
         replace(module, _KEEPS, lambda theirs: _keeping(theirs, getattr(module, _INPUTS)))
 
 

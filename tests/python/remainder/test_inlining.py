@@ -12,7 +12,7 @@ from torch._dynamo.source import AttrSource, LocalSource
 import cermet.backend
 import steps
 import truth
-from cermet import repeated_regions
+from cermet import patching, repeated_regions
 from cermet.remainder import direct
 from tiny_models import tiny, words
 
@@ -93,6 +93,11 @@ def test_a_region_is_kept_for_other_calls_where_its_inputs_are_its_arguments(bac
     fingerprint = SimpleNamespace(arg_sources=[None] if reached == "by none" else [None, argument], flat_vts=[])
     keep(tx, fingerprint, p_args=())
     assert len(kept) == (reached != "by another name" or backend is not cermet.backend.compile)
+
+
+def test_torch_asks_before_it_keeps_a_region():
+    module = pytest.importorskip("torch._dynamo.variables.invoke_subgraph", reason="torch before 2.13 keeps none")
+    assert hasattr(module.save_reuse_entry, patching._OURS)
 
 
 def test_inference(lines):

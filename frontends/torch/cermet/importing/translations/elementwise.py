@@ -20,6 +20,7 @@ from .shape import Named
 _KEPT = ("add", "sub", "mul", "div")  # operations whose numbers keep the precision of the arithmetic
 # Whether clamp gives a value that lies at its bound none of the gradient, or half where that is a tensor, and not all.
 SHARES_TIES = torch.__version__ >= (2, 14)
+_ALL, _HALF, _NONE = 1.0, 0.5, 0.0
 
 
 def _operands(call: Call, arguments: list[Any]) -> list[Operand]:
@@ -245,10 +246,10 @@ def _clamp(low: int | None, high: int | None) -> Callable[[Call], Value]:
         limits = {op: _limit(call, bound) for op, bound in bounds.items() if bound is not None}
         if not limits:
             raise Refused("no bound")
-        strictly = SHARES_TIES and any(map(is_number, bounds.values()))
+        share = _ALL if not SHARES_TIES else _NONE if any(map(is_number, bounds.values())) else _HALF
         for op, limit in limits.items():
-            value = _bounded(call, op, value, limit, strictly)
-        if SHARES_TIES and not strictly and len(limits) == 2 and call.builder.differentiable:
+            value = _bounded(call, op, value, limit, share)
+        if share == _HALF and len(limits) == 2 and call.builder.differentiable and value.type.is_float:
             least, most = limits.values()  # where they are one, that or the value has all of the gradient
             beyond = call.select(call.compare("lt", given, least), least, given)
             beyond = call.select(call.compare("gt", given, most), most, beyond)
@@ -264,13 +265,14 @@ def _limit(call: Call, bound: Any) -> Value:
     return call.broadcast(call.widened(call.tensor(bound), call.element), call.expected)
 
 
-def _bounded(call: Call, op: str, value: Value, limit: Value, strictly: bool) -> Value:
-    """`max` or `min`, of which one alone has the gradient, as clamp's: the value where it is the limit, unless that has
-    it `strictly` within, and neither where one is NaN. Where ties are shared with a tensor, both have half."""
-    if not call.builder.differentiable or not value.type.is_float or SHARES_TIES and not strictly:
+def _bounded(call: Call, op: str, value: Value, limit: Value, share: float) -> Value:
+    """`max` or `min`, of whose gradient the value has this share where it is the limit, as clamp's. Without halves one
+    alone has the gradient, and neither where one is NaN."""
+    if not call.builder.differentiable or not value.type.is_float or share == _HALF:
         return call.binary(op, value, limit)
-    inside, beyond = ("ge", "lt") if op == "max" else ("le", "gt")
-    if strictly:
+    if share == _ALL:
+        inside, beyond = ("ge", "lt") if op == "max" else ("le", "gt")
+    else:
         inside, beyond = ("gt", "le") if op == "max" else ("lt", "ge")
     rest = call.select(call.compare(beyond, value, limit), limit, call.constant_like(math.nan, value))
     return call.select(call.compare(inside, value, limit), value, rest)
