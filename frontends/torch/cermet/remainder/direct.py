@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ from ..options import KEEPING, Keeping, Options
 from ..rematerialization import halves, liveness, noting, ordering, pieces, places, twice
 from ..rematerialization.partition import Partition
 from ..rematerialization.plan import Plan
+from ..repetition.lanes import Irregular
+from ..repetition.repeated import Repeated
+from ..repetition.shortening import Shortened, shorten
 from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, pads
 from . import rolls, tiles, turned_copies, wide_linears
 from .aten import concatenation, long_windows, rows
@@ -50,6 +54,7 @@ from .straight import StraightLine, hearing
 # Where nothing that a backward has been given requires grad, these call it in grad mode under create_graph, and what it
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
+_log = logging.getLogger("cermet")
 Told = Callable[[str, fx.GraphModule, Replaced, Callable[[], Plan] | None], None]
 
 
@@ -73,14 +78,20 @@ def compile(
     """
     failed = failed or failing(options.strict)
     least = 0
+    short = None
+    if told is None and launched and isinstance(options.memory, str) and not (options.cuda_graphs or environment.check()):
+        short = _shortened(module)
     for keeping in options.keepings:
         heard: list[tuple[Any, ...]] = []
         arguments = (lambda *graph: heard.append(graph), failed, launched)
         try:
-            run, peak = _compile(module, example_inputs, options, keeping, *arguments)
+            run, peak = _compile(module, example_inputs, options, keeping, *arguments, shortened=short)
         except clusters.Lost:
             heard.clear()
             run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments, as_traced=True)
+        except Irregular as reason:
+            _log.info("each layer is compiled by itself: %s", reason)
+            run, peak = _compile(module, example_inputs, options, keeping, *arguments)
         if isinstance(options.memory, str) or peak <= options.memory:
             for graph in heard if told is not None else ():
                 told(*graph)
@@ -102,9 +113,12 @@ def _compile(
     failed: Failing,
     launched: bool,
     as_traced: bool = False,
+    shortened: Shortened | None = None,
 ) -> tuple[Callable[..., Any], int]:
     """The callable, and where the options bound it, the most bytes that are held while it runs. Raises clusters.Lost
-    where a kernel cannot be made that nothing else stands for, which none is of a graph `as_traced`."""
+    where a kernel cannot be made that nothing else stands for, which none is of a graph `as_traced`, and Irregular
+    where what became of a shortened graph does not say what would of the whole one."""
+    repeated = Repeated(shortened) if shortened is not None else None
     captures = Captures() if options.cuda_graphs else None
     price = None if environment.check() else keeping.price  # what is checked is launched whole
     partition = Partition(price, keeping.products, failed)
@@ -157,7 +171,8 @@ def _compile(
         laid(joint.graph, promised[0])
         drop_copies(joint.graph)
         merge(joint)
-        return partition(joint, *arguments, **keywords)
+        halves = partition(joint, *arguments, **keywords)
+        return halves if repeated is None else repeated.cut(*halves, promised[0])
 
     def free(kind: str) -> bool:
         """Whether what a graph is given may be written. What a recorded backward is given stands where the forward's
@@ -182,7 +197,12 @@ def _compile(
         otherwise = placed(kind, graph) if place else {}
         returned = {FORWARD: promised, INFERENCE: [len(graph.graph.output_node().args[0])]}.get(kind, [])
         refuses = kind == BACKWARD and LOSES_GRAD
-        return functools.partial(StraightLine, graph, capture, refuses, otherwise, sum(returned))
+
+        def written() -> StraightLine:
+            module, launches = (graph, otherwise) if repeated is None else repeated.whole(kind, graph, otherwise)
+            return StraightLine(module, capture, refuses, launches, sum(returned))
+
+        return written
 
     def whole(backward: fx.GraphModule) -> None:
         if pieces.join(forward[0], backward, keeping.price):
@@ -190,6 +210,8 @@ def _compile(
 
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
+            if repeated is not None:
+                graph = repeated.shortened(kind, graph)
             if kind == FORWARD:
                 _keep_saved()
                 forward.append(graph)
@@ -260,9 +282,10 @@ def _compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded, options):
-        with linears.joined(module), hearing() as cached:
-            run = backend(module, list(example_inputs))
+    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded, options, shortened):
+        traced = module if shortened is None else shortened.module
+        with linears.joined(traced), hearing() as cached:
+            run = backend(traced, list(example_inputs))
     partition.noted = None  # what is kept of these compilers needs no graph
     forward.clear()
     for each in made:
@@ -270,10 +293,22 @@ def _compile(
     return run, max((each.peak for each in (*made, *cached)), default=0)
 
 
-def _keyed(keeping: Keeping, bounded: bool, options: Options) -> contextlib.AbstractContextManager[None]:
-    """Makes what is kept, whether its peak is known, and who bounds logits, a part of the key of AOTAutogradCache."""
+def _shortened(module: fx.GraphModule) -> Shortened | None:
+    try:
+        return shorten(module)
+    except Irregular as reason:
+        _log.info("each layer is compiled by itself: %s", reason)
+        return None
+
+
+def _keyed(
+    keeping: Keeping, bounded: bool, options: Options, shortened: Shortened | None
+) -> contextlib.AbstractContextManager[None]:
+    """Makes what is kept, whether its peak is known, who bounds logits, and of which graph a shortened one is, a part of
+    the key of AOTAutogradCache."""
     config, bounds = torch.compiler.config, (" bounded" * bounded, " logits bounded" * options.logits_bounded)
-    return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{''.join(bounds)}")
+    layers = f" {shortened.digest}" if shortened is not None else ""
+    return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{''.join(bounds)}{layers}")
 
 
 def _keep_saved() -> None:

@@ -1,0 +1,132 @@
+"""A graph that repeats itself, on its way through AOTAutograd: torch traces the shortened one, is shown what the whole
+forward and backward are given and give, and gets back what runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import torch.fx as fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from ..graph.nodes import example
+from ..rematerialization.places import Otherwise
+from .lanes import Irregular, Ports, Rung
+from .lengthening import Lengthening, made_inputs
+from .periods import form
+from .shortening import Shortened
+
+
+_MARK = "cermet_shown"  # on what torch is shown, which it copies
+
+
+@dataclasses.dataclass(frozen=True)
+class _Short:
+    """What is compiled in the place of a graph that torch is shown."""
+
+    module: fx.GraphModule
+    inputs: Ports
+    outputs: Ports
+    shown: int  # calls of what is shown: torch may put more into it, for hooks of saved tensors
+
+
+def computed(name: str) -> None:
+    """Stands in what torch is shown for all that gives a result."""
+    raise RuntimeError(f"{name} is a result of a graph that is compiled elsewhere")
+
+
+class Repeated:
+    """The graphs of one compilation."""
+
+    def __init__(self, shortened: Shortened) -> None:
+        self._shortened = shortened
+        self._shown: list[_Short] = []
+        self._ports: dict[str, tuple[Ports, Ports]] = {}  # of each kind of graph
+
+    def cut(
+        self, forward: fx.GraphModule, backward: fx.GraphModule, promised: int
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """What torch is shown of a forward and a backward: what the whole ones are given and give. `promised`: how many
+        results of the forward are not kept for the backward. Raises Irregular."""
+        inputs = self._shortened.ports(len(_places(forward)))
+        outputs = self._lengthening(forward, inputs).outputs(promised)
+        kept, places = _results(forward)[promised:], _places(backward)
+        given = [node for node in places if not str(node.target).startswith("tangents")]
+        if given != places[: len(kept)] or [form(example(node)) for node in given] != [form(example(node)) for node in kept]:
+            raise Irregular("a backward is not given what its forward keeps")
+        others = range(len(kept), len(places))
+        whole = [(place - promised, rung) for place, rung in outputs.whole[promised:]]
+        saved = Ports(
+            (*outputs.short[promised:], *(None for _ in others)), (*whole, *((place, None) for place in others))
+        )
+        gradients = self._shortened.ports(len(_results(backward)))
+        return self._show(forward, inputs, outputs), self._show(backward, saved, gradients)
+
+    def _lengthening(self, module: fx.GraphModule, inputs: Ports) -> Lengthening:
+        return Lengthening(module.graph, inputs, self._shortened.seeds(), self._shortened.more)
+
+    def _show(self, short: fx.GraphModule, inputs: Ports, outputs: Ports) -> fx.GraphModule:
+        """What the whole of a graph is given and gives, without what it does."""
+        graph, places = fx.Graph(), _places(short)
+        index = {node: place for place, node in enumerate(places)}
+        made = made_inputs(graph, places, inputs)
+        given, results = _results(short), []
+        for like, rung in outputs.whole:
+            value = given[like]
+            if value in index:
+                read, own = inputs.short[index[value]], outputs.short[like]
+                key: Hashable = index[value]
+                if read is not None:
+                    own = read if own is None else own
+                    place = read.counted(self._shortened.more) if rung is None else rung.place + read.place - own.place
+                    key = Rung(read.lane, place) if rung is not None else place
+                if key not in made:
+                    raise Irregular("an input of a window is a result")
+                results.append(made[key])
+            elif isinstance(value, fx.Node):
+                results.append(graph.call_function(computed, (value.name,)))
+                results[-1].meta = dict(value.meta)
+            else:
+                results.append(value)
+        graph.output(tuple(results)).meta = dict(short.graph.output_node().meta)
+        module = _LazyGraphModule(short, graph)
+        module.meta[_MARK] = len(self._shown)
+        self._shown.append(_Short(short, inputs, outputs, len(graph.nodes)))
+        return module
+
+    def shortened(self, kind: str, module: fx.GraphModule) -> fx.GraphModule:
+        """What is to be compiled in the place of a graph that torch compiles. Raises Irregular."""
+        if _MARK not in module.meta:  # of no gradients: what was traced is what is compiled
+            count = len(_results(module))
+            alone = Ports((None,) * count, tuple((place, None) for place in range(count)))
+            self._ports[kind] = self._shortened.ports(len(_places(module))), alone
+            return module
+        short = self._shown[module.meta[_MARK]]
+        if len(module.graph.nodes) != short.shown:
+            raise Irregular("torch has changed a graph")
+        self._ports[kind] = short.inputs, short.outputs
+        return short.module
+
+    def whole(
+        self, kind: str, module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]
+    ) -> tuple[fx.GraphModule, dict[fx.Node, Otherwise]]:
+        """Of what a shortened graph became, and of its launches that may not always write over inputs. Raises
+        Irregular."""
+        inputs, outputs = self._ports[kind]
+        found = self._lengthening(module, inputs).whole(outputs)
+        launches = {
+            made: Otherwise(each.key, tuple(map(become, each.inputs)))
+            for node, each in otherwise.items()
+            for made, become in found.made[node]
+        }
+        return _LazyGraphModule(module, found.graph), launches
+
+
+
+def _places(module: fx.GraphModule) -> list[fx.Node]:
+    return module.graph.find_nodes(op="placeholder")
+
+
+def _results(module: fx.GraphModule) -> tuple[Any, ...]:
+    return tuple(module.graph.output_node().args[0])

@@ -1,0 +1,215 @@
+"""A graph of Dynamo's without the layers that are as their neighbours: what is done for those that are left can be done
+for the others without looking at them (lengthening.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import operator
+from collections.abc import Iterator
+
+import torch
+import torch.fx as fx
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ..graph.edit import copy_of
+from ..graph.effects import EFFECTFUL, PURE, draws, effect_of
+from ..graph.memory import memories
+from ..graph.nodes import bodies, example, examples, target_name
+from . import periods
+from .lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
+from .periods import Period
+
+_FEWEST = 3  # windows that are left out, or it is not worth while
+
+
+@dataclasses.dataclass(frozen=True)
+class Shortened:
+    module: fx.GraphModule  # with all inputs of the whole one
+    more: int  # windows of the whole one
+    lanes: tuple[tuple[int, ...], ...]  # of each the whole graph's inputs, by their places
+    drawn: tuple[tuple[int, ...], ...]  # of each which of the results, of the one call that has as many,
+    draws: int  # it reads: seeds of dropouts
+
+    @property
+    def digest(self) -> str:
+        """Differs where the whole graphs of equal shortened ones do."""
+        return hashlib.sha256(repr((self.more, self.lanes, self.drawn, self.draws)).encode()).hexdigest()
+
+    def ports(self, count: int) -> Ports:
+        """Of `count` values, one for each input: these, or their gradients."""
+        short: list[Rung | None] = [None] * count
+        whole: list[tuple[int, Rung | None]] = [(place, None) for place in range(count)]
+        for lane, places in enumerate(self.lanes):
+            kept = self._kept(places)
+            for place, each in enumerate(kept):
+                short[each] = Rung(lane, place)
+            for place, each in enumerate(places):
+                whole[each] = (each if short[each] is not None else kept[HEAD - 1], Rung(lane, place))
+        return Ports(tuple(short), tuple(whole))
+
+    def seeds(self) -> Seeds:
+        short = {
+            number: Rung(("drawn", lane), place)
+            for lane, numbers in enumerate(self.drawn)
+            for place, number in enumerate(self._kept(numbers))
+        }
+        whole = {
+            Rung(("drawn", lane), place): number
+            for lane, numbers in enumerate(self.drawn)
+            for place, number in enumerate(numbers)
+        }
+        return Seeds(self.draws, short, whole)
+
+    def _kept(self, lane: tuple[int, ...]) -> tuple[int, ...]:
+        return lane[:HEAD] + lane[HEAD + self.more :]
+
+
+def shorten(module: fx.GraphModule) -> Shortened:
+    """A graph's copy without windows between. Raises Irregular where that is not worth while, or where its windows are
+    not as independent as layers are."""
+    nodes, chains = periods.calls(module.graph), _Chains()
+    period = periods.find(nodes, chains.begun, module)
+    if period is None or (more := period.count - HEAD - TAIL) < _FEWEST:
+        raise Irregular("the graph does not repeat itself often")
+    chains.begun()
+    windows = nodes[period.start : period.end]
+    for one, other in zip(windows, windows[period.length :]):
+        for pair in zip(periods.operands(one), periods.operands(other)):
+            chains.follows(*pair)
+    lanes = list(chains.lanes())
+    given = [lane for lane in lanes if lane[0].op == "placeholder"]
+    drawn = [lane for lane in lanes if lane[0].op != "placeholder"]
+    draws = {lane[0].args[0] for lane in drawn}
+    if len(draws) > 1:
+        raise Irregular("windows read what several calls draw")
+    for lane in lanes:
+        _check_lane(lane, period, nodes)
+    _check_windows(module, period, nodes, lanes)
+    copy = copy_of(module)
+    order = {node: index for index, node in enumerate(module.graph.nodes)}
+    _leave_out(copy, period, more, [[order[node] for node in lane] for lane in lanes])
+    inputs = {node: index for index, node in enumerate(module.graph.find_nodes(op="placeholder"))}
+    return Shortened(
+        copy,
+        more,
+        tuple(tuple(inputs[node] for node in lane) for lane in given),
+        tuple(tuple(node.args[1] for node in lane) for lane in drawn),
+        sum(len(example(draw)) for draw in draws),
+    )
+
+
+class _Chains:
+    """Inputs of which each follows another."""
+
+    def __init__(self) -> None:
+        self._next: dict[fx.Node, fx.Node] = {}
+        self._last: dict[fx.Node, fx.Node] = {}
+
+    def begun(self) -> object:
+        self._next, self._last = {}, {}
+        return self.follows
+
+    def follows(self, one: fx.Node, other: fx.Node) -> bool:
+        if one is other or not _alike(one, other):
+            return False
+        return self._next.setdefault(one, other) is other and self._last.setdefault(other, one) is one
+
+    def lanes(self) -> Iterator[list[fx.Node]]:
+        for first in [node for node in self._next if node not in self._last]:
+            lane = [first]
+            while lane[-1] in self._next:
+                lane.append(self._next[lane[-1]])
+            yield lane
+
+
+def _alike(one: fx.Node, other: fx.Node) -> bool:
+    """Of inputs, or of results of one call that draws several."""
+    if one.op != "placeholder" or other.op != "placeholder":
+        if not one.target is other.target is operator.getitem or one.args[0] is not other.args[0]:
+            return False
+        if one.args[0].target is not torch.unbind:
+            return False
+    a, b = example(one), example(other)
+    if type(a) is not FakeTensor or a.layout != torch.strided:
+        return False
+    return periods.form(a) == periods.form(b) and a.is_leaf == b.is_leaf
+
+
+def _check_lane(lane: list[fx.Node], period: Period, nodes: list[fx.Node]) -> None:
+    """That each input of a lane is read in its own window or its neighbour's, and nowhere else."""
+    order = {node: index for index, node in enumerate(nodes)}
+    apart: set[int] = set()
+    for place, node in enumerate(lane):
+        for user in node.users:
+            if user not in order:
+                raise Irregular(f"{node} is a result")
+            apart.add(place - (order[user] - period.start) // period.length)
+    if len(lane) < period.count or not apart <= {0, 1}:
+        raise Irregular(f"{lane[0]} and what is like it are not read by one window each")
+
+
+def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node], lanes: list[list[fx.Node]]) -> None:
+    """That windows only compute, and pass on to the next one alone; and that what all of them read wants no gradient,
+    which would be the sum of what each has for it."""
+    order = {node: index for index, node in enumerate(nodes)}
+    own = {node for lane in lanes for node in lane}
+    last = period.end - period.length
+    for index in range(period.start, period.end):
+        node = nodes[index]
+        if not _only_computes(node, module, order, period):
+            raise Irregular(f"{node} does more than to compute")
+        for user in node.users:
+            reader = order.get(user, len(nodes))
+            if reader >= period.end and index < last or reader < period.end and reader - index >= 2 * period.length:
+                raise Irregular(f"{node} of a window is read by {user}")
+        for given in node.all_input_nodes if index >= period.start + period.length else ():
+            if given not in own and order.get(given, -1) < period.start and _wants_gradient(given):
+                raise Irregular(f"all windows read {given}, which wants a gradient")
+
+
+def _only_computes(node: fx.Node, module: fx.GraphModule, order: dict[fx.Node, int], period: Period) -> bool:
+    """Or draws numbers, in its turn, or writes what its own window has made."""
+    effect = effect_of(node, module)
+    if not node.users and not node.all_input_nodes:  # a note of torch's own
+        return True
+    if effect.kind == EFFECTFUL:
+        drawn = draws(node) or "scaled_dot_product" in target_name(node)
+        return drawn or bool(bodies(module, node))
+    begin = period.start + (order[node] - period.start) // period.length * period.length
+    places = memories([example(each) for each in effect.written])
+    older = (each for each in module.graph.nodes if order.get(each, -1) < begin)
+    return effect.kind == PURE or places.isdisjoint(memories([example(each) for each in older]))
+
+
+def _wants_gradient(node: fx.Node) -> bool:
+    """Of what the graph makes: of an input the sum is one of products, each of which adds to it."""
+    wants = (isinstance(each, torch.Tensor) and each.requires_grad for each in examples(node))
+    return node.op != "placeholder" and any(wants)
+
+
+def _leave_out(module: fx.GraphModule, period: Period, more: int, lanes: list[list[int]]) -> None:
+    """Erases the windows between, in place; those behind read what those before give."""
+    graph, nodes = module.graph, periods.calls(module.graph)
+    every = list(graph.nodes)
+    first = period.start + HEAD * period.length
+    behind = first + more * period.length
+    # What windows before the gap read of a lane behind HEAD is, without the gap, what those behind it read.
+    early = {every[lane[HEAD]]: every[lane[HEAD + more]] for lane in lanes}
+    order = {node: index for index, node in enumerate(nodes)}
+
+    def moved(node: fx.Node) -> fx.Node:
+        index = order.get(node, -1)
+        return nodes[index - more * period.length] if first <= index < behind else node
+
+    for node in nodes[:first]:
+        node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), lambda each: early.get(each, each))
+    for node in nodes[behind:]:
+        node.args, node.kwargs = fx.map_arg((node.args, node.kwargs), moved)
+    left_out = {every[each] for lane in lanes for each in lane[HEAD : HEAD + more]}
+    for node in reversed([*(each for each in nodes[: period.start] if each in left_out), *nodes[first:behind]]):
+        if node.users:
+            raise Irregular(f"{node} of a window that is left out is read")
+        graph.erase_node(node)
+    graph.lint()
+    module.recompile()
