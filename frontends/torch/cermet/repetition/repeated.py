@@ -4,9 +4,10 @@ forward and backward are given and give, and gets back what runs them."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
@@ -51,17 +52,24 @@ class Repeated:
         results of the forward are not kept for the backward. Raises Irregular."""
         inputs = self._shortened.ports(len(_places(forward)))
         outputs = self._lengthening(forward, inputs).outputs(promised)
-        kept, places = _results(forward)[promised:], _places(backward)
-        given = [node for node in places if not str(node.target).startswith("tangents")]
-        if given != places[: len(kept)] or [form(example(node)) for node in given] != [form(example(node)) for node in kept]:
-            raise Irregular("a backward is not given what its forward keeps")
-        others = range(len(kept), len(places))
-        whole = [(place - promised, rung) for place, rung in outputs.whole[promised:]]
-        saved = Ports(
-            (*outputs.short[promised:], *(None for _ in others)), (*whole, *((place, None) for place in others))
-        )
+        saved = self._saved(_results(forward), _places(backward), outputs, promised)
         gradients = self._shortened.ports(len(_results(backward)))
         return self._show(forward, inputs, outputs), self._show(backward, saved, gradients)
+
+    def _saved(self, given: Sequence[Any], places: list[fx.Node], outputs: Ports, promised: int) -> Ports:
+        """What a backward is given: the sizes that its forward keeps, the tensors, and the cotangents."""
+        sizes_first = sorted(range(promised, len(given)), key=lambda place: isinstance(example(given[place]), torch.Tensor))
+        taken = [node for node in places if not str(node.target).startswith("tangents")]
+        forms = [form(example(given[place])) for place in sizes_first]
+        if taken != places[: len(taken)] or list(map(form, map(example, taken))) != forms:
+            raise Irregular("a backward is not given what its forward keeps")
+        now = {place: index for index, place in enumerate(sizes_first)}
+        others = range(len(taken), len(places))
+        whole = sorted(((now[place], rung) for place, rung in outputs.whole if place >= promised), key=lambda each: each[0])
+        return Ports(
+            (*(outputs.short[place] for place in sizes_first), *(None for _ in others)),
+            (*whole, *((place, None) for place in others)),
+        )
 
     def _lengthening(self, module: fx.GraphModule, inputs: Ports) -> Lengthening:
         return Lengthening(module.graph, inputs, self._shortened.seeds(), self._shortened.more)
