@@ -8,7 +8,7 @@ NAMES = (
     "graphs", "regions", "near_misses", "causal_masks", "full_masks", "window_masks", "document_masks", "padding_masks",
     "length_masks", "grouped_attentions", "released", "calls_unpadded", "calls_compact", "calls_segmented", "calls_padded", "fallbacks",
     "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses", "timed", "clusters", "dropouts",
-    "wide_linears", "tiled_parts", "grouped_products", "written_out_attentions",
+    "wide_linears", "tiled_parts", "grouped_products", "written_out_attentions", "repeated_layers",
 )  # fmt: skip
 
 _lock = locks.lock()

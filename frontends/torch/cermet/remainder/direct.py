@@ -20,6 +20,7 @@ from torch._functorch.aot_autograd import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
 
 from .. import environment
+from ..counting import count as count_done
 from ..errors import Error
 from ..failures import Failing, failing
 from ..fusing.replacement import Replaced
@@ -86,6 +87,7 @@ def compile(
         arguments = (lambda *graph: heard.append(graph), failed, launched)
         try:
             run, peak = _compile(module, example_inputs, options, keeping, *arguments, shortened=short)
+            count_done("repeated_layers", short.more if short is not None else 0)
         except clusters.Lost:
             heard.clear()
             run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments, as_traced=True)
@@ -295,7 +297,9 @@ def _compile(
 
 def _shortened(module: fx.GraphModule) -> Shortened | None:
     try:
-        return shorten(module)
+        short = shorten(module)
+        _log.info("%d windows of the graph are as their neighbours", short.more)
+        return short
     except Irregular as reason:
         _log.info("each layer is compiled by itself: %s", reason)
         return None
