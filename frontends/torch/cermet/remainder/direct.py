@@ -79,21 +79,18 @@ def compile(
     """
     failed = failed or failing(options.strict)
     least = 0
-    short = None
-    if told is None and launched and isinstance(options.memory, str) and not (options.cuda_graphs or environment.check()):
-        short = _shortened(module)
+    # What is told, checked, recorded or bounded is the whole graph.
+    looked_at = told is not None or not launched or environment.check()
+    whole = looked_at or options.cuda_graphs or not isinstance(options.memory, str)
+    compile_as = _compile if whole else _compile_as_repeated
     for keeping in options.keepings:
         heard: list[tuple[Any, ...]] = []
         arguments = (lambda *graph: heard.append(graph), failed, launched)
         try:
-            run, peak = _compile(module, example_inputs, options, keeping, *arguments, shortened=short)
-            count_done("repeated_layers", short.more if short is not None else 0)
+            run, peak = compile_as(module, example_inputs, options, keeping, *arguments)
         except clusters.Lost:
             heard.clear()
             run, peak = _compile(module, example_inputs, options, KEEPING["fast"], *arguments, as_traced=True)
-        except Irregular as reason:
-            _log.info("each layer is compiled by itself: %s", reason)
-            run, peak = _compile(module, example_inputs, options, keeping, *arguments)
         if isinstance(options.memory, str) or peak <= options.memory:
             for graph in heard if told is not None else ():
                 told(*graph)
@@ -104,6 +101,31 @@ def compile(
         "the backward of this graph hold at their most, its parameters, gradients and inputs included, where as little "
         "as possible is kept between them; cermet.memory(model, **batch) says of what"
     )
+
+
+def _compile_as_repeated(
+    module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Options,
+    keeping: Keeping,
+    told: Told,
+    failed: Failing,
+    launched: bool,
+) -> tuple[Callable[..., Any], int]:
+    """As _compile, of a few of the layers that are as their neighbours, where the graph has such."""
+    key: list[tuple[str, list[str]]] = []
+    arguments = (example_inputs, options, keeping, told, failed, launched)
+    try:
+        short = shorten(module)
+        with economy.keyed_once(key):
+            made = _compile(module, *arguments, shortened=short)
+        _log.info("%d windows of the graph are compiled as their neighbours", short.more)
+        count_done("repeated_layers", short.more)
+        return made
+    except Irregular as reason:
+        _log.info("each layer is compiled by itself: %s", reason)
+    with economy.keyed_once(key) if key else contextlib.nullcontext():
+        return _compile(module, *arguments)
 
 
 def _compile(
@@ -174,7 +196,16 @@ def _compile(
         drop_copies(joint.graph)
         merge(joint)
         halves = partition(joint, *arguments, **keywords)
-        return halves if repeated is None else repeated.cut(*halves, promised[0])
+        return halves if repeated is None else put_back(lambda: repeated.cut(*halves, promised[0]))
+
+    def put_back(change: Callable[[], Any]) -> Any:
+        try:
+            return change()
+        except Irregular:
+            raise
+        except Exception as error:
+            failed(error, "layers that repeat")
+            raise Irregular("Cermet failed") from error
 
     def free(kind: str) -> bool:
         """Whether what a graph is given may be written. What a recorded backward is given stands where the forward's
@@ -201,7 +232,9 @@ def _compile(
         refuses = kind == BACKWARD and LOSES_GRAD
 
         def written() -> StraightLine:
-            module, launches = (graph, otherwise) if repeated is None else repeated.whole(kind, graph, otherwise)
+            if repeated is None:
+                return StraightLine(graph, capture, refuses, otherwise, sum(returned))
+            module, launches = put_back(lambda: repeated.whole(kind, graph, otherwise))
             return StraightLine(module, capture, refuses, launches, sum(returned))
 
         return written
@@ -213,7 +246,7 @@ def _compile(
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
             if repeated is not None:
-                graph = repeated.shortened(kind, graph)
+                graph = put_back(lambda: repeated.shortened(kind, graph))
             if kind == FORWARD:
                 _keep_saved()
                 forward.append(graph)
@@ -293,16 +326,6 @@ def _compile(
     for each in made:
         each.settle()
     return run, max((each.peak for each in (*made, *cached)), default=0)
-
-
-def _shortened(module: fx.GraphModule) -> Shortened | None:
-    try:
-        short = shorten(module)
-        _log.info("%d windows of the graph are as their neighbours", short.more)
-        return short
-    except Irregular as reason:
-        _log.info("each layer is compiled by itself: %s", reason)
-        return None
 
 
 def _keyed(

@@ -15,6 +15,7 @@ import torch
 from torch._C import DispatchKey
 from torch._decomp import decompositions
 from torch._dynamo.convert_frame import compile_lock
+from torch._functorch._aot_autograd import autograd_cache
 from torch._inductor import codecache
 from torch._inductor import config as inductor_config
 from torch._logging import _internal as logs
@@ -56,6 +57,21 @@ def key_without_generators() -> Iterator[None]:
     }
     portable = {"_cache_config_serializer": lambda settings: settings.pop("inductor_choices_class", None)}
     with compile_lock, replacing(codecache, stand_ins), replacing(inductor_config, portable):
+        yield
+
+
+@contextlib.contextmanager
+def keyed_once(key: list[tuple[str, list[str]]]) -> Iterator[None]:
+    """Keeps what is compiled under the key that is in the list, or puts the first one that torch asks for there: who
+    compiles a graph again in another way is found by who comes with the first."""
+    real = autograd_cache.autograd_cache_key
+
+    def asked(*args: Any, **keywords: Any) -> tuple[str, list[str]]:
+        if not key:
+            key.append(real(*args, **keywords))
+        return key[0]
+
+    with compile_lock, replacing(autograd_cache, {"autograd_cache_key": asked}):
         yield
 
 

@@ -71,7 +71,7 @@ class Lengthening:
             a, b = self._rungs.get(one), self._rungs.get(other)
             return a is not None and b is not None and (b.lane, b.place) == (a.lane, a.place + step)
 
-        return periods.find(self._nodes, lambda: follows)
+        return next(periods.find(self._nodes, lambda: follows), None)
 
     def whole(self, outputs: Ports) -> Lengthened:
         """`outputs`: what the graph gives."""
@@ -81,7 +81,7 @@ class Lengthening:
             self._sequence.append(made)
         for copy in range(1, self._more + 1):
             become = functools.partial(self._again, copy=copy)
-            for made in self._copies(self._second, self._cut, become):
+            for made in self._copies(self._second, self._cut, become, copy):
                 self._sequence.append(made)
         for _ in self._copies(self._cut, len(self._nodes), self._behind):
             pass
@@ -121,15 +121,17 @@ class Lengthening:
 
     # --- Calls -------------------------------------------------------------------------------------------------------
 
-    def _copies(self, first: int, end: int, become: Become) -> Iterator[fx.Node]:
-        """Of some of the calls; `become`: what a value that they are given is for these."""
+    def _copies(self, first: int, end: int, become: Become, copy: int = 0) -> Iterator[fx.Node]:
+        """Of some of the calls, in a copy of a window; `become`: what a value that they are given is for these."""
         moved = Moved()
         for node in self._nodes[first:end]:
             if node in self._rungs:  # made with the others, behind what draws them
                 yield node  # nobody asks where
                 continue
             args, kwargs = fx.map_arg((node.args, node.kwargs), become)
-            made = self._graph.create_node(node.op, node.target, args, kwargs, node.name, node.type)
+            # A number behind a name that has one is free: torch looks for the next that is, one by one.
+            name = f"{node.name}_w{copy}" if copy else node.name
+            made = self._graph.create_node(node.op, node.target, args, kwargs, name, node.type)
             made.meta = dict(node.meta)
             if "val" in node.meta:
                 for each in node.all_input_nodes:

@@ -43,8 +43,9 @@ def find(
     nodes: Sequence[fx.Node],
     follower: Callable[[], Callable[[fx.Node, fx.Node], bool]],
     owner: fx.GraphModule | None = None,
-) -> Period | None:
-    """The longest repetition; of those that are nearly as long, the one of the shortest windows.
+) -> Iterator[Period]:
+    """The longest repetition, of those that are nearly as long the one of the shortest windows; then of the calls that
+    are in no window of it.
 
     `follower()`: a function that says of two values of no window whether the second follows the first on a lane; asked
     for once for each length that is tried. `owner`: has the bodies that calls run."""
@@ -53,9 +54,11 @@ def find(
     kinds = [known.setdefault(_kind(node, owner), len(known)) for node in nodes]
     tried = [_longest(nodes, place, kinds, length, follower()) for length in _lengths(kinds)]
     found = [period for period in tried if period.count > 1]
-    most = max((period.length * period.count for period in found), default=0)
-    good = [period for period in found if period.length * period.count >= _NEARLY * most]
-    return min(good, key=lambda period: period.length, default=None)
+    while found:
+        most = max(period.length * period.count for period in found)
+        best = min((each for each in found if each.length * each.count >= _NEARLY * most), key=lambda each: each.length)
+        yield best
+        found = [each for each in found if each.end <= best.start or each.start >= best.end]
 
 
 def _kind(node: fx.Node, owner: fx.GraphModule | None) -> Hashable:

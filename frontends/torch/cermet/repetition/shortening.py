@@ -21,6 +21,7 @@ from .lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
 from .periods import Period
 
 _FEWEST = 3  # windows that are left out, or it is not worth while
+_SELDOM = "the graph does not repeat itself often"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +69,20 @@ class Shortened:
 def shorten(module: fx.GraphModule) -> Shortened:
     """A graph's copy without windows between. Raises Irregular where that is not worth while, or where its windows are
     not as independent as layers are."""
+    reasons: list[Irregular] = []
+    for period in periods.find(periods.calls(module.graph), _Chains().begun, module):
+        try:
+            return _without(module, period)
+        except Irregular as reason:
+            reasons.append(reason)
+    raise reasons[0] if reasons else Irregular(_SELDOM)
+
+
+def _without(module: fx.GraphModule, period: Period) -> Shortened:
+    more = period.count - HEAD - TAIL
+    if more < _FEWEST:
+        raise Irregular(_SELDOM)
     nodes, chains = periods.calls(module.graph), _Chains()
-    period = periods.find(nodes, chains.begun, module)
-    if period is None or (more := period.count - HEAD - TAIL) < _FEWEST:
-        raise Irregular("the graph does not repeat itself often")
-    chains.begun()
     windows = nodes[period.start : period.end]
     for one, other in zip(windows, windows[period.length :]):
         for pair in zip(periods.operands(one), periods.operands(other)):
