@@ -98,12 +98,11 @@ class Moved:
             return value
         base = self._bases.get(value.untyped_storage()._cdata)
         if base is None:
-            made = fakes.fresh(value, value.shape, value.stride(), value.dtype)
+            made = fakes.elsewhere(value)
             self._bases[value.untyped_storage()._cdata] = made
             return made
         if base.dtype != value.dtype:
-            with mode, torch.no_grad():
-                base = base.view(value.dtype)
-        elif _is_same(base, value):
+            return fakes.laid(base, value)
+        if _is_same(base, value):
             return base
         return fakes.view(base, value.shape, value.stride(), value.storage_offset() - base.storage_offset())

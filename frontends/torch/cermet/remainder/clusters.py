@@ -38,6 +38,7 @@ class Fused:
 
     def __init__(self, failed: Failing) -> None:
         self.replaced = Replaced()
+        self.times: dict[fx.Node, int] = {}  # how often calls of regions are in what runs, where that is not once
         self._has_parts = False
         self._failed = failed
         self._preparation = Preparation(())
@@ -65,7 +66,7 @@ class Fused:
             if self._has_parts:
                 raise Lost from error
             return self._plain.module()
-        count("clusters", len(self.replaced.regions))
+        count("clusters", sum(self.times.get(call, 1) for call in self.replaced.calls))
         return None
 
 

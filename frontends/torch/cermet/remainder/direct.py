@@ -284,6 +284,8 @@ def _compile(
             widen(graph.graph)
             written = line(kind, graph, place=True)
             made.append(written())
+            if repeated is not None:
+                fused.times = repeated.times[kind]
             if kind == FORWARD:
                 again.append(written)
             elif again and captures is None and not (bounded or options.logits_bounded):

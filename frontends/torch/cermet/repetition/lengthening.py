@@ -9,9 +9,9 @@ Nothing is assumed of a graph: where it does not repeat itself, or reads inputs 
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
+import itertools
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
@@ -54,10 +54,7 @@ class Lengthening:
         self._nodes = periods.calls(graph)
         self._order = {node: index for index, node in enumerate(self._nodes)}
         self._output = graph.output_node()
-        found = [(period, step) for step in (1, -1) if (period := self._found(step)) is not None]
-        if not found:
-            raise Irregular("no windows")
-        self._period, self._step = max(found, key=lambda each: each[0].length * each[0].count)
+        self._period, self._step = self._found()
         self._start, self._length = self._period.start, self._period.length
         self._second, self._cut = self._start + self._length, self._start + 2 * self._length
         self._made: dict[fx.Node, list[tuple[fx.Node, Become]]] = {}
@@ -66,12 +63,19 @@ class Lengthening:
         self._sequence: list[fx.Node] = []  # what was made, in order, without what is behind the last window
         self._whole: dict[Hashable, fx.Node] = {}  # inputs: by rungs, or by their places in the shortened graph
 
-    def _found(self, step: int) -> periods.Period | None:
-        def follows(one: fx.Node, other: fx.Node) -> bool:
-            a, b = self._rungs.get(one), self._rungs.get(other)
-            return a is not None and b is not None and (b.lane, b.place) == (a.lane, a.place + step)
+    def _found(self) -> tuple[periods.Period, int]:
+        """The windows, and whether they come in the order of their inputs or in the other one."""
+        found = []
+        for step in (1, -1):
 
-        return next(periods.find(self._nodes, lambda: follows), None)
+            def follows(one: fx.Node, other: fx.Node, step: int = step) -> bool:
+                a, b = self._rungs.get(one), self._rungs.get(other)
+                return a is not None and b is not None and (b.lane, b.place) == (a.lane, a.place + step)
+
+            found += [(period, step) for period in itertools.islice(periods.find(self._nodes, lambda: follows), 1)]
+        if not found:
+            raise Irregular("no windows")
+        return max(found, key=lambda each: each[0].length * each[0].count)
 
     def whole(self, outputs: Ports) -> Lengthened:
         """`outputs`: what the graph gives."""
@@ -190,30 +194,32 @@ class Lengthening:
         """What a graph gives: the first ones, as many as are `promised`, once, and of the others those of windows, which
         are told by where they are made or are inputs of windows, by windows."""
         given = self._output.args[0]
-        short: list[Rung | None] = [None] * len(given)
-        read = collections.defaultdict(set)
-        for rung in filter(None, map(self._rungs.get, (each for each in given if isinstance(each, fx.Node)))):
-            read[rung.lane].add(rung.place)
-        whole: list[tuple[int, Rung | None]] = []
-        for place, node in enumerate(given):
-            rung, last = None, False
-            if place >= promised and isinstance(node, fx.Node):
-                if (own := self._rungs.get(node)) is not None:
-                    if {HEAD - 1, HEAD} <= read[own.lane]:
-                        rung, last = Rung(("given", own.lane), own.place), own.place == HEAD - 1
-                elif self._start <= self._order.get(node, -1) < self._period.end:
-                    window, offset = divmod(self._order[node] - self._start, self._length)
-                    rung, last = Rung(("made", offset), window), window == 1
-            short[place] = rung
-            if rung is None:
+        rungs = [self._rung(node) if place >= promised else None for place, node in enumerate(given)]
+        known, whole = set(rungs), []
+        for place, rung in enumerate(rungs):
+            # Of a lane that the last window before the gap has no part in, no window behind that has one.
+            if rung is None or Rung(rung.lane, self._last(rung)) not in known:
+                rungs[place] = None
                 whole.append((place, None))
                 continue
-            made = rung.lane[0] == "made"
-            behind = rung.place > 1 if made else rung.place >= HEAD
-            whole.append((place, dataclasses.replace(rung, place=rung.place + behind * self._more)))
-            if last:
+            behind = rung.place > self._last(rung)
+            whole.append((place, Rung(rung.lane, rung.place + behind * self._more)))
+            if rung.place == self._last(rung):
                 whole += [(place, Rung(rung.lane, rung.place + copy)) for copy in range(1, self._more + 1)]
-        return Ports(tuple(short), tuple(whole))
+        return Ports(tuple(rungs), tuple(whole))
+
+    def _rung(self, node: Any) -> Rung | None:
+        """Of a result: by the input that it is, or by where windows make it."""
+        if (own := self._rungs.get(node)) is not None:
+            return Rung(("given", own.lane), own.place)
+        if not self._start <= self._order.get(node, -1) < self._period.end:
+            return None
+        window, offset = divmod(self._order[node] - self._start, self._length)
+        return Rung(("made", offset), window)
+
+    def _last(self, rung: Rung) -> int:
+        """The place before the gap, on the lane of a result."""
+        return HEAD - 1 if rung.lane[0] == "given" else 1
 
     def _results(self, given: Sequence[Any], outputs: Ports) -> tuple[Any, ...]:
         if len(given) != len(outputs.short):

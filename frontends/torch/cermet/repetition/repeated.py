@@ -29,7 +29,8 @@ class _Short:
     module: fx.GraphModule
     inputs: Ports
     outputs: Ports
-    shown: int  # calls of what is shown: torch may put more into it, for hooks of saved tensors
+    has_windows: bool
+    shown: int = 0  # calls of what is shown: torch may put more into it, for hooks of saved tensors
 
 
 def computed(name: str) -> None:
@@ -43,7 +44,8 @@ class Repeated:
     def __init__(self, shortened: Shortened) -> None:
         self._shortened = shortened
         self._shown: list[_Short] = []
-        self._ports: dict[str, tuple[Ports, Ports]] = {}  # of each kind of graph
+        self.times: dict[str, dict[fx.Node, int]] = {}  # of each kind of graph: in how many windows a call is
+        self._short: dict[str, _Short] = {}  # of each kind of graph
 
     def cut(
         self, forward: fx.GraphModule, backward: fx.GraphModule, promised: int
@@ -54,7 +56,8 @@ class Repeated:
         outputs = self._lengthening(forward, inputs).outputs(promised)
         saved = self._saved(_results(forward), _places(backward), outputs, promised)
         gradients = self._shortened.ports(len(_results(backward)))
-        return self._show(forward, inputs, outputs), self._show(backward, saved, gradients)
+        shown = self._show(forward, inputs, outputs, True)
+        return shown, self._show(backward, saved, gradients, self._shortened.differentiated)
 
     def _saved(self, given: Sequence[Any], places: list[fx.Node], outputs: Ports, promised: int) -> Ports:
         """What a backward is given: the sizes that its forward keeps, the tensors, and the cotangents."""
@@ -74,7 +77,7 @@ class Repeated:
     def _lengthening(self, module: fx.GraphModule, inputs: Ports) -> Lengthening:
         return Lengthening(module.graph, inputs, self._shortened.seeds(), self._shortened.more)
 
-    def _show(self, short: fx.GraphModule, inputs: Ports, outputs: Ports) -> fx.GraphModule:
+    def _show(self, short: fx.GraphModule, inputs: Ports, outputs: Ports, has_windows: bool) -> fx.GraphModule:
         """What the whole of a graph is given and gives, without what it does."""
         graph, places = fx.Graph(), _places(short)
         index = {node: place for place, node in enumerate(places)}
@@ -100,7 +103,7 @@ class Repeated:
         graph.output(tuple(results)).meta = dict(short.graph.output_node().meta)
         module = _LazyGraphModule(short, graph)
         module.meta[_MARK] = len(self._shown)
-        self._shown.append(_Short(short, inputs, outputs, len(graph.nodes)))
+        self._shown.append(_Short(short, inputs, outputs, has_windows, len(graph.nodes)))
         return module
 
     def shortened(self, kind: str, module: fx.GraphModule) -> fx.GraphModule:
@@ -108,12 +111,13 @@ class Repeated:
         if _MARK not in module.meta:  # of no gradients: what was traced is what is compiled
             count = len(_results(module))
             alone = Ports((None,) * count, tuple((place, None) for place in range(count)))
-            self._ports[kind] = self._shortened.ports(len(_places(module))), alone
+            inputs = self._shortened.ports(len(_places(module)))
+            self._short[kind] = _Short(module, inputs, alone, True)
             return module
         short = self._shown[module.meta[_MARK]]
         if len(module.graph.nodes) != short.shown:
             raise Irregular("torch has changed a graph")
-        self._ports[kind] = short.inputs, short.outputs
+        self._short[kind] = short
         return short.module
 
     def whole(
@@ -121,8 +125,15 @@ class Repeated:
     ) -> tuple[fx.GraphModule, dict[fx.Node, Otherwise]]:
         """Of what a shortened graph became, and of its launches that may not always write over inputs. Raises
         Irregular."""
-        inputs, outputs = self._ports[kind]
+        inputs, outputs = self._short[kind].inputs, self._short[kind].outputs
+        if not self._short[kind].has_windows:
+            given = zip(_results(module), outputs.short)
+            self.times[kind] = {}
+            if any(inputs.short) or any(value is not None and rung is not None for value, rung in given):
+                raise Irregular("layers that want no gradient have one")
+            return module, dict(otherwise)
         found = self._lengthening(module, inputs).whole(outputs)
+        self.times[kind] = {node: len(made) for node, made in found.made.items()}
         launches = {
             made: Otherwise(each.key, tuple(map(become, each.inputs)))
             for node, each in otherwise.items()

@@ -31,6 +31,7 @@ class Shortened:
     lanes: tuple[tuple[int, ...], ...]  # of each the whole graph's inputs, by their places
     drawn: tuple[tuple[int, ...], ...]  # of each which of the results, of the one call that has as many,
     draws: int  # it reads: seeds of dropouts
+    differentiated: bool  # whether windows have a backward
 
     @property
     def digest(self) -> str:
@@ -106,6 +107,7 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
         tuple(tuple(inputs[node] for node in lane) for lane in given),
         tuple(tuple(node.args[1] for node in lane) for lane in drawn),
         sum(len(example(draw)) for draw in draws),
+        any(isinstance(each, torch.Tensor) and each.requires_grad for node in windows for each in examples(node)),
     )
 
 
@@ -121,9 +123,17 @@ class _Chains:
         return self.follows
 
     def follows(self, one: fx.Node, other: fx.Node) -> bool:
-        if one is other or not _alike(one, other):
+        if one in self._next or other in self._last:
+            return self._next.get(one) is other
+        if one is other or not _alike(one, other) or self._end(other) is one:  # no lane is a circle
             return False
-        return self._next.setdefault(one, other) is other and self._last.setdefault(other, one) is one
+        self._next[one], self._last[other] = other, one
+        return True
+
+    def _end(self, node: fx.Node) -> fx.Node:
+        while node in self._next:
+            node = self._next[node]
+        return node
 
     def lanes(self) -> Iterator[list[fx.Node]]:
         for first in [node for node in self._next if node not in self._last]:
@@ -167,7 +177,7 @@ def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node],
     last = period.end - period.length
     for index in range(period.start, period.end):
         node = nodes[index]
-        if not _only_computes(node, module, order, period):
+        if not _only_computes(node, module):
             raise Irregular(f"{node} does more than to compute")
         for user in node.users:
             reader = order.get(user, len(nodes))
@@ -178,18 +188,17 @@ def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node],
                 raise Irregular(f"all windows read {given}, which wants a gradient")
 
 
-def _only_computes(node: fx.Node, module: fx.GraphModule, order: dict[fx.Node, int], period: Period) -> bool:
-    """Or draws numbers, in its turn, or writes what its own window has made."""
+def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
+    """Or draws numbers, in its turn, or writes what the graph has made."""
     effect = effect_of(node, module)
     if not node.users and not node.all_input_nodes:  # a note of torch's own
         return True
     if effect.kind == EFFECTFUL:
         drawn = draws(node) or "scaled_dot_product" in target_name(node)
         return drawn or bool(bodies(module, node))
-    begin = period.start + (order[node] - period.start) // period.length * period.length
     places = memories([example(each) for each in effect.written])
-    older = (each for each in module.graph.nodes if order.get(each, -1) < begin)
-    return effect.kind == PURE or places.isdisjoint(memories([example(each) for each in older]))
+    given = (each for each in module.graph.nodes if each.op in ("placeholder", "get_attr"))
+    return effect.kind == PURE or places.isdisjoint(memories([example(each) for each in given]))
 
 
 def _wants_gradient(node: fx.Node) -> bool:

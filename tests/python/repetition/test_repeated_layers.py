@@ -1,0 +1,338 @@
+"""Layers that are as their neighbours are compiled once: what runs is what runs where each is compiled, bit by bit, and
+what is not as independent as layers are is left alone."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+import torch
+from tiny_models import tiny, words
+from torch import nn
+from torch._dynamo.utils import counters as torchs
+
+import cermet
+from cermet import counting
+from cermet.remainder import direct
+from cermet.repetition import lengthening
+from cermet.repetition.lanes import HEAD, TAIL, Irregular
+
+LAYERS = 10
+WIDTH = 16
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    """The texts of what was compiled."""
+    found = []
+    real = direct.StraightLine.__init__
+
+    def written(line, *arguments, **keywords):
+        real(line, *arguments, **keywords)
+        found.append(line.source)
+
+    monkeypatch.setattr(direct.StraightLine, "__init__", written)
+    return found
+
+
+def run(model, batch, **compiled):
+    """Loss and gradients of the first step, and what was counted."""
+    model = copy.deepcopy(model)
+    torch._dynamo.reset()
+    torch.manual_seed(7)
+    before = counting.snapshot()
+    with torch._functorch.config.patch(enable_autograd_cache=False):
+        loss = torch.compile(model, backend="cermet", **compiled)(**batch)
+        loss = getattr(loss, "loss", loss)
+        loss.backward()
+    counts = {name: number - before[name] for name, number in counting.snapshot().items()}
+    return [loss.detach()] + [each.grad for each in model.parameters()], counts
+
+
+def same(model, batch, monkeypatch, **compiled):
+    """How many layers were put back, where what runs gives what runs where each is compiled."""
+    ours, counts = run(model, batch, **compiled)
+    with monkeypatch.context() as patch:
+        patch.setattr(direct, "_compile_as_repeated", direct._compile)
+        theirs, others = run(model, batch, **compiled)
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one is None) == (other is None) and (one is None or torch.equal(one, other))
+    repeated = counts.pop("repeated_layers")
+    others.pop("repeated_layers")
+    counts.pop("fallbacks")  # failures of this, which not all tests do without
+    others.pop("fallbacks")
+    assert counts == others
+    return repeated
+
+
+def model_of(family, **changes):
+    torch.manual_seed(0)
+    return tiny(family, num_hidden_layers=LAYERS, **changes).train()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "GPTNeoX", "Gemma2", "Phi3", "Cohere"])
+def test_deep_models(family, monkeypatch):
+    layers = 2 * LAYERS if family == "Gemma2" else LAYERS  # of two kinds in turns
+    torch.manual_seed(0)
+    model, ids = tiny(family, num_hidden_layers=layers).train(), words(2, 12)
+    assert same(model, {"input_ids": ids, "labels": ids}, monkeypatch) >= LAYERS - HEAD - TAIL - 2
+
+
+class Layer(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return x + self.drop(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+
+
+class Stack(nn.Module):
+    def __init__(self, layers=LAYERS, **settings):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(**settings) for _ in range(layers)])
+
+    def between(self, x, place):
+        return x
+
+    def forward(self, x):
+        x = x * 2
+        for place, layer in enumerate(self.layers):
+            x = layer(self.between(x, place))
+        return x.square().sum()
+
+
+def stack(kind=Stack, **settings):
+    torch.manual_seed(0)
+    return kind(**settings), {"x": torch.randn(3, 5, WIDTH)}
+
+
+def test_dropouts_have_seeds_of_their_own(monkeypatch):
+    assert same(*stack(dropout=0.5), monkeypatch) > 0
+
+
+def test_lengths_are_symbols(monkeypatch):
+    assert same(*stack(), monkeypatch, dynamic=True) > 0
+
+
+def test_checkpointed_layers(monkeypatch):
+    class Checkpointed(Stack):
+        def forward(self, x):
+            for layer in self.layers:
+                x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+            return x.square().sum()
+
+    assert same(*stack(Checkpointed), monkeypatch) > 0
+
+
+def renamed(text):
+    """Functions by their first use; equal numbers are one constant in one text, and in another not."""
+    names = {}
+    text = re.sub(r"\bc\d+\b", "c", text)
+    return re.sub(r"\bf\d+\b", lambda found: names.setdefault(found[0], f"f_{len(names)}"), text)
+
+
+def test_the_text_is_that_of_all_layers(lines, monkeypatch):
+    """Of the forward, whose inputs are in order."""
+    model = model_of("Llama")
+    ids = words(2, 12)
+    assert same(model, {"input_ids": ids, "labels": ids}, monkeypatch) > 0
+    ours, theirs = (renamed(text).splitlines() for text in (lines[0], lines[2]))
+    assert len(lines) == 4 and ours[1:-1] == theirs[1:-1]
+
+
+def test_without_gradients(monkeypatch):
+    model, batch = stack()
+    expected = model(**batch)
+    before = cermet.counters()["repeated_layers"]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend="cermet")(**batch), expected)
+    assert cermet.counters()["repeated_layers"] > before
+
+
+def test_windows_write_what_others_gave(monkeypatch):
+    assert same(*stack(Adding), monkeypatch) > 0
+
+
+def test_windows_write_what_they_have_made(monkeypatch):
+    class Writing(Stack):
+        def between(self, x, place):
+            made = torch.zeros_like(x)
+            made[:, 1:] = x[:, :-1]
+            return made + x
+
+    assert same(*stack(Writing), monkeypatch) > 0
+
+
+def test_frozen_layers_are_no_others_neighbours(monkeypatch):
+    model, batch = stack(layers=2 * LAYERS)
+    model.layers[:LAYERS].requires_grad_(False)
+    assert 0 < same(model, batch, monkeypatch) <= LAYERS - HEAD - TAIL
+
+
+class Summing(Stack):
+    """All layers add the same value, which wants a gradient."""
+
+    def forward(self, x):
+        first = self.layers[0](x)
+        for layer in self.layers:
+            x = layer(x) + first
+        return x.square().sum()
+
+
+class Returning(Stack):
+    """The values of all layers go into the loss."""
+
+    def forward(self, x):
+        values = [x]
+        for layer in self.layers:
+            values.append(layer(values[-1]))
+        return torch.stack(values).square().sum()
+
+
+class Skipping(Stack):
+    """The last layers read the first ones', last ones first."""
+
+    def forward(self, x):
+        values = []
+        for place, layer in enumerate(self.layers):
+            if place >= len(self.layers) // 2:
+                x = x + values[len(self.layers) - 1 - place]
+            x = layer(x)
+            values.append(x)
+        return x.square().sum()
+
+
+class Remembering(Stack):
+    """A layer writes what another reads."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.register_buffer("memory", torch.zeros(WIDTH))
+
+    def between(self, x, place):
+        self.memory.add_(x.detach().mean((0, 1)))
+        return x + self.memory
+
+
+class Alternating(Stack):
+    """Two layers in turns."""
+
+    def forward(self, x):
+        for place in range(3 * len(self.layers)):
+            x = self.layers[place % 2](x)
+        return x.square().sum()
+
+
+class Adding(Stack):
+    """In place, to what the layer before gave."""
+
+    def between(self, x, place):
+        return x.add_(1)
+
+
+class Growing(Stack):
+    """A number differs from layer to layer."""
+
+    def between(self, x, place):
+        return x * (1 + place / 8)
+
+
+class Crossing(Stack):
+    """A layer reads the bias of the one that is three before it."""
+
+    def between(self, x, place):
+        return x + self.layers[max(place - 3, 0)].down.bias
+
+
+@pytest.mark.parametrize("kind", [Summing, Returning, Skipping, Remembering, Growing, Crossing])
+def test_what_is_not_as_independent_as_layers_is_left_alone(kind, monkeypatch):
+    assert same(*stack(kind), monkeypatch) == 0
+
+
+def test_layers_in_turns_are_windows_of_two(monkeypatch):
+    assert same(*stack(Alternating), monkeypatch) > 0
+
+
+def test_one_layer_for_all(monkeypatch):
+    class Shared(Stack):
+        def forward(self, x):
+            for _ in self.layers:
+                x = self.layers[0](x)
+            return x.square().sum()
+
+    same(*stack(Shared), monkeypatch)
+
+
+def test_two_layers_of_one_weight(monkeypatch):
+    model, batch = stack(layers=2 * LAYERS)
+    model.layers[LAYERS].up.weight = model.layers[3].up.weight
+    same(model, batch, monkeypatch)
+
+
+def test_few_layers_are_compiled_each(monkeypatch):
+    assert same(*stack(layers=HEAD + TAIL + 1), monkeypatch) == 0
+
+
+def irregular(*arguments):
+    raise Irregular("not today")
+
+
+def test_what_a_graph_became_may_be_irregular(monkeypatch):
+    """And is found by who tries the same again."""
+    monkeypatch.setattr(lengthening.Lengthening, "whole", irregular)
+    model, batch = stack()
+    assert same(model, batch, monkeypatch) == 0
+    batch["x"] = torch.randn(3, 7, WIDTH)  # of no other test
+    expected = model(**batch)
+    for hits in (0, 1):
+        torch._dynamo.reset()
+        before = torchs["aot_autograd"]["autograd_cache_hit"]
+        torch.testing.assert_close(torch.compile(model, backend="cermet")(**batch), expected)
+        assert torchs["aot_autograd"]["autograd_cache_hit"] - before == hits
+
+
+def test_a_cache_has_all_layers():
+    model, batch = stack()
+    batch["x"] = torch.randn(7, 3, WIDTH)  # of no other test
+    expected = model(**batch)
+    for hits in (0, 1):
+        torch._dynamo.reset()
+        before = torchs["aot_autograd"]["autograd_cache_hit"]
+        loss = torch.compile(model, backend="cermet")(**batch)
+        torch.testing.assert_close(loss, expected)
+        assert torchs["aot_autograd"]["autograd_cache_hit"] - before == hits
+
+
+def test_other_orders_of_weights_have_other_keys():
+    """What is left of two graphs is the same, and what is left out is not."""
+    model, batch = stack()
+    swapped = copy.deepcopy(model)
+    layers = list(swapped.layers)
+    layers[4], layers[5] = layers[5], layers[4]
+
+    def of(layers):
+        def forward(x):
+            for layer in layers:
+                x = layer(x)
+            return x.square().sum()
+
+        return forward
+
+    for each in (list(model.layers), layers):
+        torch._dynamo.reset()
+        torch.testing.assert_close(torch.compile(of(each), backend="cermet")(**batch), of(each)(**batch))
+
+
+def test_a_failure_of_ours_compiles_each_layer(monkeypatch):
+    def fails(*arguments):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(lengthening.Lengthening, "whole", fails)
+    model, batch = stack()
+    with pytest.raises(Exception, match="broken"):
+        run(model, batch)
+    monkeypatch.setenv("CERMET_STRICT", "0")
+    assert same(model, batch, monkeypatch) == 0
