@@ -54,7 +54,7 @@ def same(model, batch, monkeypatch, device="cpu", **compiled):
     """How many layers were put back, where what runs gives what runs where each is compiled."""
     ours, counts = run(model, batch, device, **compiled)
     with monkeypatch.context() as patch:
-        patch.setattr(direct, "_compile_as_repeated", direct._compile)
+        patch.setattr(direct, "_shortened", lambda *_: None)
         theirs, others = run(model, batch, device, **compiled)
     error = 0 if device == "cpu" else 1e-5  # a GPU's attention adds up in any order
     for one, other in zip(ours, theirs, strict=True):
@@ -307,6 +307,23 @@ def test_a_cache_has_all_layers():
         assert torchs["aot_autograd"]["autograd_cache_hit"] - before == hits
 
 
+def test_compiled_autograd_takes_the_whole_backward():
+    """Also of what comes from torch's cache."""
+    model, batch = stack()
+    batch["x"] = torch.randn(2, 9, WIDTH)
+    model(**batch).backward()
+    expected = [each.grad for each in model.parameters()]
+    for _ in range(2):
+        torch._dynamo.reset()
+        model.zero_grad()
+        before = cermet.counters()["repeated_layers"]
+        with torch._dynamo.compiled_autograd._enable(torch.compile(backend="cermet")):
+            torch.compile(model, backend="cermet")(**batch).backward()
+        assert cermet.counters()["repeated_layers"] > before
+        for parameter, gradient in zip(model.parameters(), expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient)
+
+
 def test_other_orders_of_weights_have_other_keys():
     """What is left of two graphs is the same, and what is left out is not."""
     model, batch = stack()
@@ -327,11 +344,12 @@ def test_other_orders_of_weights_have_other_keys():
         torch.testing.assert_close(torch.compile(of(each), backend="cermet")(**batch), of(each)(**batch))
 
 
-def test_a_failure_of_ours_compiles_each_layer(monkeypatch):
+@pytest.mark.parametrize("place", [(lengthening.Lengthening, "whole"), (direct, "shorten")])
+def test_a_failure_of_ours_compiles_each_layer(place, monkeypatch):
     def fails(*arguments):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(lengthening.Lengthening, "whole", fails)
+    monkeypatch.setattr(*place, fails)
     model, batch = stack()
     with pytest.raises(Exception, match="broken"):
         run(model, batch)

@@ -59,26 +59,6 @@ def fresh(
     return FakeTensor(value.fake_mode, meta.requires_grad_(requires_grad), value.fake_device)
 
 
-def elsewhere(value: FakeTensor) -> FakeTensor:
-    """A tensor of its own memory, as far behind its beginning as `value` is, with the same sizes, strides and type."""
-    offset = value.storage_offset()
-    if isinstance(offset, int) and offset == 0:
-        return fresh(value, value.shape, value.stride(), value.dtype)
-    with _form(value.fake_mode):
-        last = sum((size - 1) * stride for size, stride in zip(value.shape, value.stride()))
-        whole = torch.empty((offset + last + 1,), dtype=value.dtype, device="meta")
-        meta = torch.as_strided(whole, value.shape, value.stride(), offset)
-    return FakeTensor(value.fake_mode, meta, value.fake_device)
-
-
-def laid(base: FakeTensor, value: FakeTensor) -> FakeTensor:
-    """A tensor in the memory of `base` that lies there as `value` does in its own, of the type that this has."""
-    with _form(value.fake_mode):
-        meta = torch.empty((0,), dtype=value.dtype, device="meta")
-        meta.set_(base.untyped_storage(), value.storage_offset(), value.shape, value.stride())
-    return FakeTensor(value.fake_mode, meta, value.fake_device)
-
-
 @contextlib.contextmanager
 def _form(mode: FakeTensorMode) -> Iterator[None]:
     unasked = contextlib.nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()

@@ -98,11 +98,12 @@ class Moved:
             return value
         base = self._bases.get(value.untyped_storage()._cdata)
         if base is None:
-            made = fakes.elsewhere(value)
+            made = fakes.fresh(value, value.shape, value.stride(), value.dtype)
             self._bases[value.untyped_storage()._cdata] = made
             return made
         if base.dtype != value.dtype:
-            return fakes.laid(base, value)
-        if _is_same(base, value):
+            with mode, torch.no_grad():
+                base = base.view(value.dtype)
+        elif _is_same(base, value):
             return base
         return fakes.view(base, value.shape, value.stride(), value.storage_offset() - base.storage_offset())

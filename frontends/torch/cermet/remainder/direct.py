@@ -56,6 +56,7 @@ from .straight import StraightLine, hearing
 # gives is silently connected with nothing. Later ones refuse a double backward by themselves.
 LOSES_GRAD = torch.__version__ < (2, 13)
 _log = logging.getLogger("cermet")
+_REPEATING = "layers that repeat"
 Told = Callable[[str, fx.GraphModule, Replaced, Callable[[], Plan] | None], None]
 
 
@@ -82,7 +83,8 @@ def compile(
     # What is told, checked, recorded or bounded is the whole graph.
     looked_at = told is not None or not launched or environment.check()
     whole = looked_at or options.cuda_graphs or not isinstance(options.memory, str)
-    compile_as = _compile if whole else _compile_as_repeated
+    short = None if whole else _shortened(module, failed)
+    compile_as = _compile if short is None else functools.partial(_compile_as_repeated, short)
     for keeping in options.keepings:
         heard: list[tuple[Any, ...]] = []
         arguments = (lambda *graph: heard.append(graph), failed, launched)
@@ -103,20 +105,22 @@ def compile(
     )
 
 
-def _compile_as_repeated(
-    module: fx.GraphModule,
-    example_inputs: Sequence[Any],
-    options: Options,
-    keeping: Keeping,
-    told: Told,
-    failed: Failing,
-    launched: bool,
-) -> tuple[Callable[..., Any], int]:
-    """As _compile, of a few of the layers that are as their neighbours, where the graph has such."""
-    key: list[tuple[str, list[str]]] = []
-    arguments = (example_inputs, options, keeping, told, failed, launched)
+def _shortened(module: fx.GraphModule, failed: Failing) -> Shortened | None:
     try:
-        short = shorten(module)
+        return shorten(module)
+    except Irregular as reason:
+        _log.info("each layer is compiled by itself: %s", reason)
+    except Exception as error:
+        failed(error, _REPEATING)
+    return None
+
+
+def _compile_as_repeated(
+    short: Shortened, module: fx.GraphModule, *arguments: Any
+) -> tuple[Callable[..., Any], int]:
+    """As _compile, which takes what follows `short`, of a few of the layers that are as their neighbours."""
+    key: list[tuple[str, list[str]]] = []
+    try:
         with economy.keyed_once(key):
             made = _compile(module, *arguments, shortened=short)
         _log.info("%d windows of the graph are compiled as their neighbours", short.more)
@@ -124,7 +128,7 @@ def _compile_as_repeated(
         return made
     except Irregular as reason:
         _log.info("each layer is compiled by itself: %s", reason)
-    with economy.keyed_once(key) if key else contextlib.nullcontext():
+    with economy.keyed_once(key):
         return _compile(module, *arguments)
 
 
@@ -204,7 +208,7 @@ def _compile(
         except Irregular:
             raise
         except Exception as error:
-            failed(error, "layers that repeat")
+            failed(error, _REPEATING)
             raise Irregular("Cermet failed") from error
 
     def free(kind: str) -> bool:

@@ -16,6 +16,7 @@ import torch.fx as fx
 from ..graph.memory import is_view
 from ..graph.nodes import example
 from ..graph.traffic import hint
+from .views import only_looks
 
 
 def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
@@ -27,7 +28,7 @@ def unsure(nodes: Sequence[fx.Node]) -> set[fx.Node]:
             continue
         operands = [each for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)]
         if not found.isdisjoint(operands):
-            if is_view(node) or not found.isdisjoint(_alike(node, operands)):
+            if only_looks(node) or is_view(node) or not found.isdisjoint(_alike(node, operands)):
                 found.add(node)
         elif len(operands) > 1 and _have_several_orders(_alike(node, operands)):
             found.add(node)

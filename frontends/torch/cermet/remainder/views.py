@@ -8,7 +8,7 @@ last of it is made of the first value at once. A value whose strides are not tho
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +42,7 @@ def of(module: fx.GraphModule, nodes: Sequence[fx.Node]) -> dict[fx.Node, View]:
     if viewed is None:
         return found
     written, returned = _written(module, nodes), _returned(nodes)
+    known: dict[Hashable, tuple[Any, ...]] = {}
     places: dict[fx.Node, tuple[fx.Node, Any]] = {}  # roots, and values that lie in a tensor of nothing as these do
     with no_dispatch(), torch.no_grad():
         for node in nodes:
@@ -49,7 +50,7 @@ def of(module: fx.GraphModule, nodes: Sequence[fx.Node]) -> dict[fx.Node, View]:
                 continue
             if node not in returned and _looks(node, places):
                 root, source = places[node.args[0]]
-                value = _applied(node, source)
+                value = _applied(node, source, known)
                 if _is_seen(value, example(node), places[root][1]):
                     found[node] = View(root, tuple(value.shape), value.stride(), value.storage_offset())
                 if node in found or isinstance(value, (tuple, list)):
@@ -113,13 +114,21 @@ def _root(node: fx.Node) -> torch.Tensor | None:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
-def _applied(node: fx.Node, source: Any) -> Any:
+def _applied(node: fx.Node, source: Any, known: dict[Hashable, tuple[Any, ...]]) -> Any:
+    """`known`: what views made of what lay so. Most of torch's views of tensors of no memory are Python."""
     if node.target is operator.getitem:
         return source[node.args[1]]
+    lies = source.dtype, source.shape, source.stride(), source.storage_offset()
+    key = node.target, repr((node.args[1:], node.kwargs)), *lies
+    if key in known:
+        return source.as_strided(*known[key])
     try:
-        return node.target(source, *node.args[1:], **node.kwargs)
+        value = node.target(source, *node.args[1:], **node.kwargs)
     except RuntimeError:  # no view of what lies so
         return None
+    if _is_seen(value, value, source):
+        known[key] = value.shape, value.stride(), value.storage_offset()
+    return value
 
 
 def _is_seen(value: Any, traced: Any, root: torch.Tensor) -> bool:

@@ -13,6 +13,9 @@ from collections.abc import Hashable
 HEAD, TAIL = 3, 2  # windows that are left, of those before and behind the ones that are not
 
 
+MADE, GIVEN = "made", "given"  # lanes of results: by where windows make them, or by the inputs that they are
+
+
 class Irregular(Exception):
     """A graph does not repeat itself as the one that it was made of does."""
 
@@ -22,9 +25,14 @@ class Rung:
     lane: Hashable
     place: int
 
+    @property
+    def last(self) -> int:
+        """The place of its lane behind which windows are left out: of what windows make, the second one's."""
+        return 1 if isinstance(self.lane, tuple) and self.lane[0] == MADE else HEAD - 1
+
     def counted(self, more: int) -> Rung:
-        """In the whole graph, of an input of the shortened one."""
-        return self if self.place < HEAD else Rung(self.lane, self.place + more)
+        """The same in the whole graph."""
+        return self if self.place <= self.last else Rung(self.lane, self.place + more)
 
 
 @dataclasses.dataclass(frozen=True)

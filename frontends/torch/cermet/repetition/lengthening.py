@@ -4,7 +4,7 @@ Two windows of it stand for all: the second is the first, moved by one. What it 
 its own inputs, the next one does to what the second leaves and to the next inputs, and so on. It is put behind itself
 as often as windows were left out; what comes behind reads of the last one what it read of the second.
 
-Nothing is assumed of a graph: where it does not repeat itself, or reads inputs that are not its windows', it is refused.
+Nothing is assumed of a graph: one that does not repeat itself is refused, and one that reads inputs out of their turn.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from typing import Any
 import torch
 import torch.fx as fx
 
-from ..graph.memory import Moved
 from ..graph.nodes import example
 from . import periods
-from .lanes import HEAD, Irregular, Ports, Rung, Seeds
-
+from .lanes import GIVEN, MADE, Irregular, Ports, Rung, Seeds
 
 Become = Callable[[fx.Node], fx.Node]
 
@@ -37,7 +35,7 @@ class Lengthened:
 
 class Lengthening:
     """Of a graph of ATen's calls, whose inputs are known. Each call of it raises Irregular where it is not known what
-    the whole graph would be."""
+    the whole graph would be. The fake values of windows say which forms theirs have, and not that they share memory."""
 
     def __init__(self, graph: fx.Graph, inputs: Ports, seeds: Seeds, more: int) -> None:
         self._more = more
@@ -80,7 +78,7 @@ class Lengthening:
     def whole(self, outputs: Ports) -> Lengthened:
         """`outputs`: what the graph gives."""
         self._check()
-        self._make_inputs()
+        self._whole = made_inputs(self._graph, self._places, self._inputs)
         for made in self._copies(0, self._cut, self._before):
             self._sequence.append(made)
         for copy in range(1, self._more + 1):
@@ -96,7 +94,13 @@ class Lengthening:
     # --- What is asked of the graph ---------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """That each lane is read by windows, in turn."""
+        """That windows read each other's values and inputs in turn, and else what is older than all of them."""
+        windows = self._nodes[self._start : self._period.end]
+        for node, later in zip(windows, windows[self._length :]):
+            for one, other in zip(periods.operands(node), periods.operands(later)):
+                older = self._order.get(other, -1) < self._start and other not in self._rungs
+                if (one is other) != older:
+                    raise Irregular("windows read the same value of one of them")
         second: dict[Hashable, set[int]] = {}
         for node in self._nodes[self._second : self._cut]:
             for each in node.all_input_nodes:
@@ -115,19 +119,10 @@ class Lengthening:
         places = [each * self._step for each in second]
         return place * self._step <= max(places) if before else place * self._step > min(places)
 
-    # --- Inputs ------------------------------------------------------------------------------------------------------
-
-    def _make_inputs(self) -> None:
-        self._whole = made_inputs(self._graph, self._places, self._inputs)
-        for key, node in self._whole.items():
-            if isinstance(key, Rung):
-                node.meta["val"] = Moved().of(example(node))
-
     # --- Calls -------------------------------------------------------------------------------------------------------
 
     def _copies(self, first: int, end: int, become: Become, copy: int = 0) -> Iterator[fx.Node]:
         """Of some of the calls, in a copy of a window; `become`: what a value that they are given is for these."""
-        moved = Moved()
         for node in self._nodes[first:end]:
             if node in self._rungs:  # made with the others, behind what draws them
                 yield node  # nobody asks where
@@ -137,11 +132,6 @@ class Lengthening:
             name = f"{node.name}_w{copy}" if copy else node.name
             made = self._graph.create_node(node.op, node.target, args, kwargs, name, node.type)
             made.meta = dict(node.meta)
-            if "val" in node.meta:
-                for each in node.all_input_nodes:
-                    if not first <= self._order.get(each, -1) < end:
-                        _say_where(moved, example(each), example(become(each)))
-                made.meta["val"] = moved.of(example(node))
             self._made.setdefault(node, []).append((made, become))
             yield made
             if node is self._draw:
@@ -191,35 +181,30 @@ class Lengthening:
     # --- Results -----------------------------------------------------------------------------------------------------
 
     def outputs(self, promised: int) -> Ports:
-        """What a graph gives: the first ones, as many as are `promised`, once, and of the others those of windows, which
-        are told by where they are made or are inputs of windows, by windows."""
+        """What a graph gives: the first ones, as many as are `promised`, once, and the others by windows, where they are
+        those': made there, or inputs of windows."""
         given = self._output.args[0]
         rungs = [self._rung(node) if place >= promised else None for place, node in enumerate(given)]
         known, whole = set(rungs), []
         for place, rung in enumerate(rungs):
-            # Of a lane that the last window before the gap has no part in, no window behind that has one.
-            if rung is None or Rung(rung.lane, self._last(rung)) not in known:
+            # Of a lane that the last window before the gap has no part in, no window that is left out has one.
+            if rung is None or Rung(rung.lane, rung.last) not in known:
                 rungs[place] = None
                 whole.append((place, None))
                 continue
-            behind = rung.place > self._last(rung)
-            whole.append((place, Rung(rung.lane, rung.place + behind * self._more)))
-            if rung.place == self._last(rung):
+            whole.append((place, rung.counted(self._more)))
+            if rung.place == rung.last:
                 whole += [(place, Rung(rung.lane, rung.place + copy)) for copy in range(1, self._more + 1)]
         return Ports(tuple(rungs), tuple(whole))
 
     def _rung(self, node: Any) -> Rung | None:
         """Of a result: by the input that it is, or by where windows make it."""
         if (own := self._rungs.get(node)) is not None:
-            return Rung(("given", own.lane), own.place)
+            return Rung((GIVEN, own.lane), own.place)
         if not self._start <= self._order.get(node, -1) < self._period.end:
             return None
         window, offset = divmod(self._order[node] - self._start, self._length)
-        return Rung(("made", offset), window)
-
-    def _last(self, rung: Rung) -> int:
-        """The place before the gap, on the lane of a result."""
-        return HEAD - 1 if rung.lane[0] == "given" else 1
+        return Rung((MADE, offset), window)
 
     def _results(self, given: Sequence[Any], outputs: Ports) -> tuple[Any, ...]:
         if len(given) != len(outputs.short):
@@ -295,12 +280,3 @@ def made_inputs(graph: fx.Graph, short: Sequence[fx.Node], inputs: Ports) -> dic
         made[like if rung is None else rung] = new = graph.placeholder(name, type_expr=node.type)
         new.meta = dict(node.meta)
     return made
-
-
-def _say_where(moved: Moved, inside: Any, outside: Any) -> None:
-    if isinstance(inside, (tuple, list)):
-        for one, other in zip(inside, outside):
-            _say_where(moved, one, other)
-    elif isinstance(inside, torch.Tensor):
-        moved.given(inside, outside)
-

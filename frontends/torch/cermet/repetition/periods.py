@@ -52,8 +52,7 @@ def find(
     place = {node: index for index, node in enumerate(nodes)}
     known: dict[Hashable, int] = {}
     kinds = [known.setdefault(_kind(node, owner), len(known)) for node in nodes]
-    tried = [_longest(nodes, place, kinds, length, follower()) for length in _lengths(kinds)]
-    found = [period for period in tried if period.count > 1]
+    found = [period for length in _lengths(kinds) for period in _repeated(nodes, place, kinds, length, follower())]
     while found:
         most = max(period.length * period.count for period in found)
         best = min((each for each in found if each.length * each.count >= _NEARLY * most), key=lambda each: each.length)
@@ -99,21 +98,23 @@ def _lengths(kinds: Sequence[int]) -> list[int]:
     return sorted(each for each in lengths if each >= _LEAST)
 
 
-def _longest(
+def _repeated(
     nodes: Sequence[fx.Node],
     place: dict[fx.Node, int],
     kinds: Sequence[int],
     length: int,
     follows: Callable[[fx.Node, fx.Node], bool],
-) -> Period:
-    best, start = (0, 0), 0
+) -> Iterator[Period]:
+    """All repetitions of windows of a length."""
+    start = 0
     for index in range(len(nodes) - length + 1):
         if index < len(nodes) - length and kinds[index] == kinds[index + length]:
             pairs = zip(operands(nodes[index]), operands(nodes[index + length]))
             if all(_moved(place, length, one, other, follows) for one, other in pairs):
                 continue
-        best, start = max(best, (index - start, -start)), index + 1
-    return Period(-best[1], length, best[0] // length + 1)
+        if index - start >= length:
+            yield Period(start, length, (index - start) // length + 1)
+        start = index + 1
 
 
 def operands(node: fx.Node) -> Iterator[fx.Node]:

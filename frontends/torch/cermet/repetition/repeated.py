@@ -1,5 +1,5 @@
-"""A graph that repeats itself, on its way through AOTAutograd: torch traces the shortened one, is shown what the whole
-forward and backward are given and give, and gets back what runs them."""
+"""A graph that repeats itself, on its way through AOTAutograd: torch traces the shortened one, is shown the whole backward
+and what the whole forward is given and gives, and gets back what runs them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import torch
 import torch.fx as fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from ..graph.edit import copied
 from ..graph.nodes import example
-from ..rematerialization.places import Otherwise
 from .lanes import Irregular, Ports, Rung
 from .lengthening import Lengthening, made_inputs
 from .periods import form
 from .shortening import Shortened
 
-
-_MARK = "cermet_shown"  # on what torch is shown, which it copies
+_MARK = "cermet_shown"  # on what torch is shown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +43,9 @@ class Repeated:
     def __init__(self, shortened: Shortened) -> None:
         self._shortened = shortened
         self._shown: list[_Short] = []
-        self.times: dict[str, dict[fx.Node, int]] = {}  # of each kind of graph: in how many windows a call is
-        self._short: dict[str, _Short] = {}  # of each kind of graph
+        # Of each kind of graph: what is compiled, and of its calls in how many windows they are.
+        self._short: dict[str, _Short] = {}
+        self.times: dict[str, dict[fx.Node, int]] = {}
 
     def cut(
         self, forward: fx.GraphModule, backward: fx.GraphModule, promised: int
@@ -56,19 +56,26 @@ class Repeated:
         outputs = self._lengthening(forward, inputs).outputs(promised)
         saved = self._saved(_results(forward), _places(backward), outputs, promised)
         gradients = self._shortened.ports(len(_results(backward)))
-        shown = self._show(forward, inputs, outputs, True)
-        return shown, self._show(backward, saved, gradients, self._shortened.differentiated)
+        # The backward is kept: compiled autograd makes it a part of its own graphs.
+        windows = self._shortened.differentiated
+        whole = self._lengthening(backward, saved).whole(gradients).graph if windows else copied(backward.graph)
+        return (
+            self._show(self._outline(forward, inputs, outputs), _Short(forward, inputs, outputs, True)),
+            self._show(_LazyGraphModule(backward, whole), _Short(backward, saved, gradients, windows)),
+        )
 
     def _saved(self, given: Sequence[Any], places: list[fx.Node], outputs: Ports, promised: int) -> Ports:
         """What a backward is given: the sizes that its forward keeps, the tensors, and the cotangents."""
-        sizes_first = sorted(range(promised, len(given)), key=lambda place: isinstance(example(given[place]), torch.Tensor))
+        kept = range(promised, len(given))
+        sizes_first = sorted(kept, key=lambda place: isinstance(example(given[place]), torch.Tensor))
         taken = [node for node in places if not str(node.target).startswith("tangents")]
         forms = [form(example(given[place])) for place in sizes_first]
         if taken != places[: len(taken)] or list(map(form, map(example, taken))) != forms:
             raise Irregular("a backward is not given what its forward keeps")
         now = {place: index for index, place in enumerate(sizes_first)}
         others = range(len(taken), len(places))
-        whole = sorted(((now[place], rung) for place, rung in outputs.whole if place >= promised), key=lambda each: each[0])
+        whole = [(now[place], rung) for place, rung in outputs.whole if place >= promised]
+        whole.sort(key=lambda each: each[0])
         return Ports(
             (*(outputs.short[place] for place in sizes_first), *(None for _ in others)),
             (*whole, *((place, None) for place in others)),
@@ -77,7 +84,13 @@ class Repeated:
     def _lengthening(self, module: fx.GraphModule, inputs: Ports) -> Lengthening:
         return Lengthening(module.graph, inputs, self._shortened.seeds(), self._shortened.more)
 
-    def _show(self, short: fx.GraphModule, inputs: Ports, outputs: Ports, has_windows: bool) -> fx.GraphModule:
+    def _show(self, module: fx.GraphModule, short: _Short) -> fx.GraphModule:
+        module.meta[_MARK] = len(self._shown)
+        type(module).__deepcopy__ = lambda module, _: module  # a class of its own; torch copies what compilers change
+        self._shown.append(dataclasses.replace(short, shown=len(module.graph.nodes)))
+        return module
+
+    def _outline(self, short: fx.GraphModule, inputs: Ports, outputs: Ports) -> fx.GraphModule:
         """What the whole of a graph is given and gives, without what it does."""
         graph, places = fx.Graph(), _places(short)
         index = {node: place for place, node in enumerate(places)}
@@ -87,11 +100,9 @@ class Repeated:
             value = given[like]
             if value in index:
                 read, own = inputs.short[index[value]], outputs.short[like]
-                key: Hashable = index[value]
-                if read is not None:
-                    own = read if own is None else own
-                    place = read.counted(self._shortened.more) if rung is None else rung.place + read.place - own.place
-                    key = Rung(read.lane, place) if rung is not None else place
+                key: Hashable = index[value] if read is None else read.counted(self._shortened.more)
+                if read is not None and rung is not None:
+                    key = Rung(read.lane, rung.place + read.place - own.place)
                 if key not in made:
                     raise Irregular("an input of a window is a result")
                 results.append(made[key])
@@ -101,10 +112,7 @@ class Repeated:
             else:
                 results.append(value)
         graph.output(tuple(results)).meta = dict(short.graph.output_node().meta)
-        module = _LazyGraphModule(short, graph)
-        module.meta[_MARK] = len(self._shown)
-        self._shown.append(_Short(short, inputs, outputs, has_windows, len(graph.nodes)))
-        return module
+        return _LazyGraphModule(short, graph)
 
     def shortened(self, kind: str, module: fx.GraphModule) -> fx.GraphModule:
         """What is to be compiled in the place of a graph that torch compiles. Raises Irregular."""
@@ -121,10 +129,10 @@ class Repeated:
         return short.module
 
     def whole(
-        self, kind: str, module: fx.GraphModule, otherwise: Mapping[fx.Node, Otherwise]
-    ) -> tuple[fx.GraphModule, dict[fx.Node, Otherwise]]:
-        """Of what a shortened graph became, and of its launches that may not always write over inputs. Raises
-        Irregular."""
+        self, kind: str, module: fx.GraphModule, otherwise: Mapping[fx.Node, Any]
+    ) -> tuple[fx.GraphModule, dict[fx.Node, Any]]:
+        """Of what a shortened graph became, and of its launches that may not always write over inputs
+        (places.Otherwise). Raises Irregular."""
         inputs, outputs = self._short[kind].inputs, self._short[kind].outputs
         if not self._short[kind].has_windows:
             given = zip(_results(module), outputs.short)
@@ -135,12 +143,11 @@ class Repeated:
         found = self._lengthening(module, inputs).whole(outputs)
         self.times[kind] = {node: len(made) for node, made in found.made.items()}
         launches = {
-            made: Otherwise(each.key, tuple(map(become, each.inputs)))
+            made: each._replace(inputs=tuple(map(become, each.inputs)))
             for node, each in otherwise.items()
             for made, become in found.made[node]
         }
         return _LazyGraphModule(module, found.graph), launches
-
 
 
 def _places(module: fx.GraphModule) -> list[fx.Node]:

@@ -1,0 +1,167 @@
+"""Where a graph repeats itself, and what the whole of a shortened one is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.fx as fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from cermet.repetition import periods
+from cermet.repetition.lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
+from cermet.repetition.lengthening import Lengthening
+
+SHORT = HEAD + TAIL
+MORE = 4
+SIZE = 3
+
+
+def traced(function, count):
+    """Of a tensor and as many weights."""
+    return make_fx(function, tracing_mode="fake")(torch.ones(SIZE), *(torch.ones(SIZE) for _ in range(count)))
+
+
+def first(module):
+    """The longest repetition, where any input follows any other."""
+    found = periods.find(periods.calls(module.graph), lambda: lambda one, other: one.op == other.op == "placeholder")
+    return next(found, None)
+
+
+def layers(x, *weights):
+    x = x.exp()
+    for weight in weights:
+        x = (x * weight).sin() + x
+    return (x.cos(),)
+
+
+def test_windows_are_found_between_what_is_none():
+    period = first(traced(layers, 7))
+    assert (period.start, period.length, period.count) == (1, 3, 7)
+
+
+def test_two_kinds_in_turns_are_one_window():
+    def turns(x, *weights):
+        for place, weight in enumerate(weights):
+            x = (x * weight).sin() if place % 2 else (x + weight).cos()
+        return (x,)
+
+    period = first(traced(turns, 12))
+    assert (period.length, period.count) == (4, 5)  # the first one reads an input
+
+
+def test_a_number_tells_windows_apart():
+    def scaled(x, *weights):
+        for place, weight in enumerate(weights):
+            x = (x * weight) * place
+        return (x,)
+
+    assert first(traced(scaled, 6)) is None
+
+
+def test_what_is_left_is_searched_too():
+    def two(x, *weights):
+        x = layers(x, *weights[:8])[0]
+        for weight in weights[8:]:
+            x = (x - weight).tan().abs()
+        return (x,)
+
+    found = list(periods.find(periods.calls(traced(two, 14).graph), lambda: lambda one, other: one.op == other.op))
+    assert [(each.length, each.count) for each in found[:2]] == [(3, 8), (3, 6)]
+
+
+def ports(count=SHORT):
+    """A tensor, and a lane of which the shortened graph has the first and the last ones."""
+    short = [None] + [Rung(0, place) for place in range(count)]
+    whole = [(0, None)]
+    for place in range(count + MORE):
+        like = place if place < HEAD else max(HEAD - 1, place - MORE)
+        whole.append((1 + like, Rung(0, place)))
+    return Ports(tuple(short), tuple(whole))
+
+
+def lengthened(function, count=SHORT):
+    module = traced(function, count)
+    results = len(module.graph.output_node().args[0])
+    alone = Ports((None,) * results, tuple((place, None) for place in range(results)))
+    found = Lengthening(module.graph, ports(count), Seeds(0, {}, {}), MORE).whole(alone)
+    found.graph.lint()
+    return fx.GraphModule(module, found.graph)
+
+
+def test_the_whole_reads_all_inputs_in_turn():
+    weights = [torch.rand(SIZE) for _ in range(SHORT + MORE)]
+    x = torch.rand(SIZE)
+    torch.testing.assert_close(lengthened(layers)(x, *weights), layers(x, *weights), rtol=0, atol=0)
+
+
+def test_windows_in_the_other_order():
+    def backward(x, *weights):
+        return layers(x, *reversed(weights))
+
+    weights = [torch.rand(SIZE) for _ in range(SHORT + MORE)]
+    x = torch.rand(SIZE)
+    torch.testing.assert_close(lengthened(backward)(x, *weights), backward(x, *weights), rtol=0, atol=0)
+
+
+def test_a_value_that_all_windows_read_is_theirs():
+    def shared(x, *weights):
+        first = x.exp()
+        for weight in weights:
+            x = (x * weight).sin() + first
+        return (x,)
+
+    weights = [torch.rand(SIZE) for _ in range(SHORT + MORE)]
+    x = torch.rand(SIZE)
+    torch.testing.assert_close(lengthened(shared)(x, *weights), shared(x, *weights), rtol=0, atol=0)
+
+
+def first_window(x, *weights):
+    """All windows read a value of the first."""
+    kept = None
+    for weight in weights:
+        y = (x * weight).sin()
+        kept = y if kept is None else kept
+        x = y + kept
+    return (x,)
+
+
+def first_weight(x, *weights):
+    """All windows read the first one's weight."""
+    for weight in weights:
+        x = (x * weight).sin() + weights[0]
+    return (x,)
+
+
+def all_weights(x, *weights):
+    """Something before the windows reads all that they do."""
+    x = x + torch.stack(weights).sum(0)
+    return layers(x, *weights)
+
+
+def one_result(x, *weights):
+    """A window gives a result, and no other does."""
+    results = []
+    for weight in weights:
+        x = (x * weight).sin() + x
+        results.append(x)
+    return x, results[1]
+
+
+
+
+@pytest.mark.parametrize("function", [first_window, first_weight, all_weights, one_result])
+def test_what_is_out_of_turn_is_refused(function):
+    """Or runs as it would."""
+    weights = [torch.rand(SIZE) for _ in range(SHORT + MORE)]
+    x = torch.rand(SIZE)
+    try:
+        whole = lengthened(function)
+    except Irregular:
+        return
+    torch.testing.assert_close(whole(x, *weights), function(x, *weights), rtol=0, atol=0)
+
+
+def test_other_inputs_than_expected_are_refused():
+    module = traced(layers, SHORT)
+    with pytest.raises(Irregular, match="expected"):
+        Lengthening(module.graph, ports(SHORT + 1), Seeds(0, {}, {}), MORE)
