@@ -135,6 +135,20 @@ def renamed(text):
     return re.sub(r"\bf\d+\b", lambda found: names.setdefault(found[0], f"f_{len(names)}"), text)
 
 
+def test_layers_that_a_program_marks(monkeypatch):
+    class Marked(Layer):
+        @torch.compiler.nested_compile_region
+        def forward(self, x):
+            return super().forward(x)
+
+    class Marking(Stack):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Marked() for _ in self.layers])
+
+    assert same(*stack(Marking), monkeypatch) > 0
+
+
 def test_the_text_is_that_of_all_layers(lines, monkeypatch):
     """Of the forward, whose inputs are in order."""
     model = model_of("Llama")

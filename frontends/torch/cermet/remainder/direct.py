@@ -195,12 +195,14 @@ def _compile(
         spelled(joint)
         tiles.add_up(joint.graph)
         chosen(joint.graph)
-        promised.append(keywords["num_fwd_outputs"])
+        promised[:] = [keywords["num_fwd_outputs"]]  # of regions that a program marks before, of the graph last
         laid(joint.graph, promised[0])
         drop_copies(joint.graph)
         merge(joint)
         halves = partition(joint, *arguments, **keywords)
-        return halves if repeated is None else put_back(lambda: repeated.cut(*halves, promised[0]))
+        if repeated is None or not repeated.has(joint):
+            return halves
+        return put_back(lambda: repeated.cut(*halves, promised[0]))
 
     def put_back(change: Callable[[], Any]) -> Any:
         try:

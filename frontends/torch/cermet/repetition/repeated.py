@@ -47,6 +47,11 @@ class Repeated:
         self._short: dict[str, _Short] = {}
         self.times: dict[str, dict[fx.Node, int]] = {}
 
+    def has(self, joint: fx.GraphModule) -> bool:
+        """Whether this is the graph's, and not that of a region in it."""
+        given = [node for node in _places(joint) if not str(node.target).startswith("tangents")]
+        return len(given) == self._shortened.inputs
+
     def cut(
         self, forward: fx.GraphModule, backward: fx.GraphModule, promised: int
     ) -> tuple[fx.GraphModule, fx.GraphModule]:

@@ -28,6 +28,7 @@ _SELDOM = "the graph does not repeat itself often"
 class Shortened:
     module: fx.GraphModule  # with all inputs of the whole one
     more: int  # windows of the whole one
+    inputs: int  # of either
     lanes: tuple[tuple[int, ...], ...]  # of each the whole graph's inputs, by their places
     drawn: tuple[tuple[int, ...], ...]  # of each which of the results, of the one call that has as many,
     draws: int  # it reads: seeds of dropouts
@@ -39,7 +40,9 @@ class Shortened:
         return hashlib.sha256(repr((self.more, self.lanes, self.drawn, self.draws)).encode()).hexdigest()
 
     def ports(self, count: int) -> Ports:
-        """Of `count` values, one for each input: these, or their gradients."""
+        """Of `count` values, one for each input: these, or their gradients. Raises Irregular where they are others."""
+        if count != self.inputs:
+            raise Irregular(f"{count} inputs behind autograd, expected {self.inputs}")
         short: list[Rung | None] = [None] * count
         whole: list[tuple[int, Rung | None]] = [(place, None) for place in range(count)]
         for lane, places in enumerate(self.lanes):
@@ -104,6 +107,7 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
     return Shortened(
         copy,
         more,
+        len(inputs),
         tuple(tuple(inputs[node] for node in lane) for lane in given),
         tuple(tuple(node.args[1] for node in lane) for lane in drawn),
         sum(len(example(draw)) for draw in draws),
