@@ -252,7 +252,7 @@ def _compile(
     def compiler(kind: str) -> SerializableAOTDispatchCompiler:
         def straight(graph: fx.GraphModule, _: Sequence[Any]) -> OutputCode:
             if repeated is not None:
-                graph = put_back(lambda: repeated.shortened(kind, graph))
+                graph = put_back(lambda: repeated.shortened(kind, graph, kind != INFERENCE))
             if kind == FORWARD:
                 _keep_saved()
                 forward.append(graph)

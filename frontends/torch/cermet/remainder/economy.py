@@ -64,9 +64,13 @@ def key_without_generators() -> Iterator[None]:
 def keyed_once(key: list[tuple[str, list[str]]]) -> Iterator[None]:
     """Keeps what is compiled under the key that is in the list, or puts the first one that torch asks for there: who
     compiles a graph again in another way is found by who comes with the first."""
-    real = autograd_cache.autograd_cache_key
+    real, first = autograd_cache.autograd_cache_key, True
 
     def asked(*args: Any, **keywords: Any) -> tuple[str, list[str]]:
+        nonlocal first
+        if not first:  # of a graph within the graph
+            return real(*args, **keywords)
+        first = False
         if not key:
             key.append(real(*args, **keywords))
         return key[0]

@@ -119,9 +119,11 @@ class Repeated:
         graph.output(tuple(results)).meta = dict(short.graph.output_node().meta)
         return _LazyGraphModule(short, graph)
 
-    def shortened(self, kind: str, module: fx.GraphModule) -> fx.GraphModule:
+    def shortened(self, kind: str, module: fx.GraphModule, was_cut: bool) -> fx.GraphModule:
         """What is to be compiled in the place of a graph that torch compiles. Raises Irregular."""
-        if _MARK not in module.meta:  # of no gradients: what was traced is what is compiled
+        if was_cut and _MARK not in module.meta:
+            raise Irregular("torch compiles a graph that it was not shown")
+        if not was_cut:  # of no gradients: what was traced is what is compiled
             count = len(_results(module))
             alone = Ports((None,) * count, tuple((place, None) for place in range(count)))
             inputs = self._shortened.ports(len(_places(module)))

@@ -200,9 +200,10 @@ def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
     if effect.kind == EFFECTFUL:
         drawn = draws(node) or "scaled_dot_product" in target_name(node)
         return drawn or bool(bodies(module, node))
-    places = memories([example(each) for each in effect.written])
-    given = (each for each in module.graph.nodes if each.op in ("placeholder", "get_attr"))
-    return effect.kind == PURE or places.isdisjoint(memories([example(each) for each in given]))
+    if effect.kind == PURE or not effect.written:  # which may write anything
+        return effect.kind == PURE
+    given = [example(each) for each in module.graph.nodes if each.op in ("placeholder", "get_attr")]
+    return memories([example(each) for each in effect.written]).isdisjoint(memories(given))
 
 
 def _wants_gradient(node: fx.Node) -> bool:
