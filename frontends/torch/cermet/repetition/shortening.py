@@ -20,7 +20,7 @@ from . import periods
 from .lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
 from .periods import Period
 
-_FEWEST = 3  # windows that are left out, or it is not worth while
+_FEWEST = 2  # windows that are left out, or it is not worth while
 _SELDOM = "the graph does not repeat itself often"
 
 
