@@ -17,6 +17,7 @@ from cermet import counting
 from cermet.remainder import direct
 from cermet.repetition import lengthening
 from cermet.repetition.lanes import HEAD, TAIL, Irregular
+from cermet.repetition.repeated import Repeated
 
 LAYERS = 10
 WIDTH = 16
@@ -303,6 +304,14 @@ def test_what_a_graph_became_may_be_irregular(monkeypatch):
         before = torchs["aot_autograd"]["autograd_cache_hit"]
         torch.testing.assert_close(torch.compile(model, backend="cermet")(**batch), expected)
         assert torchs["aot_autograd"]["autograd_cache_hit"] - before == hits
+
+
+def test_no_graph_is_held(monkeypatch):
+    made = []
+    real = Repeated.__init__
+    monkeypatch.setattr(Repeated, "__init__", lambda self, short: (made.append(self), real(self, short))[1])
+    assert same(*stack(), monkeypatch) > 0
+    assert len(made) == 1 and not any(vars(made[0]).values())
 
 
 def test_a_cache_has_all_layers():

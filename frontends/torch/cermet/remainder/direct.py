@@ -333,6 +333,8 @@ def _compile(
     forward.clear()
     for each in made:
         each.settle()
+    if repeated is not None:
+        repeated.forget()
     return run, max((each.peak for each in (*made, *cached)), default=0)
 
 

@@ -41,11 +41,17 @@ class Repeated:
     """The graphs of one compilation."""
 
     def __init__(self, shortened: Shortened) -> None:
-        self._shortened = shortened
+        self._shortened: Shortened | None = shortened
         self._shown: list[_Short] = []
         # Of each kind of graph: what is compiled, and of its calls in how many windows they are.
         self._short: dict[str, _Short] = {}
         self.times: dict[str, dict[fx.Node, int]] = {}
+
+    def forget(self) -> None:
+        """All graphs: what is compiled needs none, and what torch keeps of its compilers would hold them."""
+        self._shortened = None
+        for kept in (self._shown, self._short, self.times):
+            kept.clear()
 
     def has(self, joint: fx.GraphModule) -> bool:
         """Whether this is the graph's, and not that of a region in it."""
