@@ -199,10 +199,10 @@ def _compile(
         laid(joint.graph, promised[0])
         drop_copies(joint.graph)
         merge(joint)
-        halves = partition(joint, *arguments, **keywords)
+        both = partition(joint, *arguments, **keywords)
         if repeated is None or not repeated.has(joint):
-            return halves
-        return put_back(lambda: repeated.cut(*halves, promised[0]))
+            return both
+        return put_back(lambda: repeated.cut(*both, promised[0]))
 
     def put_back(change: Callable[[], Any]) -> Any:
         try:
@@ -341,8 +341,8 @@ def _compile(
 def _keyed(
     keeping: Keeping, bounded: bool, options: Options, shortened: Shortened | None
 ) -> contextlib.AbstractContextManager[None]:
-    """Makes what is kept, whether its peak is known, who bounds logits, and of which graph a shortened one is, a part of
-    the key of AOTAutogradCache."""
+    """Makes what is kept, whether its peak is known, who bounds logits, and of which graph a shortened one is a part
+    of the key of AOTAutogradCache."""
     config, bounds = torch.compiler.config, (" bounded" * bounded, " logits bounded" * options.logits_bounded)
     layers = f" {shortened.digest}" if shortened is not None else ""
     return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{''.join(bounds)}{layers}")

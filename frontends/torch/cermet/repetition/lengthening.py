@@ -181,8 +181,8 @@ class Lengthening:
     # --- Results -----------------------------------------------------------------------------------------------------
 
     def outputs(self, promised: int) -> Ports:
-        """What a graph gives: the first ones, as many as are `promised`, once, and the others by windows, where they are
-        those': made there, or inputs of windows."""
+        """What a graph gives: the first ones, as many as are `promised`, once, and the others by windows, where they
+        are those': made there, or inputs of windows."""
         given = self._output.args[0]
         rungs = [self._rung(node) if place >= promised else None for place, node in enumerate(given)]
         known, whole = set(rungs), []

@@ -1,5 +1,5 @@
-"""A graph that repeats itself, on its way through AOTAutograd: torch traces the shortened one, is shown the whole backward
-and what the whole forward is given and gives, and gets back what runs them."""
+"""A graph that repeats itself, on its way through AOTAutograd: torch traces the shortened one, is shown the whole
+backward and what the whole forward is given and gives, and gets back what runs them."""
 
 from __future__ import annotations
 
