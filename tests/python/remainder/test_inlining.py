@@ -122,6 +122,21 @@ def test_regions_in_regions(lines):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+def test_who_reads_results_is_asked_of_the_graph_and_not_of_a_region(monkeypatch):
+    """Of the one result of the region, whose graph is cut first, nothing follows for the three of the graph."""
+    counts, real = [], direct.lay
+    monkeypatch.setattr(direct, "lay", lambda graph, results: (counts.append(len(results)), real(graph, results))[1])
+    region = torch.compiler.nested_compile_region(lambda x, w: F.silu(F.linear(x, w)))
+
+    def function(x, w):
+        y = region(region(x, w), w)
+        return y, y.sin(), y.cos()
+
+    args = [torch.randn(3, 7, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)]
+    torch.testing.assert_close(torch.compile(function, backend="cermet")(*args), function(*args))
+    assert counts[-1] == 3
+
+
 def test_what_is_drawn_in_a_region_is_drawn_each_time(lines):
     """Equal calls become one, but not those that draw."""
     region = torch.compiler.nested_compile_region(lambda x: F.dropout(x, 0.5))

@@ -11,10 +11,7 @@ from cermet.remainder import direct
 from cermet.remainder.straight import StraightLine
 
 
-NAME = "::".join(("cermet_tests", "omits"))
-
-
-@torch.library.custom_op(NAME, mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+@torch.library.custom_op("cermet_tests::omits", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def omits(x: torch.Tensor, dropout_p: float = 0.0) -> torch.Tensor:
     return x * (torch.rand_like(x) >= dropout_p) * x
 

@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from cermet.repetition import periods
 from cermet.repetition.lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
 from cermet.repetition.lengthening import Lengthening
+from cermet.repetition.shortening import shorten
 
 SHORT = HEAD + TAIL
 MORE = 4
@@ -139,26 +140,40 @@ def all_weights(x, *weights):
 
 
 def one_result(x, *weights):
-    """A window gives a result, and no other does."""
+    """The first window gives a result, and no other does."""
     results = []
     for weight in weights:
         x = (x * weight).sin() + x
         results.append(x)
-    return x, results[1]
+    return x, results[0]
 
 
 
 
-@pytest.mark.parametrize("function", [first_window, first_weight, all_weights, one_result])
-def test_what_is_out_of_turn_is_refused(function):
-    """Or runs as it would."""
+def swapped(x, *weights):
+    """As `layers`, but for two in the middle."""
+    weights = list(weights)
+    weights[HEAD + 1], weights[HEAD + 2] = weights[HEAD + 2], weights[HEAD + 1]
+    return layers(x, *weights)
+
+
+def test_other_orders_of_weights_have_other_keys():
+    """What is left of two graphs is the same, and what is left out is not."""
+    one, other = (shorten(traced(function, SHORT + MORE)) for function in (layers, swapped))
+    assert one.more == other.more > 0 and one.module.code == other.module.code
+    assert one.digest != other.digest
+
+
+@pytest.mark.parametrize("function", [first_window, first_weight, all_weights])
+def test_what_is_read_out_of_turn_is_refused(function):
+    with pytest.raises(Irregular, match="windows? reads? "):
+        lengthened(function)
+
+
+def test_a_result_of_an_early_window_is_that_window_s():
     weights = [torch.rand(SIZE) for _ in range(SHORT + MORE)]
     x = torch.rand(SIZE)
-    try:
-        whole = lengthened(function)
-    except Irregular:
-        return
-    torch.testing.assert_close(whole(x, *weights), function(x, *weights), rtol=0, atol=0)
+    torch.testing.assert_close(lengthened(one_result)(x, *weights), one_result(x, *weights), rtol=0, atol=0)
 
 
 def test_other_inputs_than_expected_are_refused():

@@ -343,26 +343,6 @@ def test_compiled_autograd_takes_the_whole_backward():
             torch.testing.assert_close(parameter.grad, gradient)
 
 
-def test_other_orders_of_weights_have_other_keys():
-    """What is left of two graphs is the same, and what is left out is not."""
-    model, batch = stack()
-    swapped = copy.deepcopy(model)
-    layers = list(swapped.layers)
-    layers[4], layers[5] = layers[5], layers[4]
-
-    def of(layers):
-        def forward(x):
-            for layer in layers:
-                x = layer(x)
-            return x.square().sum()
-
-        return forward
-
-    for each in (list(model.layers), layers):
-        torch._dynamo.reset()
-        torch.testing.assert_close(torch.compile(of(each), backend="cermet")(**batch), of(each)(**batch))
-
-
 @pytest.mark.parametrize("place", [(lengthening.Lengthening, "whole"), (direct, "shorten")])
 def test_a_failure_of_ours_compiles_each_layer(place, monkeypatch):
     def fails(*arguments):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.fx as fx
@@ -122,7 +122,7 @@ class _Chains:
         self._next: dict[fx.Node, fx.Node] = {}
         self._last: dict[fx.Node, fx.Node] = {}
 
-    def begun(self) -> object:
+    def begun(self) -> Callable[[fx.Node, fx.Node], bool]:
         self._next, self._last = {}, {}
         return self.follows
 
