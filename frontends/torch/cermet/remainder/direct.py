@@ -192,6 +192,9 @@ def _compile(
 
     def cut(joint: fx.GraphModule, *arguments: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
         """The joint graph says of a backward's numbers where they are from."""
+        short = repeated is not None and repeated.has(joint)
+        if short:
+            put_back(lambda: repeated.take(joint, keywords["num_fwd_outputs"]))
         spelled(joint)
         tiles.add_up(joint.graph)
         chosen(joint.graph)
@@ -200,9 +203,7 @@ def _compile(
         drop_copies(joint.graph)
         merge(joint)
         both = partition(joint, *arguments, **keywords)
-        if repeated is None or not repeated.has(joint):
-            return both
-        return put_back(lambda: repeated.cut(*both, promised[0]))
+        return put_back(lambda: repeated.cut(*both)) if short else both
 
     def put_back(change: Callable[[], Any]) -> Any:
         try:

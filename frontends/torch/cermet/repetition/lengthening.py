@@ -180,13 +180,13 @@ class Lengthening:
 
     # --- Results -----------------------------------------------------------------------------------------------------
 
-    def outputs(self, promised: int) -> Ports:
-        """What a graph gives: the first ones, as many as are `promised`, once, and the others by windows, where they
-        are those': made there, or inputs of windows."""
-        given = self._output.args[0]
-        rungs = [self._rung(node) if place >= promised else None for place, node in enumerate(given)]
-        known, whole = set(rungs), []
-        for place, rung in enumerate(rungs):
+    def outputs(self, promised: Ports) -> Ports:
+        """What a graph gives: the first ones as they are `promised`, and the others by windows, where they are those':
+        made there, or inputs of windows."""
+        given, first = self._output.args[0], len(promised.short)
+        rungs = [*promised.short, *map(self._rung, given[first:])]
+        known, whole = set(rungs), list(promised.whole)
+        for place, rung in enumerate(rungs[first:], first):
             # Of a lane that the last window before the gap has no part in, no window that is left out has one.
             if rung is None or Rung(rung.lane, rung.last) not in known:
                 rungs[place] = None

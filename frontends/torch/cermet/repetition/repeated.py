@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..graph.edit import copied
 from ..graph.nodes import example
+from ..ops import stand_ins
 from .lanes import Irregular, Ports, Rung
 from .lengthening import Lengthening, made_inputs
 from .periods import form
@@ -42,6 +44,7 @@ class Repeated:
 
     def __init__(self, shortened: Shortened) -> None:
         self._shortened: Shortened | None = shortened
+        self._returned: Ports | None = None  # what the program is given of a graph that was cut
         self._shown: list[_Short] = []
         # Of each kind of graph: what is compiled, and of its calls in how many windows they are.
         self._short: dict[str, _Short] = {}
@@ -49,7 +52,7 @@ class Repeated:
 
     def forget(self) -> None:
         """All graphs: what is compiled needs none, and what torch keeps of its compilers would hold them."""
-        self._shortened = None
+        self._shortened = self._returned = None
         for kept in (self._shown, self._short, self.times):
             kept.clear()
 
@@ -58,13 +61,16 @@ class Repeated:
         given = [node for node in _places(joint) if not str(node.target).startswith("tangents")]
         return len(given) == self._shortened.inputs
 
-    def cut(
-        self, forward: fx.GraphModule, backward: fx.GraphModule, promised: int
-    ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """What torch is shown of a forward and a backward: what the whole ones are given and give. `promised`: how many
-        results of the forward are not kept for the backward. Raises Irregular."""
-        inputs = self._shortened.ports(len(_places(forward)))
-        outputs = self._lengthening(forward, inputs).outputs(promised)
+    def take(self, joint: fx.GraphModule, promised: int) -> None:
+        """Takes what stands for results of windows that are not there out of a graph, in place, before it is cut.
+        `promised`: how many results are the forward's. Raises Irregular."""
+        self._returned = self._shortened.returned(_described(joint.graph.output_node(), promised))
+        stand_ins.take_out(joint.graph)
+
+    def cut(self, forward: fx.GraphModule, backward: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule]:
+        """What torch is shown of a forward and a backward: what the whole ones are given and give. Raises Irregular."""
+        inputs, promised = self._shortened.ports(len(_places(forward))), len(self._returned.short)
+        outputs = self._lengthening(forward, inputs).outputs(self._returned)
         saved = self._saved(_results(forward), _places(backward), outputs, promised)
         gradients = self._shortened.ports(len(_results(backward)))
         # The backward is kept: compiled autograd makes it a part of its own graphs.
@@ -84,12 +90,12 @@ class Repeated:
         if taken != places[: len(taken)] or list(map(form, map(example, taken))) != forms:
             raise Irregular("a backward is not given what its forward keeps")
         now = {place: index for index, place in enumerate(sizes_first)}
-        others = range(len(taken), len(places))
         whole = [(now[place], rung) for place, rung in outputs.whole if place >= promised]
         whole.sort(key=lambda each: each[0])
+        others = self._shortened.cotangents([_result_of(node) for node in places[len(taken) :]])
         return Ports(
-            (*(outputs.short[place] for place in sizes_first), *(None for _ in others)),
-            (*whole, *((place, None) for place in others)),
+            (*(outputs.short[place] for place in sizes_first), *others.short),
+            (*whole, *((like + len(taken), rung) for like, rung in others.whole)),
         )
 
     def _lengthening(self, module: fx.GraphModule, inputs: Ports) -> Lengthening:
@@ -130,10 +136,9 @@ class Repeated:
         if was_cut and _MARK not in module.meta:
             raise Irregular("torch compiles a graph that it was not shown")
         if not was_cut:  # of no gradients: what was traced is what is compiled
-            count = len(_results(module))
-            alone = Ports((None,) * count, tuple((place, None) for place in range(count)))
-            inputs = self._shortened.ports(len(_places(module)))
-            self._short[kind] = _Short(module, inputs, alone, True)
+            results = self._shortened.returned(_described(module.graph.output_node(), len(_results(module))))
+            stand_ins.take_out(module.graph)
+            self._short[kind] = _Short(module, self._shortened.ports(len(_places(module))), results, True)
             return module
         short = self._shown[module.meta[_MARK]]
         if len(module.graph.nodes) != short.shown:
@@ -169,3 +174,17 @@ def _places(module: fx.GraphModule) -> list[fx.Node]:
 
 def _results(module: fx.GraphModule) -> tuple[Any, ...]:
     return tuple(module.graph.output_node().args[0])
+
+
+def _described(output: fx.Node, count: int) -> list[int | None]:
+    """Of the first results of a graph behind autograd: which of the program's each is."""
+    return list(map(_number, output.meta["desc"][:count]))
+
+
+def _result_of(cotangent: fx.Node) -> int | None:
+    """The program's result that it is of."""
+    return _number(getattr(cotangent.meta["desc"], "output", None))
+
+
+def _number(description: object) -> int | None:
+    return description.idx if isinstance(description, PlainAOTOutput) else None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 import torch
 import torch.fx as fx
@@ -16,8 +16,9 @@ from ..graph.edit import copy_of
 from ..graph.effects import EFFECTFUL, PURE, draws, effect_of
 from ..graph.memory import memories
 from ..graph.nodes import bodies, example, examples, target_name
+from ..ops import stand_ins
 from . import periods
-from .lanes import HEAD, TAIL, Irregular, Ports, Rung, Seeds
+from .lanes import COTANGENT, HEAD, RETURNED, TAIL, Irregular, Ports, Rung, Seeds
 from .periods import Period
 
 _FEWEST = 2  # windows that are left out, or it is not worth while
@@ -26,26 +27,48 @@ _SELDOM = "the graph does not repeat itself often"
 
 @dataclasses.dataclass(frozen=True)
 class Shortened:
-    module: fx.GraphModule  # with all inputs of the whole one
+    module: fx.GraphModule  # with all inputs of the whole one, and as many results
     more: int  # windows of the whole one
     inputs: int  # of either
     lanes: tuple[tuple[int, ...], ...]  # of each the whole graph's inputs, by their places
     drawn: tuple[tuple[int, ...], ...]  # of each which of the results, of the one call that has as many,
     draws: int  # it reads: seeds of dropouts
+    results: tuple[tuple[int, ...], ...]  # of each the whole graph's results that are windows' own, by their places
     differentiated: bool  # whether windows have a backward
 
     @property
     def digest(self) -> str:
         """Differs where the whole graphs of equal shortened ones do."""
-        return hashlib.sha256(repr((self.more, self.lanes, self.drawn, self.draws)).encode()).hexdigest()
+        known = self.more, self.lanes, self.drawn, self.draws, self.results
+        return hashlib.sha256(repr(known).encode()).hexdigest()
 
     def ports(self, count: int) -> Ports:
         """Of `count` values, one for each input: these, or their gradients. Raises Irregular where they are others."""
         if count != self.inputs:
             raise Irregular(f"{count} inputs behind autograd, expected {self.inputs}")
+        return self._ports(count, enumerate(self.lanes))
+
+    def returned(self, places: Sequence[int | None]) -> Ports:
+        """Of what a graph gives: which of the program's results each is."""
+        return self._ports(len(places), self._results(RETURNED, places))
+
+    def cotangents(self, places: Sequence[int | None]) -> Ports:
+        """Of the cotangents that a backward is given: of which of the program's results each is."""
+        return self._ports(len(places), self._results(COTANGENT, places))
+
+    def _results(self, kind: str, places: Sequence[int | None]) -> Iterator[tuple[Hashable, tuple[int, ...]]]:
+        now = {place: index for index, place in enumerate(places) if place is not None}
+        for lane, own in enumerate(self.results):
+            there = [now[place] for place in own if place in now]
+            if there and len(there) != len(own):
+                raise Irregular("windows' results are not alike")
+            if there:
+                yield (kind, lane), tuple(there)
+
+    def _ports(self, count: int, lanes: Iterable[tuple[Hashable, tuple[int, ...]]]) -> Ports:
         short: list[Rung | None] = [None] * count
         whole: list[tuple[int, Rung | None]] = [(place, None) for place in range(count)]
-        for lane, places in enumerate(self.lanes):
+        for lane, places in lanes:
             kept = self._kept(places)
             for place, each in enumerate(kept):
                 short[each] = Rung(lane, place)
@@ -100,8 +123,10 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
     for lane in lanes:
         _check_lane(lane, period, nodes)
     _check_windows(module, period, nodes, lanes)
+    results = list(_results(module, period, nodes))
     copy = copy_of(module)
     order = {node: index for index, node in enumerate(module.graph.nodes)}
+    _stand_in(copy, more, results)
     _leave_out(copy, period, more, [[order[node] for node in lane] for lane in lanes])
     inputs = {node: index for index, node in enumerate(module.graph.find_nodes(op="placeholder"))}
     return Shortened(
@@ -111,6 +136,7 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
         tuple(tuple(inputs[node] for node in lane) for lane in given),
         tuple(tuple(node.args[1] for node in lane) for lane in drawn),
         sum(len(example(draw)) for draw in draws),
+        tuple(results),
         any(isinstance(each, torch.Tensor) and each.requires_grad for node in windows for each in examples(node)),
     )
 
@@ -184,12 +210,38 @@ def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node],
         if not _only_computes(node, module):
             raise Irregular(f"{node} does more than to compute")
         for user in node.users:
+            if user.op == "output":  # of which _results asks
+                continue
             reader = order.get(user, len(nodes))
             if reader >= period.end and index < last or reader < period.end and reader - index >= 2 * period.length:
                 raise Irregular(f"{node} of a window is read by {user}")
         for given in node.all_input_nodes if index >= period.start + period.length else ():
             if given not in own and order.get(given, -1) < period.start and _wants_gradient(given):
                 raise Irregular(f"all windows read {given}, which wants a gradient")
+
+
+def _results(module: fx.GraphModule, period: Period, nodes: list[fx.Node]) -> Iterator[tuple[int, ...]]:
+    """Lanes of results that windows make, one each: by places among all results."""
+    given = list(module.graph.output_node().args[0])
+    order = {node: index for index, node in enumerate(nodes)}
+    own: dict[int, dict[int, int]] = {}
+    for place, node in enumerate(given):
+        index = order.get(node, -1) if isinstance(node, fx.Node) else -1
+        if period.start <= index < period.end:
+            window, offset = divmod(index - period.start, period.length)
+            own.setdefault(offset, {})[window] = place
+    for places in own.values():
+        if places.keys() == {period.count - 1}:
+            continue
+        # The last one's may be another's to give: a state that is normed before.
+        if not places.keys() >= set(range(period.count - 1)):
+            raise Irregular(f"{given[next(iter(places.values()))]} of a window is a result, and its neighbour's is none")
+        lane = [places[window] for window in sorted(places)]
+        for value in (example(given[place]) for place in lane):
+            # Torch makes results of its own of the memory that a view shares with others.
+            if type(value) is not FakeTensor or value._is_view():
+                raise Irregular(f"{given[lane[0]]} of a window is a result that shares memory")
+        yield tuple(lane)
 
 
 def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
@@ -210,6 +262,19 @@ def _wants_gradient(node: fx.Node) -> bool:
     """Of what the graph makes: of an input the sum is one of products, each of which adds to it."""
     wants = (isinstance(each, torch.Tensor) and each.requires_grad for each in examples(node))
     return node.op != "placeholder" and any(wants)
+
+
+def _stand_in(module: fx.GraphModule, more: int, results: list[tuple[int, ...]]) -> None:
+    """Gives in the place of what windows give that are to be left out what has its form."""
+    output = module.graph.output_node()
+    given = list(output.args[0])
+    with module.graph.inserting_before(output):
+        for lane in results:
+            like = given[lane[HEAD - 1]]
+            for place in lane[HEAD : HEAD + more]:
+                given[place] = made = module.graph.call_function(stand_ins.STAND_IN, (like,))
+                made.meta["example_value"] = example(like)
+    output.args = (tuple(given),)
 
 
 def _leave_out(module: fx.GraphModule, period: Period, more: int, lanes: list[list[int]]) -> None:
