@@ -65,6 +65,33 @@ def test_gradients_of_a_shared_input_accumulate_in_the_matmul(lines, dtype):
         assert mine <= 1.05 * theirs + 1e-6 * exact.norm(), (mine, theirs)
 
 
+@pytest.mark.parametrize("layers, sums", [(1, 0), (2, 3)])
+def test_many_products_are_added_before_what_comes_first(lines, layers, sums):
+    """What all layers of a decoder read, and the program: its cotangent is there before the products. Whoever reads the
+    sum of few products reads them as well."""
+
+    def call(x, *weights):
+        x = torch.sin(x)
+        total = torch.cos(x).sum()
+        for weight in weights:
+            total = total + torch.tanh(x @ weight).square().sum()
+        return total, torch.tan(x)
+
+    def gradients(tensors):
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        total, read = torch.compile(call, backend="cermet", options={"remainder": "aot", "strict": True})(*leaves)
+        return torch.autograd.grad(total + (read * 3).sum(), leaves)
+
+    tensors = [torch.randn(2, 24, 64) / 3] + [torch.randn(64, 64) for _ in range(2 * layers)]
+    ours = gradients(tensors)
+    leaves = [tensor.double().requires_grad_() for tensor in tensors]
+    total, read = call(*leaves)
+    exact = torch.autograd.grad(total + (read * 3).sum(), leaves)
+    for mine, truth in zip(ours, exact):
+        torch.testing.assert_close(mine.double(), truth, rtol=1e-3, atol=1e-3)
+    assert lines[-1].count("aten.addmm_.default(") == sums, lines[-1]
+
+
 def test_a_product_that_something_else_reads_is_not_written(lines):
     def call(x, y, a, b):
         first = x @ a

@@ -50,6 +50,22 @@ def test_two_kinds_in_turns_are_one_window():
     assert (period.length, period.count) == (4, 5)  # the first one reads an input
 
 
+def test_long_windows_are_found_beside_many_short_ones():
+    def long(x, *weights):
+        for _ in range(60):
+            x = x.exp() * 2
+            for _ in range(len(set(weights)) % 5 + 1):
+                x = x.tan()
+        for weight in weights:
+            for place in range(40):
+                x = (x + place).sin().abs() if place % 3 else (x * place).cos()
+            x = x * weight
+        return (x,)
+
+    found = periods.find(periods.calls(traced(long, 5).graph), lambda: lambda one, other: one.op == other.op)
+    assert 5 in [each.count for each in found]
+
+
 def test_a_number_tells_windows_apart():
     def scaled(x, *weights):
         for place, weight in enumerate(weights):
@@ -148,8 +164,6 @@ def one_result(x, *weights):
     return x, results[0]
 
 
-
-
 def swapped(x, *weights):
     """As `layers`, but for two in the middle."""
     weights = list(weights)
@@ -159,7 +173,7 @@ def swapped(x, *weights):
 
 def test_other_orders_of_weights_have_other_keys():
     """What is left of two graphs is the same, and what is left out is not."""
-    one, other = (shorten(traced(function, SHORT + MORE)) for function in (layers, swapped))
+    (one,), (other,) = (shorten(traced(function, SHORT + MORE)) for function in (layers, swapped))
     assert one.more == other.more > 0 and one.module.code == other.module.code
     assert one.digest != other.digest
 

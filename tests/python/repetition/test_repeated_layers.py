@@ -116,7 +116,73 @@ def test_windows_write_what_they_have_made(monkeypatch):
 def test_frozen_layers_are_no_others_neighbours(monkeypatch):
     model, batch = stack(layers=2 * LAYERS)
     model.layers[:LAYERS].requires_grad_(False)
-    assert 0 < same(model, batch, monkeypatch) <= LAYERS - HEAD - TAIL
+    assert 0 < same(model, batch, monkeypatch) <= 2 * (LAYERS - HEAD - TAIL)
+
+
+class Translating(nn.Module):
+    """An encoder, and a decoder all layers of which read what it gives; the program has that, too."""
+
+    def __init__(self, encoding=LAYERS, decoding=LAYERS + 2, **settings):
+        super().__init__()
+        self.encoder = nn.ModuleList([Layer(**settings) for _ in range(encoding)])
+        self.decoder = nn.ModuleList([Layer(**settings) for _ in range(decoding)])
+        self.keys = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(decoding)])
+        self.values = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(decoding)])
+
+    def forward(self, x):
+        y = x * 2
+        for layer in self.encoder:
+            y = layer(y)
+        y = nn.functional.layer_norm(y, (WIDTH,))
+        for layer, key, value in zip(self.decoder, self.keys, self.values):
+            x = layer(x) + nn.functional.scaled_dot_product_attention(x, key(y), value(y))
+        return x, y
+
+
+MOST_OF_ONE = LAYERS + 2 - HEAD - TAIL
+
+
+def translated(given):
+    x, y = given
+    return x.square().sum() + y.sin().sum()
+
+
+@pytest.mark.parametrize("settings", [{}, {"dropout": 0.3}, {"dynamic": True}])
+def test_an_encoder_and_a_decoder(settings, device, monkeypatch):
+    settings = dict(settings)
+    compiled = {"dynamic": settings.pop("dynamic", None)}
+    model, batch = stack(Translating, **settings)
+    repeated = same(model, batch, monkeypatch, device, objective=translated, **compiled)
+    assert repeated > MOST_OF_ONE
+
+
+def test_an_encoder_that_wants_no_gradients(monkeypatch):
+    model, batch = stack(Translating)
+    model.encoder.requires_grad_(False)
+    repeated = same(model, batch, monkeypatch, objective=lambda given: given[0].square().sum())
+    assert repeated > MOST_OF_ONE
+
+
+def test_a_decoder_that_casts_what_all_its_layers_read(monkeypatch):
+    """The sum of what the products give for it is one of casts: nobody knows what becomes of that."""
+
+    class Casting(Stack):
+        def forward(self, x):
+            first = self.layers[0](x)
+            for layer in self.layers:
+                x = layer(x) + nn.functional.linear(first.double(), layer.norm.weight.double().diag()).float()
+            return x.square().sum()
+
+    assert same(*stack(Casting), monkeypatch) == 0
+
+
+def test_without_gradients_an_encoder_and_a_decoder():
+    model, batch = stack(Translating)
+    expected = model(**batch)
+    before = cermet.counters()["repeated_layers"]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend="cermet")(**batch), expected)
+    assert cermet.counters()["repeated_layers"] > before + MOST_OF_ONE
 
 
 class Summing(Stack):

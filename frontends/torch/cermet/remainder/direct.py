@@ -105,7 +105,7 @@ def compile(
     )
 
 
-def _shortened(module: fx.GraphModule, failed: Failing) -> Shortened | None:
+def _shortened(module: fx.GraphModule, failed: Failing) -> tuple[Shortened, ...] | None:
     try:
         return shorten(module)
     except Irregular as reason:
@@ -116,15 +116,16 @@ def _shortened(module: fx.GraphModule, failed: Failing) -> Shortened | None:
 
 
 def _compile_as_repeated(
-    short: Shortened, module: fx.GraphModule, *arguments: Any
+    short: tuple[Shortened, ...], module: fx.GraphModule, *arguments: Any
 ) -> tuple[Callable[..., Any], int]:
     """As _compile, which takes what follows `short`, of a few of the layers that are as their neighbours."""
     key: list[tuple[str, list[str]]] = []
     try:
         with economy.keyed_once(key):
             made = _compile(module, *arguments, shortened=short)
-        _log.info("%d windows of the graph are compiled as their neighbours", short.more)
-        count_done("repeated_layers", short.more)
+        more = sum(each.more for each in short)
+        _log.info("%d windows of the graph are compiled as their neighbours", more)
+        count_done("repeated_layers", more)
         return made
     except Irregular as reason:
         _log.info("each layer is compiled by itself: %s", reason)
@@ -141,7 +142,7 @@ def _compile(
     failed: Failing,
     launched: bool,
     as_traced: bool = False,
-    shortened: Shortened | None = None,
+    shortened: tuple[Shortened, ...] | None = None,
 ) -> tuple[Callable[..., Any], int]:
     """The callable, and where the options bound it, the most bytes that are held while it runs. Raises clusters.Lost
     where a kernel cannot be made that nothing else stands for, which none is of a graph `as_traced`, and Irregular
@@ -327,7 +328,7 @@ def _compile(
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
     with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded, options, shortened):
-        traced = module if shortened is None else shortened.module
+        traced = module if shortened is None else shortened[-1].module
         with linears.joined(traced), hearing() as cached:
             run = backend(traced, list(example_inputs))
     partition.noted = None  # what is kept of these compilers needs no graph
@@ -340,12 +341,12 @@ def _compile(
 
 
 def _keyed(
-    keeping: Keeping, bounded: bool, options: Options, shortened: Shortened | None
+    keeping: Keeping, bounded: bool, options: Options, shortened: tuple[Shortened, ...] | None
 ) -> contextlib.AbstractContextManager[None]:
     """Makes what is kept, whether its peak is known, who bounds logits, and of which graph a shortened one is a part
     of the key of AOTAutogradCache."""
     config, bounds = torch.compiler.config, (" bounded" * bounded, " logits bounded" * options.logits_bounded)
-    layers = f" {shortened.digest}" if shortened is not None else ""
+    layers = "".join(f" {each.digest}" for each in shortened or ())
     return config.patch(cache_key_tag=f"{config.cache_key_tag} {keeping}{''.join(bounds)}{layers}")
 
 

@@ -8,6 +8,7 @@ in bytes kept plus the price of what is computed again, exactly.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import operator
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -73,15 +74,23 @@ def keep(graph: fx.Graph, info: Any, price: float, products: float = 1.0) -> Cut
 
 def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, products: float) -> set[fx.Node]:
     """Long products but for those that, the least for their bytes first, take a part of the step's time together: the
-    scores of an attention that is written out, which are many numbers of few operations each."""
+    scores of an attention that is written out, which are many numbers of few operations each. Of equal ones, as layers
+    have them, all or none."""
     long = {node: again[node] for node in again if again[node] and costs.is_long_product(node)}
     single = [node for node in long if isinstance(example(node), torch.Tensor)]
     worth = [node for node in single if price * long[node] < costs.written(node)]
     room = products * sum(again.get(node) or costs.computed_again(node) or 0 for node in graph.nodes) if worth else 0
-    for node in sorted(worth, key=lambda node: long[node] / costs.written(node)):
-        room -= long.pop(node)
+
+    def part(node: fx.Node) -> float:
+        return long[node] / costs.written(node)
+
+    for _, equal in itertools.groupby(sorted(worth, key=part), part):
+        equals = list(equal)
+        room -= sum(long[node] for node in equals)
         if room < 0:
-            return {node, *long}
+            break
+        for node in equals:
+            del long[node]
     return set(long)
 
 

@@ -19,7 +19,7 @@ from ..graph.layouts import written
 from ..graph.nodes import attribute, example, tensor_nodes
 
 _LEAST = 2  # calls of a window
-_TRIED = 12  # distances, the most frequent ones, and their multiples up to
+_TRIED = 12  # distances, those between which most of the graph lies, and their multiples up to
 _MULTIPLES = 4
 _NEARLY = 0.85
 
@@ -94,7 +94,8 @@ def _lengths(kinds: Sequence[int]) -> list[int]:
         if kind in last:
             seen[place - last[kind]] += 1
         last[kind] = place
-    lengths = {each * times for each, _ in seen.most_common(_TRIED) for times in range(1, _MULTIPLES + 1)}
+    likely = sorted(seen, key=lambda each: each * seen[each], reverse=True)[:_TRIED]
+    lengths = {each * times for each in likely for times in range(1, _MULTIPLES + 1)}
     return sorted(each for each in lengths if each >= _LEAST)
 
 

@@ -3,6 +3,7 @@ for the others without looking at them (lengthening.py)."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import operator
@@ -22,6 +23,7 @@ from .lanes import COTANGENT, HEAD, RETURNED, TAIL, Irregular, Ports, Rung, Seed
 from .periods import Period
 
 _FEWEST = 2  # windows that are left out, or it is not worth while
+_LINEAR = torch._C._nn.linear
 _SELDOM = "the graph does not repeat itself often"
 
 
@@ -93,9 +95,17 @@ class Shortened:
         return lane[:HEAD] + lane[HEAD + self.more :]
 
 
-def shorten(module: fx.GraphModule) -> Shortened:
-    """A graph's copy without windows between. Raises Irregular where that is not worth while, or where its windows are
-    not as independent as layers are."""
+def shorten(module: fx.GraphModule) -> tuple[Shortened, ...]:
+    """Copies of a graph, each without some windows of the one before: of an encoder's layers, and then of a decoder's.
+    Raises Irregular where that is not worth while, or where no windows are as independent as layers are."""
+    found = [_shorter(module)]
+    with contextlib.suppress(Irregular):
+        while True:
+            found.append(_shorter(found[-1].module))
+    return tuple(found)
+
+
+def _shorter(module: fx.GraphModule) -> Shortened:
     reasons: list[Irregular] = []
     for period in periods.find(periods.calls(module.graph), _Chains().begun, module):
         try:
@@ -200,8 +210,8 @@ def _check_lane(lane: list[fx.Node], period: Period, nodes: list[fx.Node]) -> No
 
 
 def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node], lanes: list[list[fx.Node]]) -> None:
-    """That windows only compute, and pass on to the next one alone; and that what all of them read wants no gradient,
-    which would be the sum of what each has for it."""
+    """That windows only compute, and pass on to the next one alone; and that what all of them read wants no gradient
+    but one of products, each of which adds to it: else it is the sum of what each has for it."""
     order = {node: index for index, node in enumerate(nodes)}
     own = {node for lane in lanes for node in lane}
     last = period.end - period.length
@@ -216,7 +226,8 @@ def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node],
             if reader >= period.end and index < last or reader < period.end and reader - index >= 2 * period.length:
                 raise Irregular(f"{node} of a window is read by {user}")
         for given in node.all_input_nodes if index >= period.start + period.length else ():
-            if given not in own and order.get(given, -1) < period.start and _wants_gradient(given):
+            older = given not in own and order.get(given, -1) < period.start
+            if older and _wants_gradient(given) and not _is_linear(node, given):
                 raise Irregular(f"all windows read {given}, which wants a gradient")
 
 
@@ -256,6 +267,13 @@ def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
         return effect.kind == PURE
     given = [example(each) for each in module.graph.nodes if each.op in ("placeholder", "get_attr")]
     return memories([example(each) for each in effect.written]).isdisjoint(memories(given))
+
+
+def _is_linear(node: fx.Node, given: fx.Node) -> bool:
+    """Whether a call is a linear layer, nothing cast, of what it is given."""
+    if node.target is not _LINEAR or node.kwargs or node.args[0] is not given:
+        return False
+    return len({example(each).dtype for each in (node, *node.args[:2])}) == 1
 
 
 def _wants_gradient(node: fx.Node) -> bool:

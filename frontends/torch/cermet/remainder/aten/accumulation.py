@@ -4,6 +4,9 @@ Layers that share an input (queries, keys and values; gate and up) give it a gra
 Added after the products, every sum reads two tensors and writes one; a matmul that adds to what its result's memory
 holds reads one and makes none. It rounds as often at most: cuBLAS gives the same bits as the sum, oneDNN adds before it
 rounds. A product that is added to another's result is added where that lies.
+
+What all layers of a decoder read of an encoder gets a gradient of two products a layer, and often another one first: of
+many, that one is added last, so that the products need memory for one.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from ...graph.layouts import written
 _aten = torch.ops.aten
 _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 _PRODUCT, _SUM, _SUM_APART = _aten.mm.default, _aten.addmm_.default, _aten.addmm.default
+_MANY = 4  # products of a sum that another value begins: of fewer, whoever reads the sum reads them as well
 
 
 def accumulate(graph: fx.Graph) -> int:
@@ -25,6 +29,7 @@ def accumulate(graph: fx.Graph) -> int:
     d)`; returns how often. A product that anything else reads stays. The graph writes memory then: it is for running as
     it is."""
     times = 0
+    _begin_with_products(graph)
     for node in list(graph.nodes):
         if node.target is _SUM_APART and not node.kwargs and (held := _product(node.args[0])) is not None:
             _write_into(graph, node, held)
@@ -45,6 +50,36 @@ def accumulate(graph: fx.Graph) -> int:
         _replace(graph, node, held, added)
         times += 1
     return times
+
+
+def _begin_with_products(graph: fx.Graph) -> None:
+    """Makes `((x + p) + q) + ...` of many products `((p + q) + ...) + x`."""
+    begun: dict[fx.Node, tuple[Any, list[fx.Node]]] = {}  # sum -> what it begins with, and sums that add a product
+    for node in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
+        if node.kwargs or len(node.args) != 2:
+            continue
+        products = [_product(argument) is not None for argument in node.args]
+        if sum(products) != 1:
+            continue
+        other, product = node.args if products[1] else reversed(node.args)
+        if not isinstance(other, fx.Node) or not _form(other) == _form(product) == _form(node):
+            continue
+        first, before = begun.pop(other, (other, [])) if len(other.users) == 1 else (other, [])
+        begun[node] = first, [*before, node]
+    for total, (first, sums) in begun.items():
+        if len(sums) >= _MANY:
+            _begin_with_second(graph, total, first, sums)
+
+
+def _begin_with_second(graph: fx.Graph, total: fx.Node, first: fx.Node, sums: list[fx.Node]) -> None:
+    begin, *rest = sums
+    (product,) = [argument for argument in begin.args if argument is not first]
+    begin.replace_all_uses_with(product)
+    graph.erase_node(begin)
+    with graph.inserting_after(total):
+        whole = graph.call_function(_aten.add.Tensor, (total, first))
+    whole.meta = dict(total.meta)
+    total.replace_all_uses_with(whole, delete_user_cb=lambda user: user is not whole)
 
 
 def _write_into(graph: fx.Graph, node: fx.Node, held: fx.Node) -> None:
