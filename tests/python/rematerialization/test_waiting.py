@@ -72,6 +72,26 @@ def test_products_that_read_one_value_wait_together_or_not_at_all():
     assert moved(1) == [True, True] and moved(16) == [False, False]
 
 
+@pytest.mark.parametrize("layers, expected", [(waiting.FEW // 2, True), (waiting.FEW // 2 + 1, False)])
+def test_what_many_layers_read_nobody_waits_for(layers, expected):
+    """Two products each, of which those of the first would wait until the last: there is room for all."""
+
+    def function(tangents, x, *weights):
+        again, of_weights, cotangent = torch.tanh(x).t(), [], tangents
+        for place in range(0, 2 * layers, 2):
+            keys, values = tangents @ weights[place], tangents @ weights[place + 1]
+            of_weights += [again @ keys, again @ values]
+            cotangent = cotangent + keys @ weights[place].t() + values @ weights[place + 1].t()
+        wide = (cotangent @ weights[-1]) @ weights[-1].t()
+        return *of_weights, (wide * x) @ weights[0]
+
+    sizes = [(ROWS, COLUMNS), (ROWS, COLUMNS), *[(COLUMNS, COLUMNS)] * (2 * layers), (COLUMNS, 64 * COLUMNS)]
+    module = traced(function, sizes)
+    waiting.wait(module.graph)
+    *products, behind = module.graph.output_node().all_input_nodes
+    assert [behind.args[0] < product for product in products] == [expected] * (2 * layers)
+
+
 def test_a_norm_before_a_wide_layer_is_written_by_the_kernel_of_its_gradient(monkeypatch):
     from cermet.remainder import direct
 

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ..graph.nodes import example
 from . import costs, overwritten
-from .waiting import base, last, readers
+from .waiting import FEW, base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
 _SOURCE, _SINK = "source", "sink"
@@ -96,14 +96,16 @@ def _too_long(graph: fx.Graph, again: dict[fx.Node, int | None], price: float, p
 
 def _is_read_behind(node: fx.Node, behind: set[fx.Node], ends: Collection[fx.Node]) -> bool:
     """Whether one kernel of the backward reads all that a call reads, and can write the call's results beside its own:
-    what else reads those there may wait for it (waiting.py)."""
+    what else reads those there may wait for it (waiting.py). Where that is a decoder's layers, which all read what an
+    encoder gives, they would wait for each other."""
     kernels: set[fx.Node] | None = None
     for source in {base(each) for each in node.all_input_nodes if isinstance(example(each), torch.Tensor)}:
         found = readers([source]) & behind
         kernels = found if kernels is None else kernels & found
     if not any(costs.computed_again(each) and not costs.is_product(each) for each in kernels or ()):
         return False
-    return all(each in ends or costs.is_view(each) for each in readers([node]) & behind)
+    waiting = {each for each in readers([node]) & behind if not costs.is_view(each)}
+    return len(waiting) <= FEW and waiting <= set(ends)
 
 
 def _around_products(values: Sequence[fx.Node], again: dict[fx.Node, int | None]) -> set[fx.Node]:

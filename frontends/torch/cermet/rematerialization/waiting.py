@@ -5,7 +5,8 @@ order the product comes first, and so the value must be there before that kernel
 follows from the product, it may run behind that kernel, which then writes what it reads anyway.
 
 What else the product reads is held until then. That is worth it where it is no more than the kernel spares, or where
-the backward's peak is elsewhere, and if all wait that read the value.
+the backward's peak is elsewhere, and if all wait that read the value. What all layers of a decoder read nobody waits for:
+the first would until the last.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..ops import regions
 from . import liveness, ordering
 from .costs import computed_again, is_product, written
 
-
+FEW = 8  # products that wait for one kernel
 ADDED_UP = "cermet_added_up"  # notes a call that makes, adds up or rounds what tiles give to a gradient
 
 
@@ -38,6 +39,8 @@ def wait(graph: fx.Graph) -> None:
             if (found := _candidate(node, order, behind, ends)) is not None:
                 together.setdefault(found.again, []).append(found)
     for group in together.values():  # what one of them reads early is not written late
+        if len(group) > FEW:
+            continue
         large = [each for each in group if not each.is_small]
         if large and not room.take((_bytes(each.held), each.node, each.kernel) for each in large):
             continue
