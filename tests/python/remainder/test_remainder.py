@@ -15,6 +15,7 @@ import cermet
 import graphs
 from cermet.remainder import straight
 from cermet.remainder.aten import concatenation
+from cermet.remainder.aten.accumulation import accumulate
 from tiny_models import tiny, words
 
 REMAINDERS = ("eager", "aot", "inductor", "auto")
@@ -90,6 +91,24 @@ def test_many_products_are_added_before_what_comes_first(lines, layers, sums):
     for mine, truth in zip(ours, exact):
         torch.testing.assert_close(mine.double(), truth, rtol=1e-3, atol=1e-3)
     assert lines[-1].count("aten.addmm_.default(") == sums, lines[-1]
+
+
+def test_what_comes_first_is_read_before_it_is_written():
+    """In place, between the products: what is added last is what was there."""
+    def call(x, *factors):
+        total = x
+        for place in range(0, len(factors), 2):
+            total = torch.ops.aten.add.Tensor(total, torch.ops.aten.mm.default(*factors[place : place + 2]))
+            if place == 2:
+                x.mul_(2)
+        return total
+
+    given = [torch.rand(4, 4) for _ in range(11)]
+    module = make_fx(call)(*given)
+    accumulate(module.graph)
+    module.recompile()
+    expected = call(*[each.clone() for each in given])
+    torch.testing.assert_close(module(*[each.clone() for each in given]), expected)
 
 
 def test_a_product_that_something_else_reads_is_not_written(lines):

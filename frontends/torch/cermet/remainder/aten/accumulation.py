@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 
+from ...graph.effects import effect_of
 from ...graph.layouts import written
 
 _aten = torch.ops.aten
@@ -53,7 +54,7 @@ def accumulate(graph: fx.Graph) -> int:
 
 
 def _begin_with_products(graph: fx.Graph) -> None:
-    """Makes `((x + p) + q) + ...` of many products `((p + q) + ...) + x`."""
+    """Makes `((x + p) + q) + ...` of many products `((p + q) + ...) + x`, where nothing is written meanwhile."""
     begun: dict[fx.Node, tuple[Any, list[fx.Node]]] = {}  # sum -> what it begins with, and sums that add a product
     for node in graph.find_nodes(op="call_function", target=_aten.add.Tensor):
         if node.kwargs or len(node.args) != 2:
@@ -66,8 +67,13 @@ def _begin_with_products(graph: fx.Graph) -> None:
             continue
         first, before = begun.pop(other, (other, [])) if len(other.users) == 1 else (other, [])
         begun[node] = first, [*before, node]
+    if not any(len(sums) >= _MANY for _, sums in begun.values()):
+        return
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    writes = [order[node] for node in order if effect_of(node, graph.owning_module).written]
     for total, (first, sums) in begun.items():
-        if len(sums) >= _MANY:
+        # What is read later must be what it was.
+        if len(sums) >= _MANY and not any(order[sums[0]] < place < order[total] for place in writes):
             _begin_with_second(graph, total, first, sums)
 
 
