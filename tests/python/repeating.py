@@ -1,4 +1,4 @@
-"""Models of equal layers, and how what Cermet compiles once for several of them is compared with each compiled alone."""
+"""Models of equal layers, and how what Cermet compiles once for several is compared with each compiled alone."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
 """Results that a graph gives without having made them, where what makes them is put there later (repetition).
 
-`cermet_v1::stand_in(Tensor like) -> Tensor`: memory of its own of the form of `like`, which wants a gradient where that
-does and hands none on. What is in it is not defined.
+`stand_in(Tensor like) -> Tensor`: memory of its own of the form of `like`, which wants a gradient where that does and
+hands none on. What is in it is not defined.
 """
 
 from __future__ import annotations
 
 import torch
 import torch.fx as fx
+from torch import library
 
 from .regions import NAMESPACE
 
@@ -26,8 +27,8 @@ def _stand_in(like: torch.Tensor) -> torch.Tensor:
     return _StandIn.apply(like) if torch.is_grad_enabled() and like.requires_grad else FORWARD(like)
 
 
-def _define() -> torch.library.Library:
-    ops = torch.library.Library(NAMESPACE, "FRAGMENT")
+def _define() -> library.Library:
+    ops = library.Library(NAMESPACE, "FRAGMENT")
     for name in ("stand_in", "stand_in_forward"):
         ops.define(f"{name}(Tensor like) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
     ops.impl("stand_in", _stand_in, "CompositeImplicitAutograd")

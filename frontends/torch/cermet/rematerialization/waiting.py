@@ -5,8 +5,8 @@ order the product comes first, and so the value must be there before that kernel
 follows from the product, it may run behind that kernel, which then writes what it reads anyway.
 
 What else the product reads is held until then. That is worth it where it is no more than the kernel spares, or where
-the backward's peak is elsewhere, and if all wait that read the value. What all layers of a decoder read nobody waits for:
-the first would until the last.
+the backward's peak is elsewhere, and if all wait that read the value. Nobody waits for what all layers of a decoder
+read: the first would until the last.
 """
 
 from __future__ import annotations

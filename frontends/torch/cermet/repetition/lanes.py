@@ -14,7 +14,7 @@ HEAD, TAIL = 3, 2  # windows that are left, of those before and behind the ones 
 
 
 MADE, GIVEN = "made", "given"  # lanes of results: by where windows make them, or by the inputs that they are
-RETURNED, COTANGENT = "returned", "cotangent"  # lanes of the program's results, and of what a backward is given for them
+RETURNED, COTANGENT = "returned", "cotangent"  # lanes of a program's results, and of what a backward is given for them
 
 
 class Irregular(Exception):

@@ -246,7 +246,7 @@ def _results(module: fx.GraphModule, period: Period, nodes: list[fx.Node]) -> It
             continue
         # The last one's may be another's to give: a state that is normed before.
         if not places.keys() >= set(range(period.count - 1)):
-            raise Irregular(f"{given[next(iter(places.values()))]} of a window is a result, and its neighbour's is none")
+            raise Irregular(f"{given[min(places.values())]} of a window is a result, and its neighbour's is none")
         lane = [places[window] for window in sorted(places)]
         for value in (example(given[place]) for place in lane):
             # Torch makes results of its own of the memory that a view shares with others.
