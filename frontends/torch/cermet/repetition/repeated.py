@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ..graph.edit import copied
@@ -33,10 +32,7 @@ class _Level:
     has_windows: bool
 
     def whole(self, graph: fx.Graph) -> Lengthened | None:
-        return self.lengthening(graph).whole(self.outputs) if self.has_windows else None
-
-    def lengthening(self, graph: fx.Graph) -> Lengthening:
-        return _lengthening(self.of, graph, self.inputs)
+        return _lengthening(self.of, graph, self.inputs).whole(self.outputs) if self.has_windows else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,13 +207,14 @@ def _is_cotangent(node: fx.Node) -> bool:
 
 def _described(output: fx.Node, count: int) -> list[int | None]:
     """Of the first results of a graph behind autograd: which of the program's each is."""
-    return list(map(_number, output.meta["desc"][:count]))
+    return list(map(_number, output.meta.get("desc", [None] * count)[:count]))
 
 
 def _result_of(cotangent: fx.Node) -> int | None:
     """The program's result that it is of."""
-    return _number(getattr(cotangent.meta["desc"], "output", None))
+    return _number(getattr(cotangent.meta.get("desc"), "output", None))
 
 
 def _number(description: object) -> int | None:
-    return description.idx if isinstance(description, PlainAOTOutput) else None
+    """Of AOTAutograd's description (torch._functorch._aot_autograd.descriptors), which not every torch has."""
+    return description.idx if type(description).__name__ == "PlainAOTOutput" else None
