@@ -50,20 +50,11 @@ def test_two_kinds_in_turns_are_one_window():
     assert (period.length, period.count) == (4, 5)  # the first one reads an input
 
 
-def test_long_windows_are_found_beside_many_short_ones():
-    def long(x, *weights):
-        for _ in range(60):
-            x = x.exp() * 2
-            for _ in range(len(set(weights)) % 5 + 1):
-                x = x.tan()
-        for weight in weights:
-            for place in range(40):
-                x = (x + place).sin().abs() if place % 3 else (x * place).cos()
-            x = x * weight
-        return (x,)
-
-    found = periods.find(periods.calls(traced(long, 5).graph), lambda: lambda one, other: one.op == other.op)
-    assert 5 in [each.count for each in found]
+def test_long_windows_are_tried_beside_many_short_ones():
+    """Calls of one kind, but for one in each of five windows, behind many that are as far from each other more often."""
+    kinds = [kind for far in range(2, 2 * periods._TRIED) for _ in range(10) for kind in (far, *[0] * (far - 1))]
+    long = 4 * periods._TRIED * 3
+    assert long in periods._lengths([*kinds, *[-1, *[0] * (long - 1)] * 5])
 
 
 def test_a_number_tells_windows_apart():
@@ -175,6 +166,27 @@ def test_other_orders_of_weights_have_other_keys():
     """What is left of two graphs is the same, and what is left out is not."""
     (one,), (other,) = (shorten(traced(function, SHORT + MORE)) for function in (layers, swapped))
     assert one.more == other.more > 0 and one.module.code == other.module.code
+    assert one.digest != other.digest
+
+
+def states(x, *weights):
+    """What all windows give is returned."""
+    given = []
+    for weight in weights:
+        x = (x * weight).sin() + x
+        given.append(x)
+    return given
+
+
+def swapped_states(x, *weights):
+    given = states(x, *weights)
+    given[HEAD + 1], given[HEAD + 2] = given[HEAD + 2], given[HEAD + 1]
+    return given
+
+
+def test_other_orders_of_results_have_other_keys():
+    (one,), (other,) = (shorten(traced(function, SHORT + MORE)) for function in (states, swapped_states))
+    assert one.more == other.more > 0
     assert one.digest != other.digest
 
 
