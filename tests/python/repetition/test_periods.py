@@ -51,7 +51,7 @@ def test_two_kinds_in_turns_are_one_window():
 
 
 def test_long_windows_are_tried_beside_many_short_ones():
-    """Calls of one kind, but for one in each of five windows, behind many that are as far from each other more often."""
+    """Calls of one kind, but for one in each of five windows, behind many that are more often as far apart."""
     kinds = [kind for far in range(2, 2 * periods._TRIED) for _ in range(10) for kind in (far, *[0] * (far - 1))]
     long = 4 * periods._TRIED * 3
     assert long in periods._lengths([*kinds, *[-1, *[0] * (long - 1)] * 5])
