@@ -8,7 +8,7 @@ HIDDEN: it may be the memory of any other such tensor.
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
@@ -107,3 +107,17 @@ class Moved:
         elif _is_same(base, value):
             return base
         return fakes.view(base, value.shape, value.stride(), value.storage_offset() - base.storage_offset())
+
+
+def leave_out(graph: fx.Graph, is_copy: Callable[[fx.Node], bool]) -> None:
+    """Calls behind autograd that give what they are given, in place: each becomes its operand, and views of it views of
+    that."""
+    moved, places = Moved(), frozenset()
+    for node in list(graph.nodes):
+        if is_copy(node):
+            moved.given(node.meta["val"], node.args[0].meta["val"])
+            places |= memories(node.meta["val"])
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif not places.isdisjoint(memories(node.meta.get("val"))):
+            node.meta["val"] = moved.of(node.meta["val"])

@@ -99,9 +99,12 @@ def _is_dense(value: torch.Tensor, type: TensorType) -> bool:
 
 
 class _Importer:
-    def __init__(self, module: fx.GraphModule, body_of: Callable[[fx.Node], str]) -> None:
+    def __init__(
+        self, module: fx.GraphModule, body_of: Callable[[fx.Node], str], ends: Callable[[fx.Node], bool]
+    ) -> None:
         self.module = module
         self.body_of = body_of
+        self.ends = ends
         self.judged = after_autograd(module.graph)  # by bytes, at the sizes at hand
         self.builder = Builder("graph", differentiable=not self.judged)
         self.values: dict[fx.Node, Value] = {}
@@ -237,7 +240,16 @@ class _Importer:
         self._define(node, value)
         if example(node).is_complex():
             self.products.add(node)
+        elif self.ends(node):
+            self._end(node)
         return True
+
+    def _end(self, node: fx.Node) -> None:
+        """Who reads the value reads what is in memory."""
+        name, type = f"{node.name}#made", self.values[node].type
+        dense = [0] if _is_dense(example(node), type) else []
+        self.values[node] = self.builder.opaque("made", [self.values[node]], [type], name, dense=dense)[0]
+        self.definitions[name] = Definition(node, 1)
 
     def _viewed(self, node: fx.Node) -> fx.Node | None:
         """The complex value from elsewhere that a call gives as pairs of real numbers: memory that a kernel can read."""
@@ -392,9 +404,14 @@ def describe(node: fx.Node, is_value: Callable[[fx.Node], bool]) -> str:
     return f"{name}({', '.join(arguments)})"
 
 
-def import_graph(module: fx.GraphModule, body_of: Callable[[fx.Node], str] = lambda node: "") -> Imported:
+def import_graph(
+    module: fx.GraphModule,
+    body_of: Callable[[fx.Node], str] = lambda node: "",
+    ends: Callable[[fx.Node], bool] = lambda node: False,
+) -> Imported:
     """The text of `module`'s graph (bodies of higher-order operators are graphs of their own).
 
-    `body_of`: the graph text of what a call computes that no table knows, or "".
+    `body_of`: the graph text of what a call computes that no table knows, or "". `ends`: whether a value is made where
+    it stands, and read of memory.
     """
-    return _Importer(module, body_of).run()
+    return _Importer(module, body_of, ends).run()

@@ -23,7 +23,7 @@ from ..graph.decision import Decision
 from ..graph.nodes import example
 from ..graph.snapshots import ModuleSnapshot
 from ..importing.importer import dimension, import_graph
-from ..ops import library, regions
+from ..ops import library, regions, stand_ins
 from ..ops.preparation import Preparation
 
 _log = logging.getLogger("cermet")
@@ -81,7 +81,7 @@ def fuse(module: fx.GraphModule, failed: Failing, launched: bool = True, parts: 
     if environment.check():
         return fused
     try:
-        imported = import_graph(module, _body)
+        imported = import_graph(module, _body, _ends)
         decision = matches.check(module, imported, library.context().match(imported.text))
         for error in decision.failures:
             failed(error, "a match behind autograd")
@@ -89,6 +89,11 @@ def fuse(module: fx.GraphModule, failed: Failing, launched: bool = True, parts: 
     except Exception as error:
         failed(error, "a graph behind autograd")
     return fused
+
+
+def _ends(node: fx.Node) -> bool:
+    """Whether no kernel reads what makes a value: of a gradient that each layer adds to, all of them would wait."""
+    return stand_ins.SUMMED in node.meta
 
 
 def _body(node: fx.Node) -> str:

@@ -25,6 +25,7 @@ from ..graph.nodes import example, examples
 from ..importing.translations.elementwise import POINTWISE
 from ..importing.translations.operators import spelling
 from ..loss.accumulation import adds_in_f32
+from ..ops.stand_ins import SUMMED
 from ..ops.wide_linears import ADD_WIDE_LINEAR, WIDE_LINEAR
 from ..rematerialization.waiting import ADDED_UP
 from .wide_products import WIDE_RESULTS
@@ -325,7 +326,7 @@ def _is_sum(node: fx.Node) -> bool:
 
 def _terms(node: fx.Node) -> Iterator[fx.Node]:
     for each in node.args:
-        if _is_sum(each) and len(each.users) == 1:
+        if _is_sum(each) and len(each.users) == 1 and SUMMED not in each.meta:
             yield from _terms(each)
         else:
             yield each

@@ -133,12 +133,14 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
         raise Irregular("windows read what several calls draw")
     for lane in lanes:
         _check_lane(lane, period, nodes)
-    _check_windows(module, period, nodes, lanes)
+    shared = _check_windows(module, period, nodes, lanes)
     results = list(_results(module, period, nodes))
     copy = copy_of(module)
     order = {node: index for index, node in enumerate(module.graph.nodes)}
     _stand_in(copy, more, results)
+    every, first = list(copy.graph.nodes), periods.calls(copy.graph)[period.start]
     _leave_out(copy, period, more, [[order[node] for node in lane] for lane in lanes])
+    _pass_on(copy, first, period.length, [every[order[node]] for node in shared])
     inputs = {node: index for index, node in enumerate(module.graph.find_nodes(op="placeholder"))}
     return Shortened(
         copy,
@@ -210,9 +212,12 @@ def _check_lane(lane: list[fx.Node], period: Period, nodes: list[fx.Node]) -> No
         raise Irregular(f"{lane[0]} and what is like it are not read by one window each")
 
 
-def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node], lanes: list[list[fx.Node]]) -> None:
-    """That windows only compute, and pass on to the next one alone; and that what all of them read wants no gradient
-    but one of products, each of which adds to it: else it is the sum of what each has for it."""
+def _check_windows(
+    module: fx.GraphModule, period: Period, nodes: list[fx.Node], lanes: list[list[fx.Node]]
+) -> list[fx.Node]:
+    """That windows only compute, and pass on to the next one alone. Returns what all of them read whose gradient is the
+    sum of what each has for it, and not of products, each of which adds to it anyway."""
+    shared: dict[fx.Node, None] = {}
     order = {node: index for index, node in enumerate(nodes)}
     own = {node for lane in lanes for node in lane}
     last = period.end - period.length
@@ -229,7 +234,10 @@ def _check_windows(module: fx.GraphModule, period: Period, nodes: list[fx.Node],
         for given in node.all_input_nodes if index >= period.start + period.length else ():
             older = given not in own and order.get(given, -1) < period.start
             if older and _wants_gradient(given) and not _is_linear(node, given):
-                raise Irregular(f"all windows read {given}, which wants a gradient")
+                if not isinstance(value := example(given), torch.Tensor) or str(value.storage_offset()) != "0":
+                    raise Irregular(f"all windows read {given}, which wants a gradient and is several values, or a part")
+                shared[given] = None
+    return list(shared)
 
 
 def _results(module: fx.GraphModule, period: Period, nodes: list[fx.Node]) -> Iterator[tuple[int, ...]]:
@@ -271,10 +279,10 @@ def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
 
 
 def _is_linear(node: fx.Node, given: fx.Node) -> bool:
-    """Whether a call is a linear layer, nothing cast, of what it is given."""
+    """Whether a call is a linear layer of what it is given, which is not cast for it."""
     if node.target is not _LINEAR or node.kwargs or node.args[0] is not given:
         return False
-    return len({example(each).dtype for each in (node, *node.args[:2])}) == 1
+    return example(node).dtype == example(given).dtype
 
 
 def _wants_gradient(node: fx.Node) -> bool:
@@ -321,3 +329,23 @@ def _leave_out(module: fx.GraphModule, period: Period, more: int, lanes: list[li
         graph.erase_node(node)
     graph.lint()
     module.recompile()
+
+
+def _pass_on(module: fx.GraphModule, first: fx.Node, length: int, shared: list[fx.Node]) -> None:
+    """What all windows read one hands to the next, in place, so that each adds to its gradient as its neighbours do.
+    `first`: of the first window."""
+    nodes = periods.calls(module.graph)
+    start = nodes.index(first)
+    for value in shared:
+        passed = value
+        for window in range(HEAD + TAIL):
+            begin = start + window * length
+            with module.graph.inserting_before(nodes[begin]):
+                made = module.graph.call_function(stand_ins.PASS_ON, (passed,))
+            made.meta["example_value"] = example(value)
+            for node in nodes[begin : begin + length]:
+                node.replace_input_with(value, made)
+            passed = made
+    if shared:
+        module.graph.lint()
+        module.recompile()

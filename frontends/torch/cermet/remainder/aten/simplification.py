@@ -25,18 +25,14 @@ _RESHAPES = {_aten.view.default, _aten._unsafe_view.default}
 def drop_copies(graph: fx.Graph) -> None:
     """Those of memory, in place; of a joint graph, so that none is planned for as if it were something of its own."""
     outside = _outside(graph)
-    moved, places = memory.Moved(), frozenset()
-    for node in list(graph.nodes):
+
+    def in_vain(node: fx.Node) -> bool:
         _join_nothing(node)
         _pad_nothing(node)
         _cut_zeros(node)
-        if _copies_in_vain(node, outside):
-            moved.given(node.meta["val"], node.args[0].meta["val"])
-            places |= memory.memories(node.meta["val"])
-            node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-        elif not places.isdisjoint(memory.memories(node.meta.get("val"))):
-            node.meta["val"] = moved.of(node.meta["val"])  # a view of it
+        return _copies_in_vain(node, outside)
+
+    memory.leave_out(graph, in_vain)
 
 
 def simplify(graph: fx.Graph) -> None:
