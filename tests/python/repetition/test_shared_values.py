@@ -9,6 +9,7 @@ from repeating import LAYERS, WIDTH, Stack
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 from truth import assert_gradients_are_near
 
 import cermet
@@ -100,6 +101,43 @@ class Parts(Stack):
         return x
 
 
+class Writing(Summing):
+    """All layers write the value that they read, and what comes behind them reads it."""
+
+    def forward(self, x):
+        first = self.layers[0](x)
+        for layer in self.layers:
+            first.add_(0.25)
+            x = layer(x) + first
+        return x * first.sin()
+
+
+class Measuring(Summing):
+    """What all layers begin with asks for no gradients, and in the first one something else as well."""
+
+    def forward(self, x):
+        first = self.layers[0](x)
+        with torch.no_grad():
+            x = x * 2
+            small = x.sin()
+            size = x.abs().mean()
+        for layer in self.layers:
+            x = layer(x) / (1 + size) + first
+            with torch.no_grad():
+                size = x.abs().mean()
+        return x * small
+
+
+class Checkpointed(Summing):
+    """What a layer gives is made again for its gradient."""
+
+    def forward(self, x):
+        first = self.layers[0](x)
+        for layer in self.layers:
+            x = checkpoint(lambda x, layer=layer: layer(x) * first, x, use_reentrant=False)
+        return x
+
+
 def near(kind, device, dtype=torch.float32, **compiled):
     """How many layers were put back, where results and gradients are as near to float64 as eager's."""
     torch.manual_seed(0)
@@ -122,8 +160,9 @@ def test_in_half_precision(kind, device):
     assert near(kind, device, torch.bfloat16) >= MOST - 2
 
 
-def test_parts_of_a_value_are_left_alone(device):
-    assert near(Parts, device) == 0
+@pytest.mark.parametrize("kind", [Parts, Writing, Measuring, Checkpointed])
+def test_what_nobody_can_hand_on_is_left_alone(kind, device):
+    assert near(kind, device) == 0
 
 
 def test_nothing_of_it_is_left_in_what_runs(monkeypatch):

@@ -24,6 +24,7 @@ from .periods import Period
 
 _FEWEST = 2  # windows that are left out, or it is not worth while
 _LINEAR = torch._C._nn.linear
+_MODES = ("_set_grad_enabled", "_enter_inference_mode", "_exit_inference_mode")
 _SELDOM = "the graph does not repeat itself often"
 
 
@@ -237,7 +238,21 @@ def _check_windows(
                 if not isinstance(value := example(given), torch.Tensor) or str(value.storage_offset()) != "0":
                     raise Irregular(f"all windows read {given}, which wants a gradient and is several values, or a part")
                 shared[given] = None
+    if shared:
+        _check_shared(module, nodes[period.start : period.end], shared)
     return list(shared)
+
+
+def _check_shared(module: fx.GraphModule, windows: list[fx.Node], shared: Iterable[fx.Node]) -> None:
+    """That windows can hand these on: what one hands on is another tensor, and asks for a gradient where it begins."""
+    written = memories([example(each) for node in windows for each in effect_of(node, module).written])
+    for given in shared:
+        if not written.isdisjoint(memories(example(given))):
+            raise Irregular(f"windows write {given}, which all of them read and which wants a gradient")
+    if any(target_name(node).endswith(_MODES) for node in windows):
+        raise Irregular("windows ask for gradients here and there, and all read what wants one")
+    if any(bodies(module, node) for node in windows):
+        raise Irregular("windows have bodies, and all read what wants a gradient")
 
 
 def _results(module: fx.GraphModule, period: Period, nodes: list[fx.Node]) -> Iterator[tuple[int, ...]]:
