@@ -205,15 +205,6 @@ class Remembering(Stack):
         return x + self.memory
 
 
-class Alternating(Stack):
-    """Two layers in turns."""
-
-    def forward(self, x):
-        for place in range(3 * len(self.layers)):
-            x = self.layers[place % 2](x)
-        return x.square().sum()
-
-
 class Adding(Stack):
     """In place, to what the layer before gave."""
 
@@ -238,10 +229,6 @@ class Crossing(Stack):
 @pytest.mark.parametrize("kind", [Returning, Skipping, Remembering, Growing, Crossing])
 def test_what_is_not_as_independent_as_layers_is_left_alone(kind, monkeypatch):
     assert same(*stack(kind), monkeypatch) == 0
-
-
-def test_layers_in_turns_are_windows_of_two(monkeypatch):
-    assert same(*stack(Alternating), monkeypatch) > 0
 
 
 def test_one_layer_for_all(monkeypatch):

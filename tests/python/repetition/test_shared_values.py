@@ -19,7 +19,7 @@ from cermet.remainder import direct, tiles
 from cermet.repetition.lanes import HEAD, TAIL
 
 MOST = LAYERS - HEAD - TAIL
-HEADS, PLACES = 2, 6
+HEADS, PLACES = 2, 64
 
 
 class Summing(Stack):
@@ -42,6 +42,11 @@ class Spread(Stack):
         return x
 
 
+def attending(layer, x, bias):
+    heads = layer.norm(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    return layer(x + scaled_dot_product_attention(heads, heads, heads, bias).transpose(1, 2).flatten(2))
+
+
 class Biased(Stack):
     """All layers attend with one bias, which is made of a table."""
 
@@ -54,8 +59,7 @@ class Biased(Stack):
         apart = (places - places[:, None]).abs() % PLACES
         bias = self.table(apart).permute(2, 0, 1)[None].contiguous()
         for layer in self.layers:
-            heads = layer.norm(x).unflatten(-1, (HEADS, -1)).transpose(1, 2)
-            x = layer(x + scaled_dot_product_attention(heads, heads, heads, bias).transpose(1, 2).flatten(2))
+            x = attending(layer, x, bias)
         return x
 
 
@@ -71,6 +75,28 @@ class Both(Stack):
         for layer in self.layers:
             x = (layer(x) + shift) * factor + self.inner(shift)
         return x + shift
+
+
+class Alternating(Stack):
+    """Two layers in turns: all windows read their weights."""
+
+    def forward(self, x):
+        for place in range(3 * len(self.layers)):
+            x = self.layers[place % 2](x)
+        return x
+
+
+class Learnt(Stack):
+    """All layers attend with one parameter as their bias."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.bias = nn.Parameter(torch.randn(1, HEADS, PLACES, PLACES))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = attending(layer, x, self.bias)
+        return x
 
 
 class Casting(Stack):
@@ -150,7 +176,7 @@ def near(kind, device, dtype=torch.float32, **compiled):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("kind", [Summing, Biased, Both, Casting])
+@pytest.mark.parametrize("kind", [Summing, Biased, Both, Casting, Learnt, Alternating])
 def test_each_layer_adds_its_part(kind, dynamic, device):
     assert near(kind, device, dynamic=dynamic) >= MOST - 2
 

@@ -294,16 +294,14 @@ def _only_computes(node: fx.Node, module: fx.GraphModule) -> bool:
 
 
 def _is_linear(node: fx.Node, given: fx.Node) -> bool:
-    """Whether a call is a linear layer of what it is given, which is not cast for it."""
-    if node.target is not _LINEAR or node.kwargs or node.args[0] is not given:
+    """Whether a call is a product of what it is given, which is not cast for it: a linear layer of it, or by it."""
+    if node.target is not _LINEAR or node.kwargs or not any(each is given for each in node.args[:2]):
         return False
     return example(node).dtype == example(given).dtype
 
 
 def _wants_gradient(node: fx.Node) -> bool:
-    """Of what the graph makes: of an input the sum is one of products, each of which adds to it."""
-    wants = (isinstance(each, torch.Tensor) and each.requires_grad for each in examples(node))
-    return node.op != "placeholder" and any(wants)
+    return any(isinstance(each, torch.Tensor) and each.requires_grad for each in examples(node))
 
 
 def _stand_in(module: fx.GraphModule, more: int, results: list[tuple[int, ...]]) -> None:
