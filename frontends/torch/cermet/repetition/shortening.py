@@ -236,7 +236,7 @@ def _check_windows(
             older = given not in own and order.get(given, -1) < period.start
             if older and _wants_gradient(given) and not _is_linear(node, given):
                 if not isinstance(value := example(given), torch.Tensor) or str(value.storage_offset()) != "0":
-                    raise Irregular(f"all windows read {given}, which wants a gradient and is several values, or a part")
+                    raise Irregular(f"all windows read {given}, which wants a gradient and is several, or a part")
                 shared[given] = None
     if shared:
         _check_shared(module, nodes[period.start : period.end], shared)
