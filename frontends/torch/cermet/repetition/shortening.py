@@ -235,12 +235,17 @@ def _check_windows(
         for given in node.all_input_nodes if index >= period.start + period.length else ():
             older = given not in own and order.get(given, -1) < period.start
             if older and _wants_gradient(given) and not _is_linear(node, given):
-                if not isinstance(value := example(given), torch.Tensor) or str(value.storage_offset()) != "0":
-                    raise Irregular(f"all windows read {given}, which wants a gradient and is several, or a part")
+                if not _is_whole(example(given)):
+                    raise Irregular(f"all windows read {given}, which wants a gradient and is no plain tensor")
                 shared[given] = None
     if shared:
         _check_shared(module, nodes[period.start : period.end], shared)
     return list(shared)
+
+
+def _is_whole(value: object) -> bool:
+    """Whether it is one plain tensor, from the begin of its memory on."""
+    return type(value) is FakeTensor and value.layout == torch.strided and str(value.storage_offset()) == "0"
 
 
 def _check_shared(module: fx.GraphModule, windows: list[fx.Node], shared: Iterable[fx.Node]) -> None:
