@@ -1,5 +1,6 @@
 #include "tests/unit/compiler/RowEvaluator.h"
 #include "runtime/abi/Random.h"
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -19,6 +20,23 @@ Format formatOf(DType dtype) {
          : dtype == DType::F8E5M2 ? Format{2, -14, 57344.0L}
                                   : Format{23, -126, std::numeric_limits<float>::max()};
 }
+
+constexpr int kDigits = std::numeric_limits<Number>::digits;
+
+// Powers of two between the last bit of the smallest number of any format and the sums that round its largest.
+class Powers {
+public:
+  Powers() {
+    for (size_t index = 0; index < powers.size(); ++index)
+      powers[index] = std::ldexp(1.0L, kFirst + static_cast<int>(index));
+  }
+  Number of(int exponent) const { return powers[static_cast<size_t>(exponent - kFirst)]; }
+
+private:
+  static constexpr int kFirst = -150;
+  std::array<Number, 130 + kDigits - kFirst> powers;
+};
+const Powers kPowers;
 
 Number wrap(uint64_t bits, DType dtype) {
   const int unused = 64 - 8 * byteSize(dtype);
@@ -124,10 +142,14 @@ Number nearest(Number value, DType dtype) {
   const Format format = formatOf(dtype);
   if (std::isinf(value))
     return format.saturates ? std::copysign(format.largest, value) : value;
-  Number unit = std::ldexp(1.0L, std::max(std::ilogb(value), format.lowest) - format.fraction);
-  Number rounded = std::nearbyint(value / unit) * unit;
-  if (std::fabs(rounded) > format.largest)
-    return std::copysign(format.saturates ? format.largest : HUGE_VALL, value);
+  const Number magnitude = std::fabs(value);
+  Number rounded = HUGE_VALL;
+  if (magnitude < 2 * format.largest) { // a sum of which the last bit is the format's is rounded there
+    const Number large = kPowers.of(std::max(std::ilogb(magnitude), format.lowest) - format.fraction + kDigits - 1);
+    rounded = (magnitude + large) - large;
+  }
+  if (rounded > format.largest)
+    rounded = format.saturates ? format.largest : HUGE_VALL;
   return std::copysign(rounded, value);
 }
 
