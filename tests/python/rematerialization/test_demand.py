@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 from tiny_models import tiny, words
@@ -80,6 +82,28 @@ def test_without_a_cotangent_nothing_moves():
     module = torch.fx.GraphModule({}, graph)
     before = called(module)
     assert demand.order(module) is module and called(module) == before
+
+
+def test_what_a_forward_makes_of_a_backward_runs_where_it_can():
+    graph, aten = torch.fx.Graph(), torch.ops.aten
+    one, other = graph.placeholder("primals_1"), graph.placeholder("primals_2")
+    first = graph.call_function(aten.sin.default, (one,))
+    halves = graph.call_function(aten.split.Tensor, (first, 2))
+    low, high = (graph.call_function(operator.getitem, (halves, index)) for index in range(2))
+    own = graph.call_function(aten.exp.default, (low,))
+    late = [
+        graph.call_function(aten.cos.default, (one,)),
+        graph.call_function(aten.neg.default, (low,)),
+        graph.call_function(aten.bernoulli.default, (high,)),
+    ]
+    late.append(graph.call_function(aten.mul.Tensor, (late[1], own)))
+    for node in late:
+        node.meta["partitioner_tag"] = "is_backward"
+    graph.output((own, *late))
+    demand.advance(torch.fx.GraphModule({}, graph))
+    graph.lint()
+    cos, neg, drawn, mul = late
+    assert list(graph.nodes)[:-1] == [one, other, cos, first, halves, low, high, neg, own, mul, drawn]
 
 
 def test_a_launch_of_inputs_alone_runs_where_what_it_replaces_stood(monkeypatch):

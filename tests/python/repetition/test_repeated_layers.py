@@ -90,6 +90,21 @@ def test_two_kinds_of_layers_in_turns(monkeypatch):
     assert same(*stack(Turns, layers=2 * LAYERS), monkeypatch) > 0
 
 
+class Choosing(Stack):
+    """Of the gradient of a division its forward makes a quotient, which is small."""
+
+    def forward(self, x):
+        for layer in self.layers:
+            chosen, places = layer(x).softmax(-1).topk(4)
+            chosen /= chosen.sum(-1, keepdim=True)
+            x = x + layer(torch.zeros_like(x).scatter(-1, places, chosen))
+        return x.square().sum()
+
+
+def test_what_a_forward_makes_for_its_backward_is_a_layers(monkeypatch):
+    assert same(*stack(Choosing), monkeypatch) > 0
+
+
 def test_without_gradients(monkeypatch):
     model, batch = stack()
     expected = model(**batch)

@@ -1,12 +1,16 @@
 """A backward whose calls run in autograd's order, and what it makes again right before the first of them that needs it.
 
-torch's partitioner has a pass for that, which writes the graph anew, and Python for it twice. Here nodes move.
+torch's partitioner has a pass for that, which writes the graph anew, and Python for it twice. Here nodes move. What a
+forward makes of a backward's, to keep that, is behind all of the forward's own there: here it is where it can be.
 """
 
 from __future__ import annotations
 
 import torch
 import torch.fx as fx
+
+from ..graph.effects import PURE, effect_of
+from . import ordering
 
 _COPY = torch.ops.aten.copy_.default
 
@@ -43,3 +47,14 @@ def _missing(node: fx.Node, placed: dict[fx.Node, None]) -> set[fx.Node]:
             found.add(each)
             pending += each.all_input_nodes
     return found
+
+
+def advance(module: fx.GraphModule) -> None:
+    """In place, in a forward: a backward's calls right behind what they read, which is among the calls of a layer."""
+    nodes = list(module.graph.nodes)
+    given = next((node for node in reversed(nodes) if node.op == "placeholder"), None)
+    for node in nodes:
+        if node.op == "call_function" and node.meta.get("partitioner_tag") == "is_backward" and node.all_input_nodes:
+            if effect_of(node, module).kind == PURE:
+                last = max([*node.all_input_nodes, *([given] if given is not None else [])])
+                ordering.move_behind(node, last)

@@ -72,6 +72,7 @@ class Partition:
         with replacing(partitioners, {_CHOOSES: choose, _ORDERS: demand.order}):  # under torch's lock for compiling
             made = _partitioned(joint, inputs, settings)
         self.noted = noting.noted(joint.graph, *(module.graph for module in made), judged, self._price)
+        demand.advance(made[0])
         for module in made:
             self.keys |= parts.join(module.graph)
         waiting.wait(made[1].graph)
