@@ -35,6 +35,24 @@ def test_states_of_all_layers(dynamic, device, monkeypatch):
     assert same(*stack(States), monkeypatch, device, objective=weighed, dynamic=dynamic) >= LEFT_OUT
 
 
+class Two(Stack):
+    """Two values of each layer."""
+
+    def forward(self, x):
+        kept = []
+        for layer in self.layers:
+            up = layer.up(layer.norm(x))
+            kept += [up * 2, up.sin()]
+            x = x + layer.down(up.relu())
+        return [x, *kept]
+
+
+@pytest.mark.parametrize("kind", [States, Two])
+def test_what_stands_for_the_values_of_many_layers_is_no_layer(kind, monkeypatch):
+    """It repeats itself, too."""
+    assert same(*stack(kind, layers=24), monkeypatch, objective=weighed) >= 24 - HEAD - TAIL - 1
+
+
 def test_states_in_any_order(monkeypatch):
     class Turned(States):
         def forward(self, x):

@@ -123,6 +123,8 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
         raise Irregular(_SELDOM)
     nodes, chains = periods.calls(module.graph), _Chains()
     windows = nodes[period.start : period.end]
+    if any(node.target is stand_ins.STAND_IN for node in windows):
+        raise Irregular("what stands for windows is none")
     for one, other in zip(windows, windows[period.length :]):
         for pair in zip(periods.operands(one), periods.operands(other)):
             chains.follows(*pair)
