@@ -22,6 +22,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from ..graph.nodes import example
 from . import costs, overwritten
+from .demand import is_backwards
 from .waiting import FEW, base, last, readers
 
 _SCALE = 1024  # capacities are whole numbers, in which no rounding decides
@@ -160,7 +161,7 @@ def _leaves_checkpoint(node: fx.Node, behind: Collection[fx.Node]) -> bool:
     """Whether the forward reads a value of a checkpointed part outside of any: torch.utils.checkpoint returns it, and
     whoever reads it may keep it. A derivative that follows from no tangent is the backward's."""
     readers = [user for user in node.users if user.op != "output" and user not in behind]
-    return any("recompute" not in user.meta and user.meta.get("partitioner_tag") != "is_backward" for user in readers)
+    return any("recompute" not in user.meta and not is_backwards(user) for user in readers)
 
 
 def _must_save(node: fx.Node) -> bool:

@@ -51,10 +51,11 @@ def _missing(node: fx.Node, placed: dict[fx.Node, None]) -> set[fx.Node]:
 
 def advance(module: fx.GraphModule) -> None:
     """In place, in a forward: a backward's calls right behind what they read, which is among the calls of a layer."""
-    nodes = list(module.graph.nodes)
-    given = next((node for node in reversed(nodes) if node.op == "placeholder"), None)
-    for node in nodes:
-        if node.op == "call_function" and node.meta.get("partitioner_tag") == "is_backward" and node.all_input_nodes:
-            if effect_of(node, module).kind == PURE:
-                last = max([*node.all_input_nodes, *([given] if given is not None else [])])
-                ordering.move_behind(node, last)
+    for node in list(module.graph.nodes):
+        if is_backwards(node) and node.all_input_nodes and effect_of(node, module).kind == PURE:
+            ordering.advance(node)
+
+
+def is_backwards(node: fx.Node) -> bool:
+    """Whether AOTAutograd traced a call behind the forward, whichever graph it is in."""
+    return node.op == "call_function" and node.meta.get("partitioner_tag") == "is_backward"

@@ -67,7 +67,7 @@ class _Halves:
             if taken is None:
                 continue
             (second,) = taken.seconds
-            self._delay(second) if waits else self._advance(taken.first)
+            self._delay(second) if waits else ordering.advance(taken.first)
             most, call = self._held()
             time = sum(computed_again(node) or 0 for node in (taken.first, second)) - before
             if most <= self._most - max(_LEAST, _WORTH * time) and time <= self._room:
@@ -78,10 +78,6 @@ class _Halves:
                 ordering.move_before(taken.first, second)
             launch = launch._replace(node=parts.put_together(self._graph, taken))
         return False
-
-    def _advance(self, call: fx.Node) -> None:
-        *_, given = self._graph.find_nodes(op="placeholder")
-        ordering.move_behind(call, max([given, *ordering.calls_of(call)]))
 
     def _delay(self, call: fx.Node) -> None:
         ordering.move_before(call, min(reader for item in seams.results(call).values() for reader in reading(item)))

@@ -157,6 +157,12 @@ def move_behind(node: fx.Node, place: fx.Node) -> None:
         place = each
 
 
+def advance(node: fx.Node) -> None:
+    """Moves a call as early as can be, with what it reads through: behind the last that it needs, or all inputs."""
+    inputs = node.graph.find_nodes(op="placeholder")
+    move_behind(node, max([*inputs[-1:], *calls_of(node)]))
+
+
 def calls_of(node: fx.Node) -> set[fx.Node]:
     """What a node's operands are of, through views and what is read of results."""
     found: set[fx.Node] = set()

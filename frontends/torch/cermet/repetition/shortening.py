@@ -124,7 +124,7 @@ def _without(module: fx.GraphModule, period: Period) -> Shortened:
     nodes, chains = periods.calls(module.graph), _Chains()
     windows = nodes[period.start : period.end]
     if any(node.target is stand_ins.STAND_IN for node in windows):
-        raise Irregular("what stands for windows is none")
+        raise Irregular("what repeats itself stands for the values of windows that are left out")
     for one, other in zip(windows, windows[period.length :]):
         for pair in zip(periods.operands(one), periods.operands(other)):
             chains.follows(*pair)
