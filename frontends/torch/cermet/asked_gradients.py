@@ -50,10 +50,10 @@ def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def method_attr_requires_grad(self: Any, tx: Any) -> Any:
-        asked, behind = _asked(tx.output.root_tracer.graph)
+        values, behind = _asked(tx.output.root_tracer.graph)
         node = self.as_proxy().node
         within = node.graph is not tx.output.root_tracer.graph  # of a body, which may have been given any of them
-        if asked and (within or node in behind) and _lacks_a_gradient(node):
+        if values and (within or node in behind) and _lacks_a_gradient(node):
             _trace_again(tx)
         return theirs(self, tx)
 
@@ -62,25 +62,30 @@ def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _looking(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def call_user_compiler(self: Any, module: fx.GraphModule, *arguments: Any) -> Any:
-        asked, behind = _asked(module.graph)
+        values, behind = _asked(module.graph)
         results = behind.intersection(module.graph.output_node().all_input_nodes)
-        if not asked.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results)):
+        if not values.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results)):
             _trace_again(self.root_tx)
-        for node in asked:
+        for node in values:
             del node.meta[_ASKED]
         return theirs(self, module, *arguments)
 
     return call_user_compiler
 
 
+def asked(graph: fx.Graph) -> list[fx.Node]:
+    """The values of a graph that is being traced whose gradients were asked for."""
+    return [node for node in graph.nodes if _ASKED in node.meta]
+
+
 def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
     """The values, and these with all that follows from them."""
-    asked = {node for node in graph.nodes if _ASKED in node.meta}
-    behind = set(asked)
-    for node in graph.nodes if asked else ():
+    values = set(asked(graph))
+    behind = set(values)
+    for node in graph.nodes if values else ():
         if not behind.isdisjoint(node.all_input_nodes):
             behind.add(node)
-    return asked, behind
+    return values, behind
 
 
 def _trace_again(translator: Any) -> None:

@@ -32,6 +32,7 @@ from .remainder import choice
 from .repeated_regions import given_what_is_theirs
 from .report import output
 from .targets import devices
+from .tracing.layers import twice_while_traced
 
 _log = logging.getLogger("cermet")
 uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins
@@ -39,6 +40,7 @@ said_while_traced()
 constant_while_traced()
 passed_over_while_traced()
 given_what_is_theirs()
+twice_while_traced()
 
 
 @uncollected()

@@ -9,6 +9,7 @@ NAMES = (
     "length_masks", "grouped_attentions", "released", "calls_unpadded", "calls_compact", "calls_segmented", "calls_padded", "fallbacks",
     "inductor_failures", "late_gradients", "checked", "refused", "cache_bypasses", "timed", "clusters", "dropouts",
     "wide_linears", "tiled_parts", "grouped_products", "written_out_attentions", "repeated_layers",
+    "layers_not_traced",
 )  # fmt: skip
 
 _lock = locks.lock()

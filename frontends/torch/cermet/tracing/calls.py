@@ -1,0 +1,128 @@
+"""A call of a module, as far as its trace depends on what the caller has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx as fx
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.lazy import LazyVariableTracker
+from torch._dynamo.variables.lists import TupleVariable
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._guards import Source
+
+from ..asked_gradients import asked
+from .guards import form
+from .sources import without_kind
+from .writes import reads_of, written
+
+VALUE = "example_value"  # in a node's meta
+
+
+class Unlike(Exception):
+    """What is there is not what was traced, or what could be."""
+
+
+@dataclasses.dataclass
+class Call:
+    tx: Any
+    module: torch.nn.Module
+    source: Source
+    named: Source  # as Dynamo names it to who reads the graph
+    given: list[Any]  # all that is not a tensor, and what kind of tensors
+    tensors: list[Any]
+    state: list[Any]
+
+    @staticmethod
+    def of(variable: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """Raises Unlike where it is given what can be written to, or what nobody has looked at yet."""
+        given: list[Any] = [(len(args), *kwargs)]
+        tensors: list[Any] = []
+        for value in (*args, *kwargs.values()):
+            _take(value, given, tensors)
+        nodes = list(map(node_of, tensors))
+        given.append([nodes.index(node) for node in nodes])  # which are one
+        source, named = without_kind(variable.source), variable.get_nn_module_stack_source()
+        return Call(tx, variable.value, source, named, given, tensors, state(tx))
+
+    @property
+    def nodes(self) -> list[fx.Node]:
+        return list(map(node_of, self.tensors))
+
+    def forms(self) -> list[Any]:
+        return [form(node.meta[VALUE]) for node in self.nodes]
+
+
+def node_of(tensor: TensorVariable) -> fx.Node:
+    return tensor.as_proxy().node
+
+
+def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
+    if isinstance(value, LazyVariableTracker) and not value.is_realized():
+        constant = value.original_value()
+        if not isinstance(constant, (bool, int, float, str, type(None))):
+            raise Unlike
+        given.append((type(constant), repr(constant), value.original_source()))
+        return
+    value = value.realize()
+    if type(value) is TensorVariable and isinstance(tensor := node_of(value).meta.get(VALUE), torch.Tensor):
+        given.append((value.class_type, form(tensor)))
+        tensors.append(value)
+    elif isinstance(value, ConstantVariable):  # of the same source: it may be guarded when it is used
+        given.append((type(value.value), repr(value.value), value.source))
+    elif type(value) is TupleVariable:
+        given.append(len(value.items))
+        for each in value.items:
+            _take(each, given, tensors)
+    else:
+        raise Unlike
+
+
+def tensors_in(result: Any) -> Iterator[Any]:
+    """Raises Unlike where a result is of other things than tensors, constants and tuples of them."""
+    result = result.realize()
+    if type(result) is TensorVariable:
+        yield result
+    elif type(result) is TupleVariable:
+        for each in result.items:
+            yield from tensors_in(each)
+    elif not isinstance(result, ConstantVariable):
+        raise Unlike
+
+
+def with_tensors(result: Any, tensor: Callable[[fx.Node], Any]) -> Any:
+    """A result that has other tensors."""
+    result = result.realize()
+    if type(result) is TensorVariable:
+        return tensor(node_of(result))
+    if type(result) is TupleVariable:
+        return TupleVariable([with_tensors(each, tensor) for each in result.items])
+    return result
+
+
+def state(tx: Any) -> list[Any]:
+    """What a trace has beside values: two are equal if a module traced there becomes the same. Raises Unknown."""
+    output = tx.output
+    functions = tx.symbolic_torch_function_state
+    return [
+        torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(),
+        [(torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda")],
+        torch.is_autocast_cache_enabled(), torch.are_deterministic_algorithms_enabled(),
+        torch._C._len_torch_function_stack(), len(functions.mode_stack),
+        functions.torch_function_subclass_enabled, functions.torch_function_mode_enabled,
+        torch.fx.traceback.current_meta.get("custom"),
+        asked(output.root_tracer.graph), written(output.side_effects),
+    ]  # fmt: skip
+
+
+def marks(tx: Any) -> list[int]:
+    """What grows where a module does more than add calls to a graph."""
+    output = tx.output
+    effects = output.side_effects
+    return [
+        len(output.nn_modules), len(output.random_calls), output.shape_env.unbacked_symint_counter,
+        len(effects.tensor_hooks), len(effects.save_for_backward), reads_of(effects),
+    ]  # fmt: skip

@@ -1,0 +1,154 @@
+"""Of many layers that are alike Dynamo traces two. What the second one's call added to the graph is added again for others.
+
+Dynamo goes through the Python of each layer, a quarter of a second where layers are large, and finds what it found in
+the one before. It guards all that it reads. So a layer's trace is another one's if each guard of the one holds of the
+other; what is the one's own is then the other's, and each guard is set of the other, too: the graph and its guards are
+those that a trace would have made. A call is traced where more than tensors goes in or comes out, where it writes, or
+where it reads what the program wrote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.fx as fx
+from torch._dynamo import config
+from torch._dynamo.exc import RestartAnalysis
+from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariable, UnspecializedNNModuleVariable
+
+from ..counting import count
+from ..patching import replace, traces_for_us
+from . import writes
+from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
+from .guards import Guards
+from .replays import SAYS_NOTHING, Replay, source_of
+from .sources import Moved, Values, list_of, without_kind
+
+_log = logging.getLogger("cermet")
+_CALLS = "call_function"  # of Dynamo's modules, 2.10 to 2.15
+_KEPT = "cermet_layers"  # on what Dynamo makes of one graph
+_KINDS = 4  # of layers in one list
+_VALUELESS = operator.setitem, SAYS_NOTHING
+
+
+def twice_while_traced() -> None:
+    """From now on, in what Cermet compiles."""
+    writes.counted()
+    replace(UnspecializedNNModuleVariable, _CALLS, _calling)
+
+
+def _calling(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        kinds = _kinds(self, tx)
+        call = None if kinds is None else _tried(Call.of, self, tx, args, kwargs)
+        if call is None:
+            return theirs(self, tx, args, kwargs)
+        alike = next((kind for kind in kinds if _tried(kind.holds, call)), None)
+        if alike is not None and alike.is_second:
+            result = _tried(alike.again, call)
+            if result is not None:
+                count("layers_not_traced")
+                return result
+        begin = _tried(_Begin.of, call)
+        result = theirs(self, tx, args, kwargs)
+        trace = None if begin is None else _tried(_Trace.of, call, begin, result)
+        if trace is not None:
+            trace.is_second = alike is not None
+            kinds[:] = [trace, *(kind for kind in kinds if kind is not alike)][:_KINDS]
+        return result
+
+    return call_function
+
+
+def _tried(function: Callable[..., Any], *given: Any) -> Any:
+    """What it returns, or None: what cannot be told of a call is told by tracing it."""
+    try:
+        return function(*given)
+    except RestartAnalysis:
+        raise
+    except (Unlike, writes.Unknown):
+        return None
+    except Exception:
+        _log.debug("a layer is traced", exc_info=True)
+        return None
+
+
+def _kinds(variable: Any, tx: Any) -> list[_Trace] | None:
+    """The traces of a list's layers. None where a module is not of a list, or stands where its nodes would not."""
+    if type(variable) not in (UnspecializedNNModuleVariable, UnspecializedBuiltinNNModuleVariable):
+        return None
+    output, layers = tx.output, list_of(without_kind(variable.source))
+    if layers is None or output.current_tracer is not output.root_tracer or output.export:
+        return None
+    if config.use_graph_deduplication or config.track_nodes_for_deduplication or not traces_for_us(tx):
+        return None
+    return vars(output).setdefault(_KEPT, {}).setdefault((layers, type(variable.value)), [])
+
+
+@dataclasses.dataclass
+class _Begin:
+    """How far a graph is where a call begins."""
+
+    last: fx.Node
+    forms: list[Any]
+    marks: list[int]
+
+    @staticmethod
+    def of(call: Call) -> _Begin:
+        last = next(iter(reversed(call.tx.output.root_tracer.graph.nodes)))
+        return _Begin(last, call.forms(), marks(call.tx))
+
+    def nodes(self) -> Iterator[fx.Node]:
+        node = self.last
+        while (node := node.next).op != "root":
+            if node.op != "placeholder":
+                yield node
+
+
+@dataclasses.dataclass
+class _Trace:
+    """What a module's call added to a graph."""
+
+    call: Call
+    guards: Guards
+    nodes: list[fx.Node]
+    result: Any
+    results: set[fx.Node]
+    is_second: bool = False  # of its kind: what all layers share is guarded elsewhere
+
+    @staticmethod
+    def of(call: Call, begin: _Begin, result: Any) -> _Trace:
+        """Raises Unlike where a call of another module cannot be told from it."""
+        tx = call.tx
+        if state(tx) != call.state or marks(tx) != begin.marks or call.forms() != begin.forms:
+            raise Unlike
+        nodes, own = list(begin.nodes()), Moved(call.source, call.source)
+        results = set(map(node_of, tensors_in(result)))
+        given = filter(None, map(source_of, call.nodes))
+        if not all(map(_can_be_added, nodes)) or not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
+            raise Unlike
+        return _Trace(call, Guards.of(tx, call.source), nodes, result, results)
+
+    def holds(self, call: Call) -> bool:
+        """Whether a call's trace would be this one."""
+        return (
+            call.given == self.call.given
+            and call.state == self.call.state
+            and self.guards.hold(Moved(self.call.source, call.source), Values(call.tx))
+        )
+
+    def again(self, call: Call) -> Any:
+        """The result of a call whose trace this is."""
+        moved = Moved(self.call.source, call.source)
+        replay = Replay(self.call, call, moved, Values(call.tx))
+        self.guards.install(moved, call.tx)
+        return replay.add(self.guards.tensors, self.nodes, self.result, self.results)
+
+
+def _can_be_added(node: fx.Node) -> bool:
+    return node.op in ("call_function", "call_method") and (VALUE in node.meta or node.target in _VALUELESS)
+
