@@ -23,6 +23,7 @@ from .patching import replace, traces_for_us
 # Of Dynamo, 2.10 to 2.15.
 _ASKS, _READS, _COMPILES = "method_requires_grad_", "method_attr_requires_grad", "call_user_compiler"
 _ASKED = "cermet asked gradient"  # in a node's meta
+_TIMES = "cermet_asked"  # on what Dynamo makes of one graph
 _BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace of it to the next
 
 
@@ -31,6 +32,11 @@ def passed_over_while_traced() -> None:
     replace(TensorVariable, _ASKS, _passing)
     replace(TensorVariable, _READS, _reading)
     replace(OutputGraph, _COMPILES, _looking)
+
+
+def times_asked(output: OutputGraph) -> int:
+    """How often it was passed over in a graph that is being traced."""
+    return int(vars(output).get(_TIMES, 0))
 
 
 def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,6 +49,7 @@ def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
             if not (asks and is_made and traces_for_us(tx)) or hasattr(tx.speculation_log, _BREAKS):
                 raise
             self.as_proxy().node.meta[_ASKED] = True
+            vars(tx.output)[_TIMES] = times_asked(tx.output) + 1
             return self
 
     return method_requires_grad_
@@ -50,10 +57,10 @@ def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def method_attr_requires_grad(self: Any, tx: Any) -> Any:
-        values, behind = _asked(tx.output.root_tracer.graph)
+        asked, behind = _asked(tx.output.root_tracer.graph)
         node = self.as_proxy().node
         within = node.graph is not tx.output.root_tracer.graph  # of a body, which may have been given any of them
-        if values and (within or node in behind) and _lacks_a_gradient(node):
+        if asked and (within or node in behind) and _lacks_a_gradient(node):
             _trace_again(tx)
         return theirs(self, tx)
 
@@ -62,30 +69,25 @@ def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _looking(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def call_user_compiler(self: Any, module: fx.GraphModule, *arguments: Any) -> Any:
-        values, behind = _asked(module.graph)
+        asked, behind = _asked(module.graph)
         results = behind.intersection(module.graph.output_node().all_input_nodes)
-        if not values.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results)):
+        if not asked.isdisjoint(results) or torch.is_grad_enabled() and any(map(_lacks_a_gradient, results)):
             _trace_again(self.root_tx)
-        for node in values:
+        for node in asked:
             del node.meta[_ASKED]
         return theirs(self, module, *arguments)
 
     return call_user_compiler
 
 
-def asked(graph: fx.Graph) -> list[fx.Node]:
-    """The values of a graph that is being traced whose gradients were asked for."""
-    return [node for node in graph.nodes if _ASKED in node.meta]
-
-
 def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
     """The values, and these with all that follows from them."""
-    values = set(asked(graph))
-    behind = set(values)
-    for node in graph.nodes if values else ():
+    asked = {node for node in graph.nodes if _ASKED in node.meta}
+    behind = set(asked)
+    for node in graph.nodes if asked else ():
         if not behind.isdisjoint(node.all_input_nodes):
             behind.add(node)
-    return values, behind
+    return asked, behind
 
 
 def _trace_again(translator: Any) -> None:

@@ -14,7 +14,7 @@ from torch._dynamo.variables.lists import TupleVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._guards import Source
 
-from ..asked_gradients import asked
+from ..asked_gradients import times_asked
 from .guards import form
 from .sources import without_kind
 from .writes import reads_of, written
@@ -114,7 +114,7 @@ def state(tx: Any) -> list[Any]:
         torch._C._len_torch_function_stack(), len(functions.mode_stack),
         functions.torch_function_subclass_enabled, functions.torch_function_mode_enabled,
         torch.fx.traceback.current_meta.get("custom"),
-        asked(output.root_tracer.graph), written(output.side_effects),
+        times_asked(output), written(output.side_effects),
     ]  # fmt: skip
 
 

@@ -53,12 +53,12 @@ def _calling(theirs: Callable[..., Any]) -> Callable[..., Any]:
             if result is not None:
                 count("layers_not_traced")
                 return result
-        begin = _tried(_Begin.of, call)
+        begin = _tried(_Begin.of, call) if alike is not None or len(kinds) < _KINDS else None
         result = theirs(self, tx, args, kwargs)
         trace = None if begin is None else _tried(_Trace.of, call, begin, result)
         if trace is not None:
             trace.is_second = alike is not None
-            kinds[:] = [trace, *(kind for kind in kinds if kind is not alike)][:_KINDS]
+            kinds[:] = [trace, *(kind for kind in kinds if kind is not alike)]
         return result
 
     return call_function

@@ -65,4 +65,6 @@ class Values:
         self._found: dict[Source, Any] = {}
 
     def __call__(self, source: Source) -> Any:
+        if type(source) is AttrSource and source not in self._found:  # most are, and an evaluated text takes its time
+            self._found[source] = getattr(self(source.base), source.member)
         return source.get_value(self._scope, {}, self._found)

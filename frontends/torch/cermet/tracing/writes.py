@@ -6,7 +6,8 @@ module by its guards must know that nobody wrote in between what the module read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from torch._dynamo.side_effects import SideEffects
@@ -19,8 +20,12 @@ from torch._dynamo.variables.tensor import TensorVariable
 
 from ..patching import replace
 
-_READS = "load_attr", "has_pending_mutation_of_attr"  # of Dynamo, 2.10 to 2.15
-_COUNT = "cermet_reads"  # on what Dynamo knows of the writes
+# Of Dynamo, 2.10 to 2.15: what reads an attribute that was written, and what writes.
+_READS = "load_attr", "has_pending_mutation_of_attr"
+_WRITES = "store_attr", "mutation"
+_READ, _WROTE, _FOUND = "cermet_read", "cermet_wrote", "cermet_found"  # on what Dynamo knows of the writes
+_HOLDS_WRITTEN = "is_underlying_vt_modified", "is_base_vt_modified"  # of an object that is a dict or a list, too
+_EXISTING = AttributeMutationExisting, ValueMutationExisting
 
 
 class Unknown(Exception):
@@ -38,49 +43,60 @@ class Same:
 
 
 def counted() -> None:
-    """From now on `reads` counts."""
-    for name in _READS:
-        replace(SideEffects, name, _reading)
+    """From now on reads and writes are."""
+    for names, counter in ((_READS, _READ), (_WRITES, _WROTE)):
+        for name in names:
+            replace(SideEffects, name, functools.partial(_counting, counter))
 
 
-def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    def reads(self: Any, item: Any, *rest: Any, **named: Any) -> Any:
+def _counting(counter: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def counting(self: Any, item: Any, *rest: Any, **named: Any) -> Any:
         found = theirs(self, item, *rest, **named)
-        if found is not False and isinstance(item.mutation_type, AttributeMutationExisting):
-            vars(self)[_COUNT] = reads_of(self) + 1
+        if found is not False and isinstance(item.mutation_type, _EXISTING):
+            vars(self)[counter] = vars(self).get(counter, 0) + 1
         return found
 
-    return reads
+    return counting
 
 
 def reads_of(effects: SideEffects) -> int:
     """How often a trace read again what it had written into an attribute of what was there."""
-    return int(vars(effects).get(_COUNT, 0))
+    return int(vars(effects).get(_READ, 0))
 
 
 def written(effects: SideEffects) -> list[Any]:
     """All of it; two are equal if nothing was written in between. Raises Unknown where that cannot be told."""
-    return [part for variable in list(effects.id_to_variable.values()) if _is_written(effects, variable)
-            for part in _parts(effects, variable)]
-
-
-def _is_written(effects: SideEffects, variable: Any) -> bool:
-    kind = variable.mutation_type
-    return isinstance(kind, (AttributeMutationExisting, ValueMutationExisting)) and effects.is_modified(variable)
-
-
-def _parts(effects: SideEffects, variable: Any) -> Iterator[Any]:
-    if stored := effects.store_attr_mutations.get(variable):
-        for name, value in stored.items():  # whatever it is: who reads it is counted
-            yield Same(variable), name, Same(value)
-        return
-    if type(variable) not in (ConstDictVariable, ListVariable):
+    wrote, kept = vars(effects).get(_WROTE, 0), vars(effects).get(_FOUND)
+    if kept is None or kept[0] != wrote:
+        kept = vars(effects)[_FOUND] = wrote, _all(effects)
+    if kept[1] is None:
         raise Unknown
+    return kept[1]
+
+
+def _all(effects: SideEffects) -> list[Any] | None:
+    found: list[Any] = []
+    for variable in list(effects.id_to_variable.values()):
+        if isinstance(variable.mutation_type, _EXISTING) and effects.is_modified(variable):
+            parts = _parts(effects, variable)
+            if parts is None:
+                return None
+            found += parts
+    return found
+
+
+def _parts(effects: SideEffects, variable: Any) -> list[Any] | None:
+    if any(getattr(variable, name)(effects) for name in _HOLDS_WRITTEN if hasattr(variable, name)):
+        return None
+    if stored := effects.store_attr_mutations.get(variable):  # whatever it is: who reads it is counted
+        return [(Same(variable), name, Same(value)) for name, value in stored.items()]
+    if type(variable) not in (ConstDictVariable, ListVariable):
+        return None
     held = variable.items
     keys, values = (held.keys(), held.values()) if isinstance(held, dict) else ((), held)
     if not all(map(_cannot_be_written, values)):
-        raise Unknown
-    yield Same(variable), [*map(Same, keys)], [*map(Same, values)]
+        return None
+    return [(Same(variable), [*map(Same, keys)], [*map(Same, values)])]
 
 
 def _cannot_be_written(value: Any) -> bool:
