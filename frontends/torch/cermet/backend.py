@@ -17,22 +17,22 @@ import torch.fx as fx
 from torch._dynamo.exc import RestartAnalysis
 
 from . import environment, pipeline
-from .asked_gradients import passed_over_while_traced
 from .attention import variants
 from .garbage import uncollected, uncollected_while_traced
 from .graph.decision import Declined
 from .graph.edit import copy_of
 from .graph.snapshots import ModuleSnapshot
-from .held_numbers import constant_while_traced
 from .loss import edges, recall
 from .messages import said_while_traced
 from .options import parse
 from .records import Masks, Record, Settings
 from .remainder import choice
-from .repeated_regions import given_what_is_theirs
 from .report import output
 from .targets import devices
+from .tracing.asked_gradients import passed_over_while_traced
+from .tracing.held_numbers import constant_while_traced
 from .tracing.layers import twice_while_traced
+from .tracing.repeated_regions import given_what_is_theirs
 
 _log = logging.getLogger("cermet")
 uncollected_while_traced()  # the first graph, too: torch.compile imports this before Dynamo begins

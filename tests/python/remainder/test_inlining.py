@@ -12,7 +12,8 @@ from torch._dynamo.source import AttrSource, LocalSource
 import cermet.backend
 import steps
 import truth
-from cermet import patching, repeated_regions
+from cermet import patching
+from cermet.tracing import repeated_regions
 from cermet.remainder import direct
 from tiny_models import tiny, words
 

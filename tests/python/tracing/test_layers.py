@@ -18,6 +18,12 @@ from tiny_models import tiny, words
 CHANGED = 5
 
 
+def shared(node: torch.fx.Node, first: dict[int, int]) -> list[int]:
+    """Of each value the first one in its memory."""
+    values = [each for each in torch.utils._pytree.tree_leaves(node.meta.get("example_value")) if torch.is_tensor(each)]
+    return [first.setdefault(each.untyped_storage()._cdata, len(first)) for each in values]
+
+
 class Graphs:
     """What Dynamo hands over, which runs as it is, and what it guards, without what it numbers anew in each trace."""
 
@@ -26,7 +32,8 @@ class Graphs:
 
         def call_user_compiler(output, module, *rest):
             places = {node: place for place, node in enumerate(module.graph.nodes)}
-            nodes = [self._node(node, places) for node in module.graph.nodes]
+            first: dict[int, int] = {}
+            nodes = [(*self._node(node, places), *shared(node, first)) for node in module.graph.nodes]
             guards = sorted(set(map(self._guard, output.guards)))
             self.seen.append((nodes, guards, sorted(source.name for source in output.guard_on_key_order)))
             return module.forward

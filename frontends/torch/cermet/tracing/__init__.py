@@ -1,1 +1,1 @@
-"""Layers that Dynamo does not trace, as they are like one that it traced."""
+"""How Dynamo traces what Cermet compiles: what it need not trace again, and what neither ends a graph nor is a symbol."""

@@ -14,7 +14,7 @@ from torch._dynamo.variables.lists import TupleVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._guards import Source
 
-from ..asked_gradients import times_asked
+from .asked_gradients import times_asked
 from .guards import form
 from .sources import without_kind
 from .writes import reads_of, written

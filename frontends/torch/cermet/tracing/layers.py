@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch._dynamo import config
 from torch._dynamo.exc import RestartAnalysis
@@ -25,14 +26,14 @@ from ..patching import replace, traces_for_us
 from . import writes
 from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
 from .guards import Guards
-from .replays import SAYS_NOTHING, Replay, source_of
+from .replays import Replay, source_of
 from .sources import Moved, Values, list_of, without_kind
 
 _log = logging.getLogger("cermet")
 _CALLS = "call_function"  # of Dynamo's modules, 2.10 to 2.15
 _KEPT = "cermet_layers"  # on what Dynamo makes of one graph
 _KINDS = 4  # of layers in one list
-_VALUELESS = operator.setitem, SAYS_NOTHING
+_VALUELESS = operator.setitem, torch._C._log_api_usage_once  # what Dynamo notes no value of
 
 
 def twice_while_traced() -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import torch
 import torch.fx as fx
-from torch._dynamo.utils import get_fake_value, set_example_value
+from torch._dynamo.utils import set_example_value
 from torch._dynamo.variables.builder import VariableBuilder, wrap_fx_proxy
 from torch._guards import Source
 
 from .calls import VALUE, Call, Unlike, with_tensors
 from .guards import form
 from .sources import Moved, Values
+from .values import MovedValues
 
-SAYS_NOTHING = torch._C._log_api_usage_once  # a call that gives no value
 _LINES, _MODULES, _CALLED = "stack_trace", "nn_module_stack", "source_fn_stack"  # in a node's meta
 _HELD = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
 
@@ -29,6 +28,9 @@ class Replay:
         self._known = {proxy.node for proxy in self._tracer.input_name_to_proxy.values()}
         self._became: dict[fx.Node, fx.Node] = dict(zip(traced.nodes, call.nodes))
         self._tensors: dict[fx.Node, Any] = dict(zip(traced.nodes, call.tensors))
+        self._fakes = MovedValues()
+        for one, other in self._became.items():
+            self._fakes.given(one.meta[VALUE], other.meta[VALUE])
         self._made: list[fx.Node] = []
         modules = zip(traced.module.modules(), call.module.modules())
         self._modules = {str(id(one)): str(id(other)) for one, other in modules}
@@ -55,6 +57,7 @@ class Replay:
             if form(made.meta[VALUE]) != form(node.meta[VALUE]):
                 raise Unlike
             self._became[node] = made
+            self._fakes.given(node.meta[VALUE], made.meta[VALUE])
             if made not in self._known:
                 self._tell(made, node)
         return self._became[node]
@@ -68,12 +71,13 @@ class Replay:
         made = self._became[node] = self._tracer.create_node(node.op, node.target, args, kwargs, name)
         self._made.append(made)
         self._tell(made, node)
+        if VALUE not in node.meta:
+            return
+        value = self._fakes.of(node.meta[VALUE])
         if is_result:
-            self._tensors[node] = wrap_fx_proxy(self._tx, fx.Proxy(made, self._tracer))
-        elif node.target is not SAYS_NOTHING:
-            value = get_fake_value(made, self._tx, allow_non_graph_fake=True)
-            if VALUE in node.meta:
-                set_example_value(made, value)
+            self._tensors[node] = wrap_fx_proxy(self._tx, fx.Proxy(made, self._tracer), example_value=value)
+        else:
+            set_example_value(made, value)
 
     def _operand(self, node: fx.Node) -> fx.Node:
         return self._input(node) if node.op == "placeholder" else self._became[node]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
 from typing import Any
 
 from torch._dynamo.source import AttrSource, ConstDictKeySource, DictGetItemSource, GetItemSource, NNModuleSource
 from torch._guards import ChainedSource, Source
+
+
+_BASE = "base"  # what a source's text calls the value of the one that it continues
 
 
 def without_kind(source: Source | None) -> Source | None:
@@ -65,6 +70,17 @@ class Values:
         self._found: dict[Source, Any] = {}
 
     def __call__(self, source: Source) -> Any:
-        if type(source) is AttrSource and source not in self._found:  # most are, and an evaluated text takes its time
-            self._found[source] = getattr(self(source.base), source.member)
-        return source.get_value(self._scope, {}, self._found)
+        if source not in self._found:
+            self._found[source] = self._value(source)
+        return self._found[source]
+
+    def _value(self, source: Source) -> Any:
+        if not isinstance(source, ChainedSource) or type(source).get_value is not ChainedSource.get_value:
+            return source.get_value(self._scope, {}, self._found)
+        # The same, for which torch compiles the text each time.
+        return eval(_compiled(source._name_template), self._scope, {_BASE: self(source.base)})
+
+
+@functools.cache
+def _compiled(template: str) -> types.CodeType:
+    return compile(template.format(_BASE), "<source>", "eval")

@@ -14,7 +14,7 @@ from torch._dynamo import config
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._guards import GuardSource
 
-from .patching import replace, traces_for_us
+from ..patching import replace, traces_for_us
 
 _WRAPS = "wrap_symfloat"  # of Dynamo, 2.10 to 2.15
 

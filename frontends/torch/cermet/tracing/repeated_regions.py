@@ -15,7 +15,7 @@ from typing import Any
 
 from torch._dynamo.source import is_from_source
 
-from .patching import replace, traces_for_us
+from ..patching import replace, traces_for_us
 
 # Of Dynamo, 2.13 to 2.15: what keeps a region's graph for other calls, and what says where the graph's inputs are from.
 _MODULE, _KEEPS, _INPUTS = "torch._dynamo.variables.invoke_subgraph", "save_reuse_entry", "build_subgraph_input_mapping"

@@ -18,7 +18,7 @@ from torch._dynamo.exc import RestartAnalysis, Unsupported
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.variables.tensor import TensorVariable
 
-from .patching import replace, traces_for_us
+from ..patching import replace, traces_for_us
 
 # Of Dynamo, 2.10 to 2.15.
 _ASKS, _READS, _COMPILES = "method_requires_grad_", "method_attr_requires_grad", "call_user_compiler"
