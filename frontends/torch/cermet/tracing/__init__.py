@@ -1,1 +1,1 @@
-"""How Dynamo traces what Cermet compiles: what it need not trace again, and what neither ends a graph nor is a symbol."""
+"""How Dynamo traces what Cermet compiles: what it need not trace again, what ends no graph and what is no symbol."""

@@ -1,4 +1,4 @@
-"""Of many layers that are alike Dynamo traces two. What the second one's call added to the graph is added again for others.
+"""Of layers that are alike Dynamo traces two. What the second one's call added to the graph is added for the others.
 
 Dynamo goes through the Python of each layer, a quarter of a second where layers are large, and finds what it found in
 the one before. It guards all that it reads. So a layer's trace is another one's if each guard of the one holds of the
