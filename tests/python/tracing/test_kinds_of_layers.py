@@ -172,6 +172,27 @@ class Normed(Layer):
         self.norm = nn.BatchNorm1d(WIDTH)
 
 
+class Quiet(Layer):
+    """Parts of it have no gradient, or another precision."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            scale = x.abs().amax()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = self.up.weight.float() @ self.down.weight.float()
+        return super().forward(x / scale) + y.double().mean()
+
+
+class Sized(Layer):
+    def forward(self, x, size=None):
+        return super().forward(x) * size[0] if size is not None else self.forward(x, x.shape)
+
+
+class Listing(Layer):
+    def forward(self, x):
+        return [super().forward(x), x + 1]
+
+
 class Several(Layer):
     def forward(self, x):
         return super().forward(x), (None, x + 1)
@@ -186,8 +207,11 @@ class Calling(Stack):
         if isinstance(layer, Reading):
             self.shared.names[f"{place % 3}"] = 1.0
         given = x.detach().clone() if isinstance(layer, Touching) else x
-        out = layer(given)
+        out = layer(given, given.shape) if isinstance(layer, Sized) else layer(given)
         if given.requires_grad:
+            if isinstance(out, list):
+                out.append(out.pop())
+                out = out[0] * len(out) + out[1]
             out = out if torch.is_tensor(out) else out[0] + out[1][1]
             return out * 2
         return out
@@ -196,7 +220,7 @@ class Calling(Stack):
 @pytest.mark.parametrize(
     "kind, least",
     [(Writing, 0), (Logging, 0), (Reading, 0), (Drawing, 0), (Hooking, 0), (Touching, 0), (Storing, 2), (Normed, 2),
-     (Several, 2)],
+     (Several, 2), (Listing, 2), (Quiet, 2), (Sized, 2)],
 )  # fmt: skip
 def test_what_layers_do(kind, least):
     model, x = stack(Calling)

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 import torch.fx as fx
+from torch._dynamo.variables.base import ValueMutationNew
 from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
-from torch._dynamo.variables.lists import TupleVariable
+from torch._dynamo.variables.lists import ListVariable, SizeVariable, TupleVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._guards import Source
 
@@ -73,8 +74,8 @@ def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
         tensors.append(value)
     elif isinstance(value, ConstantVariable):  # of the same source: it may be guarded when it is used
         given.append((type(value.value), repr(value.value), value.source))
-    elif type(value) is TupleVariable:
-        given.append(len(value.items))
+    elif type(value) in (TupleVariable, SizeVariable):
+        given.append((type(value), len(value.items)))
         for each in value.items:
             _take(each, given, tensors)
     else:
@@ -82,11 +83,11 @@ def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
 
 
 def tensors_in(result: Any) -> Iterator[Any]:
-    """Raises Unlike where a result is of other things than tensors, constants and tuples of them."""
+    """Raises Unlike where a result is of other things than tensors, constants and tuples and new lists of them."""
     result = result.realize()
     if type(result) is TensorVariable:
         yield result
-    elif type(result) is TupleVariable:
+    elif type(result) is TupleVariable or type(result) is ListVariable and _is_new(result):
         for each in result.items:
             yield from tensors_in(each)
     elif not isinstance(result, ConstantVariable):
@@ -100,7 +101,13 @@ def with_tensors(result: Any, tensor: Callable[[fx.Node], Any]) -> Any:
         return tensor(node_of(result))
     if type(result) is TupleVariable:
         return TupleVariable([with_tensors(each, tensor) for each in result.items])
+    if type(result) is ListVariable:
+        return ListVariable([with_tensors(each, tensor) for each in result.items], mutation_type=ValueMutationNew())
     return result
+
+
+def _is_new(value: Any) -> bool:
+    return isinstance(value.mutation_type, ValueMutationNew)
 
 
 def state(tx: Any) -> list[Any]:

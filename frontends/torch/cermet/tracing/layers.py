@@ -11,11 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 import torch.fx as fx
 from torch._dynamo import config
 from torch._dynamo.exc import RestartAnalysis
@@ -24,7 +22,7 @@ from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariab
 from ..counting import count
 from ..patching import replace, traces_for_us
 from . import writes
-from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
+from .calls import Call, Unlike, marks, node_of, state, tensors_in
 from .guards import Guards
 from .replays import Replay, source_of
 from .sources import Moved, Values, list_of, without_kind
@@ -33,7 +31,6 @@ _log = logging.getLogger("cermet")
 _CALLS = "call_function"  # of Dynamo's modules, 2.10 to 2.15
 _KEPT = "cermet_layers"  # on what Dynamo makes of one graph
 _KINDS = 4  # of layers in one list
-_VALUELESS = operator.setitem, torch._C._log_api_usage_once  # what Dynamo notes no value of
 
 
 def twice_while_traced() -> None:
@@ -130,7 +127,8 @@ class _Trace:
         nodes, own = list(begin.nodes()), Moved(call.source, call.source)
         results = set(map(node_of, tensors_in(result)))
         given = filter(None, map(source_of, call.nodes))
-        if not all(map(_can_be_added, nodes)) or not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
+        is_flat = all(node.op in ("call_function", "call_method") for node in nodes)
+        if not is_flat or not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
             raise Unlike
         return _Trace(call, Guards.of(tx, call.source), nodes, result, results)
 
@@ -148,8 +146,4 @@ class _Trace:
         replay = Replay(self.call, call, moved, Values(call.tx))
         self.guards.install(moved, call.tx)
         return replay.add(self.guards.tensors, self.nodes, self.result, self.results)
-
-
-def _can_be_added(node: fx.Node) -> bool:
-    return node.op in ("call_function", "call_method") and (VALUE in node.meta or node.target in _VALUELESS)
 
