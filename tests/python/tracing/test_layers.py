@@ -91,6 +91,15 @@ def test_the_graph_of_a_model_is_that_of_a_trace(monkeypatch, family):
     assert same_graphs(monkeypatch, model, calls) >= 2 * (LAYERS - 3)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients(mode):
+    model, x = stack()
+    with mode():
+        number, ours = spared(compiled(model), x)
+        torch.testing.assert_close(ours, model(x))
+    assert number == SPARED
+
+
 def test_other_backends_trace_all():
     model, x = stack()
     assert spared(torch.compile(model, backend="aot_eager"), x)[0] == 0

@@ -18,7 +18,7 @@ class MovedValues:
     def __init__(self) -> None:
         self._became: dict[int, Any] = {}  # by the one's identity, whose nodes keep them
         self._bases: dict[int, FakeTensor] = {}  # by the one's memory
-        self._wants = torch.zeros((), requires_grad=True)
+        self._wants = torch.zeros((), device="cpu", requires_grad=True)
 
     def given(self, one: Any, other: Any) -> None:
         """What lies where `one` does lies where `other` does."""
