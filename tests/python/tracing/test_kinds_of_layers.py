@@ -183,6 +183,15 @@ class Quiet(Layer):
         return super().forward(x / scale) + y.double().mean()
 
 
+class Turning(Layer):
+    """Its values are complex numbers for a while."""
+
+    def forward(self, x):
+        factor = torch.complex(self.norm.weight[:4], self.norm.bias[:4])
+        turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * factor
+        return super().forward(torch.view_as_real(turned).flatten(-2))
+
+
 class Sized(Layer):
     def forward(self, x, size=None):
         return super().forward(x) * size[0] if size is not None else self.forward(x, x.shape)
@@ -220,7 +229,8 @@ class Calling(Stack):
 @pytest.mark.parametrize(
     "kind, least",
     [(Writing, 0), (Logging, 0), (Reading, 0), (Drawing, 0), (Hooking, 0), (Touching, 0), (Storing, 2), (Normed, 2),
-     (Several, 2), (Listing, 2), (Quiet, 2), (Sized, 2)],
+     (Several, 2), (Listing, 2), (Quiet, 2), (Sized, 2),
+     (Turning, 2)],
 )  # fmt: skip
 def test_what_layers_do(kind, least):
     model, x = stack(Calling)

@@ -42,9 +42,10 @@ class MovedValues:
         base = self._bases.get(_memory(value))
         if base is None:
             made = self._bases[_memory(value)] = fakes.fresh(value, value.shape, value.stride(), value.dtype)
-        elif base.dtype is not value.dtype:
-            raise Unlike
         else:
+            if base.dtype is not value.dtype:
+                with base.fake_mode, torch.no_grad():
+                    base = base.view(value.dtype)
             behind = value.storage_offset() - base.storage_offset()
             made = fakes.view(base, value.shape, value.stride(), behind).requires_grad_(False)  # or as the base does
         if value.is_leaf:
