@@ -36,8 +36,9 @@ class Layer(nn.Module):
         return y / 2
 
     def forward(self, x: torch.Tensor, place: int | None = None, other: torch.Tensor | None = None) -> torch.Tensor:
-        y = self.halved(x) + self.down(self.drop(self.act(self.up(self.norm(x))))) * self.factor
-        y = y * self.shared.scale + self.offset
+        y = self.down(self.drop(self.act(self.up(self.norm(x))))) * self.factor
+        y = y + self.halved(x.unsqueeze(0).squeeze(0))
+        y = y * self.shared.scale + self.offset.unsqueeze(0)
         for factor in self.table.values():
             y = y * factor
         y = y * (1 if self.spare.dtype == torch.double else 7)
@@ -53,7 +54,7 @@ class Layer(nn.Module):
         if not self.training:
             y = self.halved(y)
         if other is not None:
-            y = y + other
+            y = y + other.unsqueeze(0).squeeze(0)
         return x + (y if place is None else y * (place + 1))
 
 

@@ -58,7 +58,7 @@ class Turned(Stack):
 
 
 class Noted(Stack):
-    """Layers write into lists, numbers and buffers."""
+    """The model writes into what layers hold."""
 
     def called(self, layer, x, place):
         layer.seen.append(place)
@@ -111,8 +111,8 @@ def test_what_a_model_does_with_its_layers(kind, least):
     for rows in (3, 4):
         given = torch.randn(rows, WIDTH, dtype=x.dtype)
         number, ours = spared(stepped, call, model, given)
-        torch.testing.assert_close(ours, stepped(twin, twin, given), rtol=2e-2 if kind is Cast else None,
-                                   atol=2e-2 if kind is Cast else None)
+        error = 2e-2 if kind is Cast else None  # what autocast rounds to bf16 lies between kernels in eager alone
+        torch.testing.assert_close(ours, stepped(twin, twin, given), rtol=error, atol=error)
         assert number >= least
     assert [layer.seen for layer in model.layers] == [layer.seen for layer in twin.layers]
     assert vars(model.shared) == vars(twin.shared)
@@ -229,8 +229,7 @@ class Calling(Stack):
 @pytest.mark.parametrize(
     "kind, least",
     [(Writing, 0), (Logging, 0), (Reading, 0), (Drawing, 0), (Hooking, 0), (Touching, 0), (Storing, 2), (Normed, 2),
-     (Several, 2), (Listing, 2), (Quiet, 2), (Sized, 2),
-     (Turning, 2)],
+     (Several, 2), (Listing, 2), (Quiet, 2), (Sized, 2), (Turning, 2)],
 )  # fmt: skip
 def test_what_layers_do(kind, least):
     model, x = stack(Calling)

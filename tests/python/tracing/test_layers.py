@@ -12,7 +12,7 @@ from torch._dynamo.output_graph import OutputGraph
 
 from cermet.tracing import layers
 from cermet.tracing.guards import form
-from layered import LAYERS, SPARED, WIDTH, Layer, Shared, as_eager, compiled, spared, stack, stepped
+from layered import LAYERS, SPARED, WIDTH, Layer, Shared, Stack, as_eager, compiled, spared, stack, stepped
 from tiny_models import tiny, words
 
 CHANGED = 5
@@ -82,6 +82,26 @@ def test_the_graph_is_that_of_a_trace(monkeypatch, dynamic):
     model, x = stack()
     calls = [{"x": x}, {"x": torch.randn(6, WIDTH, dtype=x.dtype)}]
     assert same_graphs(monkeypatch, model, calls, dynamic=dynamic) >= SPARED
+
+
+class Viewed(Stack):
+    """Tensors of one memory are what layers are given first, then of two."""
+
+    def called(self, layer, x, place):
+        return layer(x, None, x.view_as(x) if place < 4 else x * 2)
+
+
+class Apart(Stack):
+    """Views of what a layer has are what it is given first, then of what another has."""
+
+    def called(self, layer, x, place):
+        return layer(x, None, (layer if place < 4 else self.layers[0]).offset.view(1, -1))
+
+
+@pytest.mark.parametrize("kind", [Viewed, Apart])
+def test_values_lie_as_in_a_trace(monkeypatch, kind):
+    model, x = stack(kind)
+    same_graphs(monkeypatch, model, [{"x": x}])
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma2"])

@@ -15,6 +15,7 @@ from torch._dynamo.variables.lists import ListVariable, SizeVariable, TupleVaria
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._guards import Source
 
+from ..graph.memory import memories
 from .asked_gradients import times_asked
 from .guards import form
 from .sources import without_kind
@@ -46,6 +47,8 @@ class Call:
             _take(value, given, tensors)
         nodes = list(map(node_of, tensors))
         given.append([nodes.index(node) for node in nodes])  # which are one
+        lie = [memories(node.meta[VALUE]) for node in nodes]
+        given.append([lie.index(each) for each in lie])  # which lie in one memory
         source, named = without_kind(variable.source), variable.get_nn_module_stack_source()
         return Call(tx, variable.value, source, named, given, tensors, state(tx))
 
@@ -53,8 +56,12 @@ class Call:
     def nodes(self) -> list[fx.Node]:
         return list(map(node_of, self.tensors))
 
+    @property
+    def values(self) -> list[torch.Tensor]:
+        return [node.meta[VALUE] for node in self.nodes]
+
     def forms(self) -> list[Any]:
-        return [form(node.meta[VALUE]) for node in self.nodes]
+        return list(map(form, self.values))
 
 
 def node_of(tensor: TensorVariable) -> fx.Node:

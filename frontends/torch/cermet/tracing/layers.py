@@ -20,9 +20,10 @@ from torch._dynamo.exc import RestartAnalysis
 from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariable, UnspecializedNNModuleVariable
 
 from ..counting import count
+from ..graph.memory import shared
 from ..patching import replace, traces_for_us
 from . import writes
-from .calls import Call, Unlike, marks, node_of, state, tensors_in
+from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
 from .guards import Guards
 from .replays import Replay, source_of
 from .sources import Moved, Values, list_of, without_kind
@@ -129,6 +130,9 @@ class _Trace:
         given = filter(None, map(source_of, call.nodes))
         is_flat = all(node.op in ("call_function", "call_method") for node in nodes)
         if not is_flat or not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
+            raise Unlike
+        inputs = {each for node in nodes for each in node.all_input_nodes if each.op == "placeholder"} - {*call.nodes}
+        if shared(call.values, [each.meta.get(VALUE) for each in inputs]):  # where another's may not
             raise Unlike
         return _Trace(call, Guards.of(tx, call.source), nodes, result, results)
 

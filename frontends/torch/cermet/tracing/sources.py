@@ -10,7 +10,6 @@ from typing import Any
 from torch._dynamo.source import AttrSource, ConstDictKeySource, DictGetItemSource, GetItemSource, NNModuleSource
 from torch._guards import ChainedSource, Source
 
-
 _BASE = "base"  # what a source's text calls the value of the one that it continues
 
 

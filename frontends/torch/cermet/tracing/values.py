@@ -10,21 +10,22 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ..graph import fakes
+from ..graph import fakes, memory
 from .calls import Unlike
 
 
 class MovedValues:
     def __init__(self) -> None:
+        self._moved = memory.Moved()
         self._became: dict[int, Any] = {}  # by the one's identity, whose nodes keep them
-        self._bases: dict[int, FakeTensor] = {}  # by the one's memory
+        self._taken: set[int] = set()
         self._wants = torch.zeros((), device="cpu", requires_grad=True)
 
     def given(self, one: Any, other: Any) -> None:
         """What lies where `one` does lies where `other` does."""
-        if isinstance(one, FakeTensor):
-            self._became[id(one)] = other
-            self._bases.setdefault(_memory(one), other)
+        self._moved.given(one, other)
+        self._became[id(one)] = other
+        self._taken.add(id(other))
 
     def of(self, value: Any) -> Any:
         """Raises Unlike where it is neither a tensor of sizes and strides nor numbers."""
@@ -39,23 +40,15 @@ class MovedValues:
     def _made(self, value: torch.Tensor) -> torch.Tensor:
         if type(value) is not FakeTensor or value.layout is not torch.strided or value.is_conj() or value.is_neg():
             raise Unlike
-        base = self._bases.get(_memory(value))
-        if base is None:
-            made = self._bases[_memory(value)] = fakes.fresh(value, value.shape, value.stride(), value.dtype)
-        else:
-            if base.dtype is not value.dtype:
-                with base.fake_mode, torch.no_grad():
-                    base = base.view(value.dtype)
-            behind = value.storage_offset() - base.storage_offset()
-            made = fakes.view(base, value.shape, value.stride(), behind).requires_grad_(False)  # or as the base does
+        made = self._moved.of(value)
+        if id(made) in self._taken:  # by another value that lies as this one does
+            made = fakes.view(made, made.shape, made.stride())
+        self._taken.add(id(made))
+        made.requires_grad_(False)  # as what it is a view of does
         if value.is_leaf:
             return made.requires_grad_(value.requires_grad)
         with torch.enable_grad():
             return _Made.apply(made, self._wants)
-
-
-def _memory(value: torch.Tensor) -> int:
-    return value.untyped_storage()._cdata
 
 
 class _Made(torch.autograd.Function):
