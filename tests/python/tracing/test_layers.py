@@ -9,9 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.output_graph import OutputGraph
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from cermet.tracing import layers
 from cermet.tracing.guards import form
+from cermet.tracing.notes import Notes
 from layered import LAYERS, SPARED, WIDTH, Layer, Shared, Stack, as_eager, compiled, spared, stack, stepped
 from tiny_models import tiny, words
 
@@ -31,22 +33,28 @@ class Graphs:
         self.seen: list[object] = []
 
         def call_user_compiler(output, module, *rest):
-            places = {node: place for place, node in enumerate(module.graph.nodes)}
-            first: dict[int, int] = {}
-            nodes = [(*self._node(node, places), *shared(node, first)) for node in module.graph.nodes]
+            nodes = self._nodes(module, {})
             guards = sorted(set(map(self._guard, output.guards)))
             self.seen.append((nodes, guards, sorted(source.name for source in output.guard_on_key_order)))
             return module.forward
 
         monkeypatch.setattr(OutputGraph, "call_user_compiler", call_user_compiler)
 
-    @staticmethod
-    def _node(node: torch.fx.Node, places: dict[torch.fx.Node, int]) -> object:
-        what = node.meta["grapharg"].source.name if node.op == "placeholder" else node.target
+    def _nodes(self, module: torch.fx.GraphModule, first: dict[int, int]) -> list[object]:
+        places = {node: place for place, node in enumerate(module.graph.nodes)}
+        return [(*self._node(module, node, places, first), *shared(node, first)) for node in places]
+
+    def _node(self, module: torch.fx.GraphModule, node: torch.fx.Node, places, first: dict[int, int]) -> object:
+        what = node.target
+        if node.op == "placeholder":
+            what = node.meta["grapharg"].source.name if "grapharg" in node.meta else ""
+        elif node.op == "get_attr":
+            body = getattr(module, node.target)
+            what = node.target, sorted(body.meta), str(self._nodes(body, first))
         operands = torch.fx.map_arg((node.args, node.kwargs), lambda each: places[each])
         modules = [(name, *rest) for name, *rest in node.meta.get("nn_module_stack", {}).values()]
-        value = node.meta.get("example_value")
-        told = form(value) if torch.is_tensor(value) else str(value)
+        values = torch.utils._pytree.tree_leaves(node.meta.get("example_value"))
+        told = [form(value) if torch.is_tensor(value) else str(value) for value in values]
         return node.op, what, str(operands), told, node.meta.get("stack_trace"), str(modules)
 
     @staticmethod
@@ -102,6 +110,48 @@ class Apart(Stack):
 def test_values_lie_as_in_a_trace(monkeypatch, kind):
     model, x = stack(kind)
     same_graphs(monkeypatch, model, [{"x": x}])
+
+
+class Kept(Layer):
+    """What a layer makes is made again in the backward, but for its products."""
+
+    def forward(self, x):
+        context = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default])
+        return checkpoint(super().forward, x, 3, use_reentrant=False, context_fn=context)
+
+
+class Squared(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, times):
+        ctx.save_for_backward(x)
+        ctx.times = times
+        return x * x * times
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 2 * ctx.times * x * grad, None
+
+
+class Made(Layer):
+    """An autograd function of the layer's, under a checkpoint of the layer's."""
+
+    def forward(self, x):
+        return super().forward(checkpoint(self.squared, x, use_reentrant=False)) + Squared.apply(x, 0.5)
+
+    def squared(self, x):
+        return x + Squared.apply(self.norm(x), 2.0).sin()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("kind", [Kept, Made])
+def test_the_bodies_of_a_layer_are_those_of_a_trace(monkeypatch, kind, dynamic):
+    model, x = stack()
+    model.layers = nn.ModuleList([kind(model.shared) for _ in range(LAYERS)]).double()
+    calls = [{"x": x}, {"x": torch.randn(6, WIDTH, dtype=x.dtype)}]
+    assert same_graphs(monkeypatch, model, calls, dynamic=dynamic) >= SPARED
+    torch._dynamo.reset()
+    assert as_eager(compiled(model), model, x) == SPARED
 
 
 @pytest.mark.parametrize("family", ["Llama", "Gemma2"])
@@ -230,7 +280,7 @@ def test_dropout_is_that_of_a_trace(monkeypatch):
 
 def test_what_fails_on_the_way_is_traced(monkeypatch):
     model, x = stack()
-    monkeypatch.setattr(layers.Replay, "_tell", lambda *_: 1 / 0)
+    monkeypatch.setattr(Notes, "tell", lambda *_: 1 / 0)
     assert as_eager(compiled(model), model, x) == 0
 
 

@@ -137,6 +137,6 @@ def marks(tx: Any) -> list[int]:
     output = tx.output
     effects = output.side_effects
     return [
-        len(output.nn_modules), len(output.random_calls), output.shape_env.unbacked_symint_counter,
+        len(output.random_calls), output.shape_env.unbacked_symint_counter,
         len(effects.tensor_hooks), len(effects.save_for_backward), reads_of(effects),
     ]  # fmt: skip

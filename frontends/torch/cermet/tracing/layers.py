@@ -22,7 +22,7 @@ from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariab
 from ..counting import count
 from ..graph.memory import shared
 from ..patching import replace, traces_for_us
-from . import writes
+from . import bodies, writes
 from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
 from .guards import Guards
 from .replays import Replay, source_of
@@ -95,11 +95,12 @@ class _Begin:
     last: fx.Node
     forms: list[Any]
     marks: list[int]
+    bodies: set[str]
 
     @staticmethod
     def of(call: Call) -> _Begin:
         last = next(iter(reversed(call.tx.output.root_tracer.graph.nodes)))
-        return _Begin(last, call.forms(), marks(call.tx))
+        return _Begin(last, call.forms(), marks(call.tx), bodies.beside(call.tx.output))
 
     def nodes(self) -> Iterator[fx.Node]:
         node = self.last
@@ -128,8 +129,9 @@ class _Trace:
         nodes, own = list(begin.nodes()), Moved(call.source, call.source)
         results = set(map(node_of, tensors_in(result)))
         given = filter(None, map(source_of, call.nodes))
-        is_flat = all(node.op in ("call_function", "call_method") for node in nodes)
-        if not is_flat or not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
+        if not bodies.are_own(tx.output, nodes, begin.bodies):
+            raise Unlike
+        if not results <= {*nodes, *call.nodes} or any(map(own.begins, given)):
             raise Unlike
         inputs = {each for node in nodes for each in node.all_input_nodes if each.op == "placeholder"} - {*call.nodes}
         if shared(call.values, [each.meta.get(VALUE) for each in inputs]):  # where another's may not

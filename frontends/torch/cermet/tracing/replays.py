@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch._dynamo.utils import set_example_value
 from torch._dynamo.variables.builder import VariableBuilder, wrap_fx_proxy
 from torch._guards import Source
 
+from .bodies import Bodies
 from .calls import VALUE, Call, Unlike, with_tensors
 from .guards import form
+from .notes import Notes, stem
 from .sources import Moved, Values
 from .values import MovedValues
-
-_LINES, _MODULES, _CALLED = "stack_trace", "nn_module_stack", "source_fn_stack"  # in a node's meta
-_HELD = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
 
 
 class Replay:
@@ -31,10 +30,9 @@ class Replay:
         self._fakes = MovedValues()
         for one, other in self._became.items():
             self._fakes.given(one.meta[VALUE], other.meta[VALUE])
+        self._notes = Notes(traced, call)
+        self._bodies = Bodies(call.tx.output, self._fakes, self._notes)
         self._made: list[fx.Node] = []
-        modules = zip(traced.module.modules(), call.module.modules())
-        self._modules = {str(id(one)): str(id(other)) for one, other in modules}
-        self._old, self._new = _HELD.sub(r".\2", traced.named.name), _HELD.sub(r".\2", call.named.name)
 
     def add(self, tensors: list[Source], nodes: list[fx.Node], result: Any, results: set[fx.Node]) -> Any:
         """The call's result. Raises whatever Dynamo does, and has added nothing then that anyone reads."""
@@ -47,19 +45,20 @@ class Replay:
         except Exception:
             for node in reversed(self._made):
                 node.graph.erase_node(node)
+            self._bodies.forget()
             raise
 
     def _input(self, node: fx.Node) -> fx.Node:
         if node not in self._became:
             source = source_of(node)
             moved = source if source is None else self._moved(source)
-            made = node if moved is source else self._built(moved)
-            if form(made.meta[VALUE]) != form(node.meta[VALUE]):
-                raise Unlike
-            self._became[node] = made
-            self._fakes.given(node.meta[VALUE], made.meta[VALUE])
+            made = self._became[node] = node if moved is source else self._built(moved)
+            if isinstance(node.meta[VALUE], torch.Tensor):
+                if form(made.meta[VALUE]) != form(node.meta[VALUE]):
+                    raise Unlike
+                self._fakes.given(node.meta[VALUE], made.meta[VALUE])
             if made not in self._known:
-                self._tell(made, node)
+                self._notes.tell(made, node)
         return self._became[node]
 
     def _built(self, source: Source) -> fx.Node:
@@ -67,10 +66,11 @@ class Replay:
 
     def _add(self, node: fx.Node, is_result: bool) -> None:
         args, kwargs = fx.map_arg((node.args, node.kwargs), self._operand)
-        name = re.sub(r"_\d+$", "", node.name)
-        made = self._became[node] = self._tracer.create_node(node.op, node.target, args, kwargs, name)
+        made = self._became[node] = self._tracer.create_node(
+            node.op, self._target(node), args, kwargs, stem(node.name)
+        )
         self._made.append(made)
-        self._tell(made, node)
+        self._notes.tell(made, node)
         if VALUE not in node.meta:
             return
         value = self._fakes.of(node.meta[VALUE])
@@ -79,26 +79,17 @@ class Replay:
         else:
             set_example_value(made, value)
 
+    def _target(self, node: fx.Node) -> Any:
+        if node.op != "get_attr":
+            return node.target
+        for user in node.users:  # what a body is given lies where it lies
+            for each in user.all_input_nodes:
+                if each.op == "placeholder":
+                    self._input(each)
+        return self._bodies.again(node, self._became)
+
     def _operand(self, node: fx.Node) -> fx.Node:
         return self._input(node) if node.op == "placeholder" else self._became[node]
-
-    def _tell(self, made: fx.Node, node: fx.Node) -> None:
-        """What else Dynamo notes of a node: which line and which modules it came from."""
-        made.meta.update((key, value) for key, value in node.meta.items() if key not in made.meta and key != VALUE)
-        if lines := node.meta.get(_LINES):
-            made.meta[_LINES] = lines
-        if modules := node.meta.get(_MODULES):
-            made.meta[_MODULES] = {self._number(key): (self._name(name), *rest)
-                                   for key, (name, *rest) in modules.items()}
-        if called := node.meta.get(_CALLED):
-            made.meta[_CALLED] = [*called[:-1], (made.name, *called[-1][1:])]
-
-    def _number(self, key: str) -> str:
-        number, *times = key.split("@")
-        return "@".join((self._modules.get(number, number), *times))
-
-    def _name(self, name: str) -> str:
-        return self._new + name.removeprefix(self._old) if name.startswith(self._old) else name
 
 
 def source_of(node: fx.Node) -> Source | None:
