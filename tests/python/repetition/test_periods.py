@@ -24,8 +24,8 @@ def traced(function, count):
 
 def first(module):
     """The longest repetition, where any input follows any other."""
-    found = periods.find(periods.calls(module.graph), lambda: lambda one, other: one.op == other.op == "placeholder")
-    return next(found, None)
+    calls = periods.Calls(periods.calls(module.graph))
+    return next(calls.find(lambda: lambda one, other: one.op == other.op == "placeholder"), None)
 
 
 def layers(x, *weights):
@@ -73,7 +73,8 @@ def test_what_is_left_is_searched_too():
             x = (x - weight).tan().abs()
         return (x,)
 
-    found = list(periods.find(periods.calls(traced(two, 14).graph), lambda: lambda one, other: one.op == other.op))
+    calls = periods.Calls(periods.calls(traced(two, 14).graph))
+    found = list(calls.find(lambda: lambda one, other: one.op == other.op))
     assert [(each.length, each.count) for each in found[:2]] == [(3, 8), (3, 6)]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn as nn
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import clear_compilation_metrics, counters, get_compilation_metrics
 
 import cermet
 from tiny_models import tiny, words
@@ -53,6 +55,7 @@ def numbers(model, call, text) -> list[torch.Tensor]:
 @pytest.mark.parametrize("door", ["backend", "enable"])
 def test_adapters_under_a_checkpoint_are_one_graph(door):
     model, before = adapted(), cermet.counters()
+    clear_compilation_metrics()
     with cermet.enable() if door == "enable" else torch.enable_grad():
         call = torch.compile(model, dynamic=True, **({} if door == "enable" else {"backend": "cermet"}))
         for tokens in LENGTHS:
@@ -61,6 +64,7 @@ def test_adapters_under_a_checkpoint_are_one_graph(door):
     after = cermet.counters()
     assert counters["stats"]["unique_graphs"] == after["graphs"] - before["graphs"] == 1
     assert not counters["graph_break"] and after["fallbacks"] == before["fallbacks"]
+    assert not any(each.restart_reasons for each in get_compilation_metrics())  # nor traced twice
 
 
 def test_without_gradients():
@@ -101,6 +105,18 @@ def within(x, weight):
     return torch.autograd.grad((made**3).sum(), made)[0]
 
 
+def trained(x, weight):
+    made = (x * weight).detach().requires_grad_()
+    (made**3 * weight).sum().backward()
+    return made.grad
+
+
+def hooked(x, weight):
+    made = (x * weight).detach().requires_grad_()
+    made.register_hook(lambda gradient: gradient * 2)
+    return made.detach() * 2, (made * weight).sum()
+
+
 def returned(x, weight):
     made = (x * weight).detach().requires_grad_()
     return made, (made * weight).sum()
@@ -123,14 +139,25 @@ def told_later(x, weight):
     return (made * weight).sum(), (made * (2.0 if made.requires_grad else 1.0) * weight).sum()
 
 
-@pytest.mark.parametrize("function", [within, returned, behind, told, told_later])
+def differentiating(within_graphs: bool):
+    """Whether what differentiates is in a graph, as some torch can have it, or ends it."""
+    if hasattr(torch._dynamo.config, "trace_autograd_ops"):
+        return torch._dynamo.config.patch(trace_autograd_ops=within_graphs)
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("function", [within, trained, hooked, returned, behind, told, told_later])
+@pytest.mark.parametrize("differentiates", [False, True], ids=["", "in a graph"])
 @pytest.mark.parametrize("remainder", ["auto", "eager"])
-def test_where_it_makes_a_difference_it_is_eagers(function, remainder):
+def test_where_it_makes_a_difference_it_is_eagers(function, remainder, differentiates):
     x, weight = torch.randn(8), torch.randn(8, requires_grad=True)
     found = []
     for call in (torch.compile(function, backend="cermet", options={"remainder": remainder}), function):
-        made = call(x, weight)
-        if function is not within:
+        with differentiating(differentiates):
+            made = call(x, weight)
+        if function is hooked:
+            made = torch.autograd.grad(made[1], weight)
+        elif function not in (within, trained):
             assert all(each.requires_grad for each in made)
             made = *made, *torch.autograd.grad(made[1], [*made[: function is returned], weight])
         found.append(made)

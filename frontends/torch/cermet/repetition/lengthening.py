@@ -63,14 +63,14 @@ class Lengthening:
 
     def _found(self) -> tuple[periods.Period, int]:
         """The windows, and whether they come in the order of their inputs or in the other one."""
-        found = []
+        found, calls = [], periods.Calls(self._nodes)
         for step in (1, -1):
 
             def follows(one: fx.Node, other: fx.Node, step: int = step) -> bool:
                 a, b = self._rungs.get(one), self._rungs.get(other)
                 return a is not None and b is not None and (b.lane, b.place) == (a.lane, a.place + step)
 
-            found += [(period, step) for period in itertools.islice(periods.find(self._nodes, lambda: follows), 1)]
+            found += [(period, step) for period in itertools.islice(calls.find(lambda: follows), 1)]
         if not found:
             raise Irregular("no windows")
         return max(found, key=lambda each: each[0].length * each[0].count)

@@ -39,25 +39,48 @@ def calls(graph: fx.Graph) -> list[fx.Node]:
     return [node for node in graph.nodes if node.op not in ("placeholder", "output")]
 
 
-def find(
-    nodes: Sequence[fx.Node],
-    follower: Callable[[], Callable[[fx.Node, fx.Node], bool]],
-    owner: fx.GraphModule | None = None,
-) -> Iterator[Period]:
-    """The longest repetition, of those that are nearly as long the one of the shortest windows; then of the calls that
-    are in no window of it.
+class Calls:
+    """Those of a graph in their order, and what is compared of them. `owner`: has the bodies that they run."""
 
-    `follower()`: a function that says of two values of no window whether the second follows the first on a lane; asked
-    for once for each length that is tried. `owner`: has the bodies that calls run."""
-    place = {node: index for index, node in enumerate(nodes)}
-    known: dict[Hashable, int] = {}
-    kinds = [known.setdefault(_kind(node, owner), len(known)) for node in nodes]
-    found = [period for length in _lengths(kinds) for period in _repeated(nodes, place, kinds, length, follower())]
-    while found:
-        most = max(period.length * period.count for period in found)
-        best = min((each for each in found if each.length * each.count >= _NEARLY * most), key=lambda each: each.length)
-        yield best
-        found = [each for each in found if each.end <= best.start or each.start >= best.end]
+    def __init__(self, nodes: Sequence[fx.Node], owner: fx.GraphModule | None = None) -> None:
+        self._place = {node: index for index, node in enumerate(nodes)}
+        known: dict[Hashable, int] = {}
+        self._kinds = [known.setdefault(_kind(node, owner), len(known)) for node in nodes]
+        self._operands = [tuple(operands(node)) for node in nodes]
+
+    def find(self, follower: Callable[[], Callable[[fx.Node, fx.Node], bool]]) -> Iterator[Period]:
+        """The longest repetition, of those that are nearly as long the one of the shortest windows; then of the calls
+        that are in no window of it.
+
+        `follower()`: a function that says of two values of no window whether the second follows the first on a lane;
+        asked for once for each length that is tried."""
+        found = [period for length in _lengths(self._kinds) for period in self._repeated(length, follower())]
+        while found:
+            most = max(period.length * period.count for period in found)
+            long = (each for each in found if each.length * each.count >= _NEARLY * most)
+            best = min(long, key=lambda each: each.length)
+            yield best
+            found = [each for each in found if each.end <= best.start or each.start >= best.end]
+
+    def _repeated(self, length: int, follows: Callable[[fx.Node, fx.Node], bool]) -> Iterator[Period]:
+        """All repetitions of windows of a length."""
+        start, count = 0, len(self._kinds)
+        for index in range(count - length + 1):
+            if index < count - length and self._kinds[index] == self._kinds[index + length]:
+                pairs = zip(self._operands[index], self._operands[index + length])
+                if all(self._moved(length, one, other, follows) for one, other in pairs):
+                    continue
+            if index - start >= length:
+                yield Period(start, length, (index - start) // length + 1)
+            start = index + 1
+
+    def _moved(
+        self, length: int, one: fx.Node, other: fx.Node, follows: Callable[[fx.Node, fx.Node], bool]
+    ) -> bool:
+        if one is other:
+            return True
+        place = self._place.get(one)
+        return place is not None and self._place.get(other) == place + length or follows(one, other)
 
 
 def _kind(node: fx.Node, owner: fx.GraphModule | None) -> Hashable:
@@ -99,39 +122,6 @@ def _lengths(kinds: Sequence[int]) -> list[int]:
     return sorted(each for each in lengths if each >= _LEAST)
 
 
-def _repeated(
-    nodes: Sequence[fx.Node],
-    place: dict[fx.Node, int],
-    kinds: Sequence[int],
-    length: int,
-    follows: Callable[[fx.Node, fx.Node], bool],
-) -> Iterator[Period]:
-    """All repetitions of windows of a length."""
-    start = 0
-    for index in range(len(nodes) - length + 1):
-        if index < len(nodes) - length and kinds[index] == kinds[index + length]:
-            pairs = zip(operands(nodes[index]), operands(nodes[index + length]))
-            if all(_moved(place, length, one, other, follows) for one, other in pairs):
-                continue
-        if index - start >= length:
-            yield Period(start, length, (index - start) // length + 1)
-        start = index + 1
-
-
 def operands(node: fx.Node) -> Iterator[fx.Node]:
     """What a call is given, each as often as it is."""
     return tensor_nodes((node.args, node.kwargs))
-
-
-def _moved(
-    place: dict[fx.Node, int],
-    length: int,
-    one: fx.Node,
-    other: fx.Node,
-    follows: Callable[[fx.Node, fx.Node], bool],
-) -> bool:
-    if one is other:
-        return True
-    if one in place and place.get(other) == place[one] + length:
-        return True
-    return follows(one, other)

@@ -109,7 +109,7 @@ def shorten(module: fx.GraphModule) -> tuple[Shortened, ...]:
 
 def _shorter(module: fx.GraphModule) -> Shortened:
     reasons: list[Irregular] = []
-    for period in periods.find(periods.calls(module.graph), _Chains().begun, module):
+    for period in periods.Calls(periods.calls(module.graph), module).find(_Chains().begun):
         try:
             return _without(module, period)
         except Irregular as reason:

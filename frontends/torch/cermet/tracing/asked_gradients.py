@@ -1,10 +1,11 @@
-"""`requires_grad_()` of a value that a graph makes, which breaks the graph as torch has it.
+"""`requires_grad_()` of a value that a graph makes, which breaks the graph as torch has it, or has it traced twice.
 
 Adapters on frozen weights ask it of what the first layer reads, in a hook of the table of words (`peft` and
 `transformers` by `enable_input_require_grads`), so that a checkpoint which looks at its inputs differentiates at all.
 Dynamo's looks at no inputs. So it is passed over where it can make no difference: where neither the value is among the
 results, nor a result that would require a gradient because of the value alone, and where the program does not ask
-whether it, or what follows from it, requires one. Else the graph is traced again, and breaks.
+whether it, or what follows from it, requires one, nor differentiates within the graph. Else the graph is traced again,
+as torch does it: before 2.13 it breaks, and from then on where a result follows from the value.
 """
 
 from __future__ import annotations
@@ -14,23 +15,27 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import RestartAnalysis, Unsupported
+from torch._dynamo.exc import RestartAnalysis, SkipFrame
 from torch._dynamo.output_graph import OutputGraph
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.tensor import TensorVariable
 
 from ..patching import replace, traces_for_us
 
 # Of Dynamo, 2.10 to 2.15.
-_ASKS, _READS, _COMPILES = "method_requires_grad_", "method_attr_requires_grad", "call_user_compiler"
+_ASKS, _READS, _DIFFERENTIATES = "method_requires_grad_", "method_attr_requires_grad", "method_backward"
+_TRACES, _COMPILES = "run", "call_user_compiler"
 _ASKED = "cermet asked gradient"  # in a node's meta
 _TIMES = "cermet_asked"  # on what Dynamo makes of one graph
-_BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace of it to the next
+_BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace to the next: theirs is called
 
 
 def passed_over_while_traced() -> None:
-    """From now on, in what Cermet compiles, where torch would break the graph."""
+    """From now on, in what Cermet compiles."""
     replace(TensorVariable, _ASKS, _passing)
     replace(TensorVariable, _READS, _reading)
+    replace(TensorVariable, _DIFFERENTIATES, _differentiating)
+    replace(InstructionTranslator, _TRACES, _tracing)
     replace(OutputGraph, _COMPILES, _looking)
 
 
@@ -41,16 +46,14 @@ def times_asked(output: OutputGraph) -> int:
 
 def _passing(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def method_requires_grad_(self: Any, tx: Any, requires_grad: Any = True) -> Any:
-        try:
+        asks = requires_grad is True or requires_grad.as_python_constant() is True
+        is_made = self.source is None and tx.output.current_tracer is tx.output.root_tracer
+        node = self.as_proxy().node
+        if not (asks and is_made and _lacks_a_gradient(node) and traces_for_us(tx)) or _breaks(tx):
             return theirs(self, tx, requires_grad)
-        except Unsupported:
-            asks = requires_grad is True or requires_grad.as_python_constant() is True
-            is_made = self.source is None and tx.output.current_tracer is tx.output.root_tracer
-            if not (asks and is_made and traces_for_us(tx)) or hasattr(tx.speculation_log, _BREAKS):
-                raise
-            self.as_proxy().node.meta[_ASKED] = True
-            vars(tx.output)[_TIMES] = times_asked(tx.output) + 1
-            return self
+        node.meta[_ASKED] = True
+        vars(tx.output)[_TIMES] = times_asked(tx.output) + 1
+        return self
 
     return method_requires_grad_
 
@@ -65,6 +68,29 @@ def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
         return theirs(self, tx)
 
     return method_attr_requires_grad
+
+
+def _differentiating(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def method_backward(self: Any, tx: Any, *given: Any, **named: Any) -> Any:
+        if times_asked(tx.output):
+            _trace_again(tx)
+        return theirs(self, tx, *given, **named)
+
+    return method_backward
+
+
+def _tracing(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    def run(self: Any) -> Any:
+        try:
+            return theirs(self)
+        except (RestartAnalysis, SkipFrame):
+            raise
+        except Exception:  # of `torch.autograd.grad` within the graph, by what it was passed over for
+            if times_asked(self.output) and not _breaks(self):
+                _trace_again(self)
+            raise
+
+    return run
 
 
 def _looking(theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +114,10 @@ def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
         if not behind.isdisjoint(node.all_input_nodes):
             behind.add(node)
     return asked, behind
+
+
+def _breaks(translator: Any) -> bool:
+    return hasattr(translator.speculation_log, _BREAKS)
 
 
 def _trace_again(translator: Any) -> None:

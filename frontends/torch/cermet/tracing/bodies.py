@@ -28,8 +28,9 @@ def are_own(output: Any, nodes: Iterable[fx.Node], before: set[str]) -> bool:
     for node in nodes:
         if node.op == _READS:
             body = output.nn_modules.get(node.target)
-            is_made = isinstance(body, fx.GraphModule) and vars(body).get("__name__") == node.target  # not the program's
-            if not is_made or node.target in before or not are_own(output, _inside(body), before):
+            if not isinstance(body, fx.GraphModule) or vars(body).get("__name__") != node.target:  # torch's own
+                return False
+            if node.target in before or not are_own(output, _inside(body), before):
                 return False
         elif node.op not in ("call_function", "call_method"):
             return False
@@ -48,7 +49,7 @@ class Bodies:
         self._made: list[str] = []
 
     def again(self, node: fx.Node, became: Mapping[fx.Node, fx.Node]) -> str:
-        """The name of the other's, of the node that reads the one's. All that its callers are given became something."""
+        """The other's name, of the node that reads the one's. All that its callers are given became something."""
         module = self._output.nn_modules[node.target]
         names = {each.name: became[each].name for user in node.users for each in user.all_input_nodes
                  if each in became}  # as which a body knows what it is given
