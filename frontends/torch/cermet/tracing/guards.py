@@ -77,7 +77,10 @@ _HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 _HOLDS_GIVEN: dict[str, Callable[[Any, dict[str, Any]], bool]] = {
     _HAS: lambda value, given: hasattr(value, given["attr"]),
     "NOT_PRESENT_IN_GENERIC_DICT": lambda value, given: given["attr"] in vars(value),
-    "DICT_CONTAINS": lambda value, given: given["key"] in value,
+    **dict.fromkeys(
+        ("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
+        lambda value, given: given["key"] in value,
+    ),
 }
 
 

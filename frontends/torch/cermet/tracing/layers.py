@@ -10,6 +10,7 @@ where it reads what the program wrote.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 import torch.fx as fx
 from torch._dynamo import config
 from torch._dynamo.exc import RestartAnalysis
+from torch._dynamo.variables.functions import UserMethodVariable
+from torch._dynamo.variables.higher_order_ops import CheckpointHigherOrderVariable
 from torch._dynamo.variables.nn_module import UnspecializedBuiltinNNModuleVariable, UnspecializedNNModuleVariable
 
 from ..counting import count
@@ -38,29 +41,50 @@ def twice_while_traced() -> None:
     """From now on, in what Cermet compiles."""
     writes.counted()
     replace(UnspecializedNNModuleVariable, _CALLS, _calling)
+    replace(CheckpointHigherOrderVariable, _CALLS, _checkpointing)
 
 
 def _calling(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        kinds = _kinds(self, tx)
-        call = None if kinds is None else _tried(Call.of, self, tx, args, kwargs)
-        if call is None:
-            return theirs(self, tx, args, kwargs)
-        alike = next((kind for kind in kinds if _tried(kind.holds, call)), None)
-        if alike is not None and alike.is_second:
-            result = _tried(alike.again, call)
-            if result is not None:
-                count("layers_not_traced")
-                return result
-        begin = _tried(_Begin.of, call) if alike is not None or len(kinds) < _KINDS else None
-        result = theirs(self, tx, args, kwargs)
-        trace = None if begin is None else _tried(_Trace.of, call, begin, result)
-        if trace is not None:
-            trace.is_second = alike is not None
-            kinds[:] = [trace, *(kind for kind in kinds if kind is not alike)]
-        return result
+        return _called(self, None, tx, args, kwargs, functools.partial(theirs, self, tx, args, kwargs))
 
     return call_function
+
+
+def _checkpointing(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a layer that its caller puts under a checkpoint: `checkpoint(layer, x)`, `checkpoint(layer.forward, x)`."""
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        traced = functools.partial(theirs, self, tx, args, kwargs)
+        if not args:
+            return traced()
+        layer, how = args[0].realize(), _checkpointing
+        if type(layer) is UserMethodVariable:
+            layer, how = layer.obj.realize(), layer.fn
+        return _called(layer, how, tx, args[1:], kwargs, traced)
+
+    return call_function
+
+
+def _called(layer: Any, how: Any, tx: Any, args: Any, kwargs: Any, traced: Callable[[], Any]) -> Any:
+    """What a call gives, which is traced if need be. `how`: differs for calls of one layer that do other things."""
+    kinds = _kinds(layer, how, tx)
+    call = None if kinds is None else _tried(Call.of, layer, tx, args, kwargs)
+    if call is None:
+        return traced()
+    alike = next((kind for kind in kinds if _tried(kind.holds, call)), None)
+    if alike is not None and alike.is_second:
+        result = _tried(alike.again, call)
+        if result is not None:
+            count("layers_not_traced")
+            return result
+    begin = _tried(_Begin.of, call) if alike is not None or len(kinds) < _KINDS else None
+    result = traced()
+    trace = None if begin is None else _tried(_Trace.of, call, begin, result)
+    if trace is not None:
+        trace.is_second = alike is not None
+        kinds[:] = [trace, *(kind for kind in kinds if kind is not alike)]
+    return result
 
 
 def _tried(function: Callable[..., Any], *given: Any) -> Any:
@@ -76,7 +100,7 @@ def _tried(function: Callable[..., Any], *given: Any) -> Any:
         return None
 
 
-def _kinds(variable: Any, tx: Any) -> list[_Trace] | None:
+def _kinds(variable: Any, how: Any, tx: Any) -> list[_Trace] | None:
     """The traces of a list's layers. None where a module is not of a list, or stands where its nodes would not."""
     if type(variable) not in (UnspecializedNNModuleVariable, UnspecializedBuiltinNNModuleVariable):
         return None
@@ -85,7 +109,7 @@ def _kinds(variable: Any, tx: Any) -> list[_Trace] | None:
         return None
     if config.use_graph_deduplication or config.track_nodes_for_deduplication or not traces_for_us(tx):
         return None
-    return vars(output).setdefault(_KEPT, {}).setdefault((layers, type(variable.value)), [])
+    return vars(output).setdefault(_KEPT, {}).setdefault((layers, type(variable.value), how), [])
 
 
 @dataclasses.dataclass
