@@ -99,9 +99,26 @@ class Sliced(Stack):
         return x.square().sum()
 
 
+class Handed(Layer):
+    def forward(self, x, first, second=None):
+        return super().forward(x) * first["times"]
+
+
+class Handing(Stack):
+    """It hands layers what was there before, and what some of it holds nobody has looked at."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Handed(self.shared) for _ in range(LAYERS)])
+        self.first, self.second = {"times": 0.5}, torch.randn(3)
+
+    def called(self, layer, x, place):
+        return layer(x, self.first, second=self.second)
+
+
 @pytest.mark.parametrize(
     "kind, least",
-    [(Placed, 2), (Crossed, 1), (Halting, 1), (Cast, 2), (Turned, 0), (Noted, 0), (Owning, 0), (Half, 3), (Detached, 3),
+    [(Placed, 2), (Handing, SPARED),  (Crossed, 1), (Halting, 1), (Cast, 2), (Turned, 0), (Noted, 0), (Owning, 0), (Half, 3), (Detached, 3),
      (Named, 3), (Sliced, SPARED)],
 )  # fmt: skip
 def test_what_a_model_does_with_its_layers(kind, least):
@@ -117,6 +134,30 @@ def test_what_a_model_does_with_its_layers(kind, least):
     assert [layer.seen for layer in model.layers] == [layer.seen for layer in twin.layers]
     assert vars(model.shared) == vars(twin.shared)
     torch.testing.assert_close([layer.offset for layer in model.layers], [layer.offset for layer in twin.layers])
+
+
+class Biased(Layer):
+    def forward(self, x, table):
+        return super().forward(x) + table["bias"].sin()
+
+
+class Changing(Stack):
+    """What all layers read comes to require a gradient on the way."""
+
+    def called(self, layer, x, place):
+        if place == 4:
+            self.table["bias"].add_(self.start)
+        return layer(x, self.table)
+
+
+def test_what_layers_read_changes():
+    model, x = stack(Changing)
+    model.layers = nn.ModuleList([Biased(model.shared) for _ in range(LAYERS)]).double()
+    model.table = {"bias": torch.zeros(WIDTH, dtype=x.dtype)}
+    twin = copy.deepcopy(model)
+    number, ours = spared(stepped, compiled(model), model, x)
+    torch.testing.assert_close(ours, stepped(twin, twin, x))
+    assert number == 3
 
 
 class Writing(Layer):

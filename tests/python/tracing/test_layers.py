@@ -143,6 +143,32 @@ class Made(Layer):
         return x + Squared.apply(self.norm(x), 2.0).sin()
 
 
+@torch.compiler.nested_compile_region
+def region(x, weight):
+    return nn.functional.linear(x, weight).sum(-1, keepdim=True).sin()
+
+
+class Marked(Layer):
+    """Of a region Dynamo keeps one body for all layers."""
+
+    def forward(self, x):
+        return super().forward(x) + region(x, self.up.weight)
+
+
+def test_bodies_of_several_layers(monkeypatch):
+    read, theirs = [], OutputGraph.call_user_compiler
+
+    def call_user_compiler(output, module, *rest):
+        read.append({node.target for node in module.graph.find_nodes(op="get_attr")})
+        return theirs(output, module, *rest)
+
+    monkeypatch.setattr(OutputGraph, "call_user_compiler", call_user_compiler)
+    model, x = stack()
+    model.layers = nn.ModuleList([Marked(model.shared) for _ in range(LAYERS)]).double()
+    as_eager(torch.compile(model, backend="cermet"), model, x)
+    assert list(map(len, read)) == [1]
+
+
 class Checkpointed(Stack):
     def called(self, layer, x, place):
         return checkpoint(layer, x, 3, use_reentrant=False)
@@ -173,6 +199,15 @@ def test_the_graph_of_a_model_is_that_of_a_trace(monkeypatch, family):
     model = tiny(family, num_hidden_layers=LAYERS)
     calls = [dict.fromkeys(("input_ids", "labels"), words(2, tokens)) for tokens in (8, 12)]
     assert same_graphs(monkeypatch, model, calls) >= 2 * (LAYERS - 3)
+
+
+def test_a_trainer_tells_how_many_labels_count():
+    """All layers are given it, and none looks at it."""
+    model, text = tiny("Llama", num_hidden_layers=LAYERS), words(2, 8)
+    given = {"input_ids": text, "labels": text, "num_items_in_batch": torch.tensor(14)}
+    number, ours = spared(stepped, compiled(model), model, **given)
+    torch.testing.assert_close(ours, stepped(model, model, **given))
+    assert number == SPARED
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

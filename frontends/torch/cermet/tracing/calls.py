@@ -40,7 +40,7 @@ class Call:
 
     @staticmethod
     def of(variable: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Raises Unlike where it is given what can be written to, or what nobody has looked at yet."""
+        """Raises Unlike where it is given what can be written to."""
         given: list[Any] = [(len(args), *kwargs)]
         tensors: list[Any] = []
         for value in (*args, *kwargs.values()):
@@ -69,11 +69,8 @@ def node_of(tensor: TensorVariable) -> fx.Node:
 
 
 def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
-    if isinstance(value, LazyVariableTracker) and not value.is_realized():
-        constant = value.original_value()
-        if not isinstance(constant, (bool, int, float, str, type(None))):
-            raise Unlike
-        given.append((type(constant), repr(constant), value.original_source()))
+    if isinstance(value, LazyVariableTracker) and not value.is_realized():  # nobody has looked at it yet
+        given.append(value.original_source())
         return
     value = value.realize()
     if type(value) is TensorVariable and isinstance(tensor := node_of(value).meta.get(VALUE), torch.Tensor):
@@ -85,6 +82,8 @@ def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
         given.append((type(value), len(value.items)))
         for each in value.items:
             _take(each, given, tensors)
+    elif value.source is not None:  # who wrote into it since is asked elsewhere
+        given.append(value.source)
     else:
         raise Unlike
 

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 import torch.fx as fx
 from torch._dynamo import config
 from torch._dynamo.exc import RestartAnalysis
@@ -27,12 +28,13 @@ from ..graph.memory import shared
 from ..patching import replace, traces_for_us
 from . import bodies, writes
 from .calls import VALUE, Call, Unlike, marks, node_of, state, tensors_in
-from .guards import Guards
+from .guards import Guards, form
 from .replays import Replay, source_of
 from .sources import Moved, Values, list_of, without_kind
 
 _log = logging.getLogger("cermet")
 _CALLS = "call_function"  # of Dynamo's modules, 2.10 to 2.15
+_METHODS = ("im_self", "get_function"), ("obj", "get_function")  # of Dynamo's methods, from 2.15 on and before
 _KEPT = "cermet_layers"  # on what Dynamo makes of one graph
 _KINDS = 4  # of layers in one list
 
@@ -58,12 +60,19 @@ def _checkpointing(theirs: Callable[..., Any]) -> Callable[..., Any]:
         traced = functools.partial(theirs, self, tx, args, kwargs)
         if not args:
             return traced()
-        layer, how = args[0].realize(), _checkpointing
-        if type(layer) is UserMethodVariable:
-            layer, how = layer.obj.realize(), layer.fn
-        return _called(layer, how, tx, args[1:], kwargs, traced)
+        layer, way = _layer_of(args[0].realize())
+        return _called(layer, (_checkpointing, way), tx, args[1:], kwargs, traced)
 
     return call_function
+
+
+def _layer_of(called: Any) -> tuple[Any, Any]:
+    """What is called, or the one whose method is, and which."""
+    if type(called) is UserMethodVariable:
+        for layer, function in _METHODS:
+            if hasattr(called, layer):
+                return getattr(called, layer).realize(), getattr(called, function)()
+    return called, None
 
 
 def _called(layer: Any, how: Any, tx: Any, args: Any, kwargs: Any, traced: Callable[[], Any]) -> Any:
@@ -142,6 +151,7 @@ class _Trace:
     nodes: list[fx.Node]
     result: Any
     results: set[fx.Node]
+    read: list[tuple[torch.Tensor, Any]]  # what it was not given and is no part of the module, and its form
     is_second: bool = False  # of its kind: what all layers share is guarded elsewhere
 
     @staticmethod
@@ -160,13 +170,16 @@ class _Trace:
         inputs = {each for node in nodes for each in node.all_input_nodes if each.op == "placeholder"} - {*call.nodes}
         if shared(call.values, [each.meta.get(VALUE) for each in inputs]):  # where another's may not
             raise Unlike
-        return _Trace(call, Guards.of(tx, call.source), nodes, result, results)
+        others = (each.meta[VALUE] for each in inputs if (source := source_of(each)) is None or not own.begins(source))
+        read = [(each, form(each)) for each in others if isinstance(each, torch.Tensor)]
+        return _Trace(call, Guards.of(tx, call.source), nodes, result, results, read)
 
     def holds(self, call: Call) -> bool:
         """Whether a call's trace would be this one."""
         return (
             call.given == self.call.given
             and call.state == self.call.state
+            and all(form(each) == known for each, known in self.read)
             and self.guards.hold(Moved(self.call.source, call.source), Values(call.tx))
         )
 
