@@ -118,8 +118,8 @@ class Handing(Stack):
 
 @pytest.mark.parametrize(
     "kind, least",
-    [(Placed, 2), (Handing, SPARED),  (Crossed, 1), (Halting, 1), (Cast, 2), (Turned, 0), (Noted, 0), (Owning, 0), (Half, 3), (Detached, 3),
-     (Named, 3), (Sliced, SPARED)],
+    [(Placed, 2), (Handing, SPARED), (Crossed, 1), (Halting, 1), (Cast, 2), (Turned, 0), (Noted, 0), (Owning, 0),
+     (Half, 3), (Detached, 3), (Named, 3), (Sliced, SPARED)],
 )  # fmt: skip
 def test_what_a_model_does_with_its_layers(kind, least):
     model, x = stack(kind)

@@ -34,7 +34,7 @@ from .sources import Moved, Values, list_of, without_kind
 
 _log = logging.getLogger("cermet")
 _CALLS = "call_function"  # of Dynamo's modules, 2.10 to 2.15
-_METHODS = ("im_self", "get_function"), ("obj", "get_function")  # of Dynamo's methods, from 2.15 on and before
+_SELF = "im_self", "obj"  # of Dynamo's methods, from 2.15 on and before
 _KEPT = "cermet_layers"  # on what Dynamo makes of one graph
 _KINDS = 4  # of layers in one list
 
@@ -68,11 +68,8 @@ def _checkpointing(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _layer_of(called: Any) -> tuple[Any, Any]:
     """What is called, or the one whose method is, and which."""
-    if type(called) is UserMethodVariable:
-        for layer, function in _METHODS:
-            if hasattr(called, layer):
-                return getattr(called, layer).realize(), getattr(called, function)()
-    return called, None
+    own = [name for name in _SELF if hasattr(called, name)] if type(called) is UserMethodVariable else ()
+    return (getattr(called, own[0]).realize(), called.get_function()) if own else (called, None)
 
 
 def _called(layer: Any, how: Any, tx: Any, args: Any, kwargs: Any, traced: Callable[[], Any]) -> Any:
