@@ -67,6 +67,15 @@ def test_adapters_under_a_checkpoint_are_one_graph(door):
     assert not any(each.restart_reasons for each in get_compilation_metrics())  # nor traced twice
 
 
+def test_what_cannot_be_compiled_is_told_at_once():
+    model, text = adapted(), words(2, 48)
+    clear_compilation_metrics()
+    call = torch.compile(model, backend="cermet", options={"remainder": "aot", "memory": 1.0})
+    with pytest.raises(Exception, match="option memory is"):
+        call(input_ids=text, labels=text)
+    assert not any(each.restart_reasons for each in get_compilation_metrics())
+
+
 def test_without_gradients():
     model = adapted()
     call = torch.compile(model, backend="cermet", dynamic=True, fullgraph=True)
