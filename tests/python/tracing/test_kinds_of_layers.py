@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from layered import LAYERS, SPARED, WIDTH, Layer, Stack, compiled, spared, stack, stepped
+from layered import LAYERS, SPARED, WIDTH, Layer, Stack, as_eager, compiled, spared, stack, stepped
 
 
 class Placed(Stack):
@@ -134,6 +134,55 @@ def test_what_a_model_does_with_its_layers(kind, least):
     assert [layer.seen for layer in model.layers] == [layer.seen for layer in twin.layers]
     assert vars(model.shared) == vars(twin.shared)
     torch.testing.assert_close([layer.offset for layer in model.layers], [layer.offset for layer in twin.layers])
+
+
+class Told(Layer):
+    def forward(self, pair, named):
+        return super().forward(pair[0]) * named["times"] + pair[1] * named["other"]
+
+
+class Telling(Stack):
+    """It hands each layer a list and a dict that it made, of some layers others."""
+
+    def called(self, layer, x, place):
+        return layer([x, x.sin()], {"times": 1.0 if place < 4 else 2.0, "other": x * 0.5})
+
+
+class Taking(Told):
+    def forward(self, pair, named):
+        pair.append(pair[0] * 2)
+        return super().forward(pair, named)
+
+
+class Popping(Told):
+    def forward(self, pair, named):
+        return super().forward(pair, {"times": named.pop("times"), **named})
+
+
+class Returning(Told):
+    def forward(self, pair, named):
+        return super().forward(pair, named), pair
+
+
+class Watching(Telling):
+    def called(self, layer, x, place):
+        pair, named = [x, x.sin()], {"times": 1.0, "other": x * 0.5}
+        x = layer(pair, named)
+        if isinstance(x, tuple):
+            x[1].append(x[0])
+            x = x[0]
+        return x * len(pair) + len(named)
+
+
+@pytest.mark.parametrize(
+    "model, kind, number",
+    [(Telling, Told, 3), (Watching, Told, SPARED), (Watching, Taking, 0), (Watching, Popping, 0),
+     (Watching, Returning, 0)],
+)  # fmt: skip
+def test_lists_that_layers_are_given(model, kind, number):
+    model, x = stack(model)
+    model.layers = nn.ModuleList([kind(model.shared) for _ in range(LAYERS)]).double()
+    assert as_eager(compiled(model), model, x) == number
 
 
 class Biased(Layer):

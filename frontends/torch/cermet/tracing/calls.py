@@ -10,6 +10,7 @@ import torch
 import torch.fx as fx
 from torch._dynamo.variables.base import ValueMutationNew
 from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.dicts import ConstDictVariable
 from torch._dynamo.variables.lazy import LazyVariableTracker
 from torch._dynamo.variables.lists import ListVariable, SizeVariable, TupleVariable
 from torch._dynamo.variables.tensor import TensorVariable
@@ -36,6 +37,7 @@ class Call:
     named: Source  # as Dynamo names it to who reads the graph
     given: list[Any]  # all that is not a tensor, and what kind of tensors
     tensors: list[Any]
+    held: list[tuple[Any, list[Any]]]  # new lists and dicts that it is given, and what is in each
     state: list[Any]
 
     @staticmethod
@@ -43,14 +45,22 @@ class Call:
         """Raises Unlike where it is given what can be written to."""
         given: list[Any] = [(len(args), *kwargs)]
         tensors: list[Any] = []
+        held: list[tuple[Any, list[Any]]] = []
         for value in (*args, *kwargs.values()):
-            _take(value, given, tensors)
+            _take(value, given, tensors, held)
         nodes = list(map(node_of, tensors))
         given.append([nodes.index(node) for node in nodes])  # which are one
         lie = [memories(node.meta[VALUE]) for node in nodes]
         given.append([lie.index(each) for each in lie])  # which lie in one memory
         source, named = without_kind(variable.source), variable.get_nn_module_stack_source()
-        return Call(tx, variable.value, source, named, given, tensors, state(tx))
+        return Call(tx, variable.value, source, named, given, tensors, held, state(tx))
+
+    def was_read_only(self, result: Any) -> bool:
+        """Whether what it is given holds what it held, and is no part of the result."""
+        given = [each for each, _ in self.held]
+        return all(_are_ones(_inside(each), inside) for each, inside in self.held) and not any(
+            each is one for each in _lists(result) for one in given
+        )
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -68,7 +78,7 @@ def node_of(tensor: TensorVariable) -> fx.Node:
     return tensor.as_proxy().node
 
 
-def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
+def _take(value: Any, given: list[Any], tensors: list[Any], held: list[tuple[Any, list[Any]]]) -> None:
     if isinstance(value, LazyVariableTracker) and not value.is_realized():  # nobody has looked at it yet
         given.append(value.original_source())
         return
@@ -81,11 +91,36 @@ def _take(value: Any, given: list[Any], tensors: list[Any]) -> None:
     elif type(value) in (TupleVariable, SizeVariable):
         given.append((type(value), len(value.items)))
         for each in value.items:
-            _take(each, given, tensors)
+            _take(each, given, tensors, held)
+    elif type(value) in (ListVariable, ConstDictVariable) and _is_new(value):
+        inside = _inside(value)
+        given.append((type(value), len(inside)))
+        held.append((value, inside))
+        for each in inside:
+            _take(each, given, tensors, held)
     elif value.source is not None:  # who wrote into it since is asked elsewhere
         given.append(value.source)
     else:
         raise Unlike
+
+
+def _inside(value: Any) -> list[Any]:
+    """Of a list or a dict, whose keys are told as its values are."""
+    if type(value) is ListVariable:
+        return list(value.items)
+    return [*(getattr(key, "vt", key) for key in value.items), *value.items.values()]
+
+
+def _are_ones(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others))
+
+
+def _lists(result: Any) -> Iterator[Any]:
+    result = result.realize()
+    if type(result) in (TupleVariable, ListVariable):
+        yield result
+        for each in result.items:
+            yield from _lists(each)
 
 
 def tensors_in(result: Any) -> Iterator[Any]:

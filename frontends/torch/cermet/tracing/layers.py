@@ -157,6 +157,8 @@ class _Trace:
         tx = call.tx
         if state(tx) != call.state or marks(tx) != begin.marks or call.forms() != begin.forms:
             raise Unlike
+        if not call.was_read_only(result):
+            raise Unlike
         nodes, own = list(begin.nodes()), Moved(call.source, call.source)
         results = set(map(node_of, tensors_in(result)))
         given = filter(None, map(source_of, call.nodes))
