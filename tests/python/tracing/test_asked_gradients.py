@@ -76,6 +76,32 @@ def test_what_cannot_be_compiled_is_told_at_once():
     assert not any(each.restart_reasons for each in get_compilation_metrics())
 
 
+def test_a_step_that_differentiates_ends_one_graph():
+    model, text = adapted(), words(2, 48)
+
+    def step(**given):
+        loss = model(**given).loss
+        loss.backward()
+        return loss
+
+    model.zero_grad()
+    loss = torch.compile(step, backend="cermet")(input_ids=text, labels=text)
+    made = [loss.detach(), *(each.grad for each in model.parameters() if each.requires_grad)]
+    torch.testing.assert_close(made, numbers(model, model, text))
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_what_else_breaks_a_whole_graph_is_told():
+    def function(x, weight):
+        made = x.detach().sin().requires_grad_()
+        loss = (made * weight).sum()
+        torch._dynamo.graph_break()
+        return loss
+
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="graph_break"):
+        torch.compile(function, backend="cermet", fullgraph=True)(torch.randn(4), torch.randn(4, requires_grad=True))
+
+
 def test_without_gradients():
     model = adapted()
     call = torch.compile(model, backend="cermet", dynamic=True, fullgraph=True)
@@ -156,7 +182,7 @@ def differentiating(within_graphs: bool):
 
 
 @pytest.mark.parametrize("function", [within, trained, hooked, returned, behind, told, told_later])
-@pytest.mark.parametrize("differentiates", [False, True], ids=["", "in a graph"])
+@pytest.mark.parametrize("differentiates", [False, True], ids=["apart", "in a graph"])
 @pytest.mark.parametrize("remainder", ["auto", "eager"])
 def test_where_it_makes_a_difference_it_is_eagers(function, remainder, differentiates):
     x, weight = torch.randn(8), torch.randn(8, requires_grad=True)

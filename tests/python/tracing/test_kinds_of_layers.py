@@ -164,6 +164,19 @@ class Returning(Told):
         return super().forward(pair, named), pair
 
 
+class Comparing(Layer):
+    def forward(self, one, other):
+        return super().forward(one[0]) * (2 if one is other else 3)
+
+
+class Doubling(Stack):
+    """Some layers are given one list twice, others two."""
+
+    def called(self, layer, x, place):
+        pair = [x, x]
+        return layer(pair, pair if place < 4 else [x, x])
+
+
 class Watching(Telling):
     def called(self, layer, x, place):
         pair, named = [x, x.sin()], {"times": 1.0, "other": x * 0.5}
@@ -175,14 +188,15 @@ class Watching(Telling):
 
 
 @pytest.mark.parametrize(
-    "model, kind, number",
-    [(Telling, Told, 3), (Watching, Told, SPARED), (Watching, Taking, 0), (Watching, Popping, 0),
-     (Watching, Returning, 0)],
+    "model, kind, least",
+    [(Telling, Told, 3), (Doubling, Comparing, 2), (Watching, Told, SPARED), (Watching, Taking, 0),
+     (Watching, Popping, 0), (Watching, Returning, 0)],
 )  # fmt: skip
-def test_lists_that_layers_are_given(model, kind, number):
+def test_lists_that_layers_are_given(model, kind, least):
     model, x = stack(model)
     model.layers = nn.ModuleList([kind(model.shared) for _ in range(LAYERS)]).double()
-    assert as_eager(compiled(model), model, x) == number
+    number = as_eager(compiled(model), model, x)
+    assert number >= least and bool(number) == bool(least)
 
 
 class Biased(Layer):

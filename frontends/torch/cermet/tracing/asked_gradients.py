@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 import torch.fx as fx
-from torch._dynamo.exc import RestartAnalysis, SkipFrame
+from torch._dynamo import config
+from torch._dynamo.exc import RestartAnalysis, SkipFrame, Unsupported
 from torch._dynamo.output_graph import OutputGraph
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.tensor import TensorVariable
@@ -25,6 +26,7 @@ from ..patching import replace, traces_for_us
 # Of Dynamo, 2.10 to 2.15.
 _ASKS, _READS, _DIFFERENTIATES = "method_requires_grad_", "method_attr_requires_grad", "method_backward"
 _TRACES, _COMPILES = "run", "call_user_compiler"
+_WITHIN = "trace_autograd_ops"  # a setting, from 2.13 on
 _ASKED = "cermet asked gradient"  # in a node's meta
 _TIMES = "cermet_asked"  # on what Dynamo makes of one graph
 _BREAKS = "cermet_breaks"  # on what Dynamo knows of a function from one trace to the next: theirs is called
@@ -72,7 +74,7 @@ def _reading(theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _differentiating(theirs: Callable[..., Any]) -> Callable[..., Any]:
     def method_backward(self: Any, tx: Any, *given: Any, **named: Any) -> Any:
-        if times_asked(tx.output):
+        if times_asked(tx.output) and _is_within_graphs():
             _trace_again(tx)
         return theirs(self, tx, *given, **named)
 
@@ -85,8 +87,9 @@ def _tracing(theirs: Callable[..., Any]) -> Callable[..., Any]:
             return theirs(self)
         except (RestartAnalysis, SkipFrame):
             raise
-        except Exception:  # of `torch.autograd.grad` within the graph, by what it was passed over for
-            if times_asked(self.output) and not _breaks(self):
+        except Exception as error:  # a hook of the value, or its gradient within the graph, has failed without it
+            may_be_ours = _is_within_graphs() or not isinstance(error, Unsupported)
+            if may_be_ours and times_asked(self.output) and not _breaks(self):
                 _trace_again(self)
             raise
 
@@ -115,6 +118,11 @@ def _asked(graph: fx.Graph) -> tuple[set[fx.Node], set[fx.Node]]:
         if not behind.isdisjoint(node.all_input_nodes):
             behind.add(node)
     return asked, behind
+
+
+def _is_within_graphs() -> bool:
+    """Whether Dynamo traces what differentiates. Else it ends the graph, whose results are looked at."""
+    return bool(getattr(config, _WITHIN, False))
 
 
 def _breaks(translator: Any) -> bool:

@@ -49,7 +49,8 @@ class Bodies:
         self._made: list[str] = []
 
     def again(self, node: fx.Node, became: Mapping[fx.Node, fx.Node]) -> str:
-        """The other's name, of the node that reads the one's. All that its callers are given became something."""
+        """The name of the other's body, in the place of the one that a node reads. `became`: what the node's users are
+        given, as the other's."""
         module = self._output.nn_modules[node.target]
         names = {each.name: became[each].name for user in node.users for each in user.all_input_nodes
                  if each in became}  # as which a body knows what it is given

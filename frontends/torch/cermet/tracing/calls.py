@@ -42,7 +42,7 @@ class Call:
 
     @staticmethod
     def of(variable: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """Raises Unlike where it is given what can be written to."""
+        """Raises Unlike where it is given what the program made and could write to, but for lists and dicts."""
         given: list[Any] = [(len(args), *kwargs)]
         tensors: list[Any] = []
         held: list[tuple[Any, list[Any]]] = []
@@ -52,6 +52,8 @@ class Call:
         given.append([nodes.index(node) for node in nodes])  # which are one
         lie = [memories(node.meta[VALUE]) for node in nodes]
         given.append([lie.index(each) for each in lie])  # which lie in one memory
+        lists = [id(each) for each, _ in held]
+        given.append([lists.index(each) for each in lists])  # which of them are one
         source, named = without_kind(variable.source), variable.get_nn_module_stack_source()
         return Call(tx, variable.value, source, named, given, tensors, held, state(tx))
 

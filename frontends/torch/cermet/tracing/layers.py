@@ -3,8 +3,8 @@
 Dynamo goes through the Python of each layer, a quarter of a second where layers are large, and finds what it found in
 the one before. It guards all that it reads. So a layer's trace is another one's if each guard of the one holds of the
 other; what is the one's own is then the other's, and each guard is set of the other, too: the graph and its guards are
-those that a trace would have made. A call is traced where more than tensors goes in or comes out, where it writes, or
-where it reads what the program wrote.
+those that a trace would have made. A call is traced where what goes in or comes out could be written to by others,
+where it writes, or where it reads what the program wrote.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Trace:
         """Raises Unlike where a call of another module cannot be told from it."""
         tx = call.tx
         if state(tx) != call.state or marks(tx) != begin.marks or call.forms() != begin.forms:
-            raise Unlike
+            raise Unlike  # it does more than to compute
         if not call.was_read_only(result):
             raise Unlike
         nodes, own = list(begin.nodes()), Moved(call.source, call.source)
