@@ -98,7 +98,7 @@ def test_without_cuts_buckets_of_any_size_leave_one_graph(pair):
 # --- Steps that do not synchronise, ranks that differ ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("remainder", ["aot", "eager"])
+@pytest.mark.parametrize("remainder", ["aot", "eager", "inductor"])
 def test_no_sync_accumulates(pair, remainder):
     found = pair.run(accumulate, Case(options={"remainder": remainder}))
     assert found[0].plan == found[1].plan and found[0].gradients == found[1].gradients

@@ -1,9 +1,7 @@
-"""Training loops under each remainder: hooks, another backward after any, sums over steps, DDP's no_sync, and a
-gradient of a gradient, which is refused by name."""
+"""Training loops under each remainder: hooks, another backward after any, and a gradient of a
+gradient, which is refused by name."""
 
 from __future__ import annotations
-
-import contextlib
 
 import pytest
 import torch
@@ -91,24 +89,6 @@ def test_hooks_on_tensors_parameters_and_modules(remainder):
     model.zero_grad()
     ours = [*loop(call), *gradients(model)]
     close(ours, eager)
-
-
-@pytest.mark.parametrize("remainder", REMAINDERS)
-def test_no_sync_sums_over_steps(remainder, tmp_path):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    try:
-        model, steps = Block(), torch.randn(3, 2, 8, 32)
-
-        def loop(run, wrapped):
-            for index, step in enumerate(steps):
-                with wrapped.no_sync() if index < 2 else contextlib.nullcontext():
-                    run(step).square().mean().backward()
-
-        expected = results(model, lambda _: loop(model, torch.nn.parallel.DistributedDataParallel(model)))
-        wrapped = torch.nn.parallel.DistributedDataParallel(model)
-        close(results(model, lambda _: loop(compiled(wrapped, remainder, fullgraph=False), wrapped)), expected)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize("remainder", REMAINDERS)
