@@ -8,7 +8,7 @@ Left out, with the reason in the results, are those that eager does not run this
 small where their configuration names sizes as others do, and those that compute something else where Dynamo traces
 them, whoever compiles that.
 
-    python bench/families.py [--family NAME ...] [--jobs 16] [--seconds 560] [--out FILE]
+    python bench/families.py [--family NAME ...] [--layers 2] [--jobs 16] [--seconds 560] [--out FILE]
 
 It exits 1 unless all hold that end within --limit.
 """
@@ -44,30 +44,30 @@ SMALL = {
     8: "qk_rope_head_dim state_size ssm_state_size mamba_d_state mamba_num_heads mamba_n_heads",
     4: "num_attention_heads n_head n_heads num_heads decoder_attention_heads encoder_attention_heads num_experts "
        "num_local_experts n_routed_experts time_step_rank window_size",
-    2: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers "
-       "num_key_value_heads num_experts_per_tok eos_token_id",
+    2: "num_key_value_heads num_experts_per_tok eos_token_id",
     1: "n_group topk_group first_k_dense_replace bos_token_id", 0: "pad_token_id decoder_start_token_id",
 }
 SIZES = {name: size for size, names in SMALL.items() for name in names.split()}
+LAYERS = "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
 MOST = 300e6  # parameters of a model that is tried
 STEPS = ((40, 0), (33, 5), (57, 9))  # tokens, of them padding in the second row
 ROUNDING = 1e-5
 
 
-def config_of(family: str) -> transformers.PretrainedConfig:
+def config_of(family: str, layers: int) -> transformers.PretrainedConfig:
     kind = CONFIG_MAPPING[family]
     usual = kind()
     changes = {name: 0.0 for name, value in vars(usual).items() if "drop" in name and isinstance(value, float)}
-    for name, size in SIZES.items():
+    for name, size in (SIZES | dict.fromkeys(LAYERS, layers)).items():
         if type(getattr(usual, name, None)) in (int, float) and name not in kind.attribute_map:
             changes[name] = size
     return kind(**changes)
 
 
-def model_of(family: str) -> torch.nn.Module:
+def model_of(family: str, layers: int) -> torch.nn.Module:
     name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[family]
     torch.manual_seed(0)
-    model = getattr(transformers, name if isinstance(name, str) else name[0])(config_of(family)).float()
+    model = getattr(transformers, name if isinstance(name, str) else name[0])(config_of(family, layers)).float()
     if (size := sum(parameter.numel() for parameter in model.parameters())) > MOST:
         raise ValueError(f"{size} parameters")
     return prepared(model)
@@ -163,10 +163,10 @@ def left_out(problem: Exception) -> dict:
     return {"left_out": f"{type(problem).__name__}: {problem}"[:160]}
 
 
-def measure(family: str) -> dict:
+def measure(family: str, layers: int) -> dict:
     torch.set_num_threads(1)
     try:
-        model = model_of(family)
+        model = model_of(family, layers)
     except Exception as problem:
         return {"key": family} | dict.fromkeys(SCENES, left_out(problem))
     return {"key": family} | {name: compare(scene, model) for name, scene in SCENES.items()}
@@ -177,12 +177,14 @@ def main() -> None:
     parser.add_argument("--out", default="bench-out/families.json")
     parser.add_argument("--family", choices=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, nargs="+", metavar="NAME",
                         default=list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+    parser.add_argument("--layers", type=int, default=2, metavar="N",
+                        help="of a model; of more than seven that are alike Cermet compiles five (default: 2)")
     alone.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.here:
-        return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0]))
+        return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0], arguments.layers))
 
-    asked = {family: ["--family", family] for family in arguments.family}
+    asked = {family: ["--family", family, "--layers", str(arguments.layers)] for family in arguments.family}
     cases = []
     for family, row in alone.each("families.py", asked, arguments, torch.cuda.device_count()):
         told = {name: row[name] for name in ("failed", "late", "left_out") if name in row}
