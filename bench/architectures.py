@@ -9,7 +9,7 @@ ROUNDING. Left out, with the reason in the results, are those that eager or Dyna
 eager is further from float64 than DECIDED (which decide by what is rounded, or draw other random numbers there), and
 those over MOST parameters.
 
-    python bench/architectures.py [--dtype bfloat16] [--family NAME ...] [--jobs 16] [--seconds 560] [--out FILE]
+    python bench/architectures.py [--dtype bfloat16] [--family NAME ...] [--layers 2] [--jobs 16] [--seconds 560] [--out FILE]
 
 Of several GPUs each runs its share. It exits 1 unless all hold that end within --limit.
 """
@@ -40,7 +40,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 import alone
 import device
 import environment
-from families import MOST, SIZES, error, in_float64, left_out, prepared
+from families import MOST, SIZES, add_layers, error, in_float64, left_out, of_layers, prepared
 
 FAMILIES = [name for name in MODEL_MAPPING_NAMES if name not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
 OTHER_SIZES = SIZES | {
@@ -48,7 +48,6 @@ OTHER_SIZES = SIZES | {
     "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4, "prediction_length": 8, "context_length": 32,
     "projection_dim": 32, "d_kv": 16, "num_mel_bins": 16, "mask_time_prob": 0.0, "layerdrop": 0.0,
 }
-LAYERS = {name: size for name, size in OTHER_SIZES.items() if "layers" in name or "n_layer" in name}
 IMAGE = 64
 ROUNDING = {"float32": 1e-5, "bfloat16": 2e-2}
 DECIDED = {"float32": 0.05, "bfloat16": 0.5}
@@ -65,17 +64,17 @@ def small(usual: transformers.PretrainedConfig, sizes: dict) -> transformers.Pre
         elif name == "image_size" and value is not None:
             changes[name] = IMAGE if isinstance(value, int) else type(value)([IMAGE] * len(value))
         elif name == "depths":
-            changes[name] = type(value)([1] * len(value))
+            changes[name] = type(value)([sizes[name]] * len(value))
         elif name in sizes and type(value) in (int, float) and name not in kind.attribute_map:
             changes[name] = sizes[name]
     return kind(**changes)
 
 
-def models_of(family: str, dtype: str) -> Iterator[torch.nn.Module]:
+def models_of(family: str, dtype: str, layers: int) -> Iterator[torch.nn.Module]:
     name = MODEL_MAPPING_NAMES[family]
     kind = getattr(transformers, name if isinstance(name, str) else name[0])
     problems = []
-    for sizes in (OTHER_SIZES, LAYERS):
+    for sizes in (OTHER_SIZES | of_layers(layers), of_layers(layers)):
         torch.manual_seed(0)
         try:
             with torch.device("meta"):
@@ -164,12 +163,12 @@ def results(model: torch.nn.Module, pair: list[dict], backend: str | None) -> li
     return found
 
 
-def measure(family: str, dtype: str) -> dict:
+def measure(family: str, dtype: str, layers: int) -> dict:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     problem = None
     try:
-        for model in models_of(family, dtype):
+        for model in models_of(family, dtype, layers):
             for pair in calls(model):
                 try:
                     usual = results(copy.deepcopy(model), pair, None)
@@ -218,12 +217,14 @@ def main() -> None:
     parser.add_argument("--out", default="bench-out/architectures.json")
     parser.add_argument("--family", choices=FAMILIES, nargs="+", metavar="NAME", default=FAMILIES)
     parser.add_argument("--dtype", choices=ROUNDING, default="float32")
+    add_layers(parser)
     alone.add_arguments(parser)
     arguments = parser.parse_args()
+    how = arguments.dtype, arguments.layers
     if arguments.here:
-        return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0], arguments.dtype))
+        return alone.answer(arguments.out, arguments.family[0], lambda: measure(arguments.family[0], *how))
 
-    asked = {family: ["--family", family, "--dtype", arguments.dtype] for family in arguments.family}
+    asked = {family: ["--family", family, "--dtype", how[0], "--layers", str(how[1])] for family in arguments.family}
     cases = []
     for family, row in alone.each("architectures.py", asked, arguments, torch.cuda.device_count()):
         told = {name: value for name, value in row.items() if name != "key"}

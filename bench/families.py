@@ -48,17 +48,22 @@ SMALL = {
     1: "n_group topk_group first_k_dense_replace bos_token_id", 0: "pad_token_id decoder_start_token_id",
 }
 SIZES = {name: size for size, names in SMALL.items() for name in names.split()}
-LAYERS = "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers".split()
+LAYERS = "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers"
 MOST = 300e6  # parameters of a model that is tried
 STEPS = ((40, 0), (33, 5), (57, 9))  # tokens, of them padding in the second row
 ROUNDING = 1e-5
+
+
+def of_layers(layers: int) -> dict[str, int]:
+    """The sizes of a model of so many."""
+    return dict.fromkeys(LAYERS.split(), layers) | {"depths": layers - 1}
 
 
 def config_of(family: str, layers: int) -> transformers.PretrainedConfig:
     kind = CONFIG_MAPPING[family]
     usual = kind()
     changes = {name: 0.0 for name, value in vars(usual).items() if "drop" in name and isinstance(value, float)}
-    for name, size in (SIZES | dict.fromkeys(LAYERS, layers)).items():
+    for name, size in (SIZES | of_layers(layers)).items():
         if type(getattr(usual, name, None)) in (int, float) and name not in kind.attribute_map:
             changes[name] = size
     return kind(**changes)
@@ -172,13 +177,17 @@ def measure(family: str, layers: int) -> dict:
     return {"key": family} | {name: compare(scene, model) for name, scene in SCENES.items()}
 
 
+def add_layers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--layers", type=int, default=2, metavar="N",
+                        help="of a model; of seven and more that are alike Cermet compiles five (default: 2)")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="bench-out/families.json")
     parser.add_argument("--family", choices=MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, nargs="+", metavar="NAME",
                         default=list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-    parser.add_argument("--layers", type=int, default=2, metavar="N",
-                        help="of a model; of more than seven that are alike Cermet compiles five (default: 2)")
+    add_layers(parser)
     alone.add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.here:

@@ -46,7 +46,7 @@ torch._dynamo.config.run_gc_after_compile = False
 # Python's collector of garbage would take a sixth of the time, most of it for what stays: it looks at everything once in
 # so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
 if not torch.cuda.is_available():
-    gc.set_threshold(3_000_000, 20, 1000)
+    gc.set_threshold(1_000_000, 20, 1000)
 _SECONDS = 60
 _collected = time.monotonic()
 

@@ -16,6 +16,7 @@ import graphs
 import mask_spellings
 from attending import BATCH, LENGTH, Counted, as_true, attending, attention_masks, found, operands, with_padding
 from cermet.attention import calls, masks
+from cermet.attention.proof import functions
 from cermet.errors import Error
 from mask_spellings import BIDIRECTIONAL, CAUSAL, FULL, OTHERS
 
@@ -141,6 +142,14 @@ def test_masks_of_two_sides_that_mean_nothing_are_no_near_misses():
             torch._dynamo.reset()
             answer = found(function, *args, dynamic=dynamic)
             assert not answer.masks and not answer.near_misses, answer.near_misses
+
+
+def test_a_graph_is_looked_through_once_for_all_that_is_asked_of_it(monkeypatch):
+    """Which is long where layers are many, and a mask without a meaning is asked for each."""
+    written, looked = functions._written, []
+    monkeypatch.setattr(functions, "_written", lambda module: looked.append(module) or written(module))
+    assert not found(with_padding(symmetric), *operands(), attention_masks()[0]).masks
+    assert len(looked) == 1
 
 
 def test_rows_and_columns_of_other_numbers_stay():

@@ -148,7 +148,7 @@ def find(module: fx.GraphModule) -> Found:
                 untaken = reason
             sizes = tuple(str(example(given[name]).shape[-2]) for name in ("query", "key"))
             if (mask, sizes) not in known:
-                known[mask, sizes] = proofs(modules, outer, mask, node)
+                known[mask, sizes] = proofs(functions, mask, node)
             proved = known[mask, sizes]
             if isinstance(proved, Unproved):
                 raise proved

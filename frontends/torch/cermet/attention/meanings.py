@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.fx as fx
@@ -59,12 +59,10 @@ class Proof:
         return not self.given and self.segments is None
 
 
-def proofs(
-    modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node], mask: fx.Node, attention: fx.Node
-) -> list[Proof] | Unproved | None:
+def proofs(functions: Functions, mask: fx.Node, attention: fx.Node) -> list[Proof] | Unproved | None:
     """What the mask means: always, or under conditions, the better meaning first; or why nothing is known of it. None
     where it treats keys before and after a query alike, and means nothing that there could be a kernel for."""
-    functions = Functions(modules, outer)
+    functions = functions.assuming()
     first = _within_limits(functions, (), mask, attention)
     if isinstance(first, Proof):
         return [first]
@@ -74,8 +72,8 @@ def proofs(
         proof = _understood(lambda: prove(functions, mask, attention))
         if proof is not None:
             return [proof]
-    for candidate in _paddings(functions, modules[0]):
-        padded = Functions(modules, outer, frozenset([candidate]))
+    for candidate in _paddings(functions):
+        padded = functions.assuming(ones=frozenset([candidate]))
         proof = _within_limits(padded, (candidate,), mask, attention)
         for prove in (_window, _length):
             if not isinstance(proof, Proof):
@@ -86,7 +84,7 @@ def proofs(
         both_ways = both_ways or _both_ways(padded, mask)
     by_data = (Meaning.DOCUMENT, segments.documents), (Meaning.PADDING, segments.padding), (Meaning.DOCUMENT, _blocks)
     for meaning, prove in by_data:
-        proof = _understood(lambda: _by_data(modules, outer, mask, attention, meaning, prove))
+        proof = _understood(lambda: _by_data(functions, mask, attention, meaning, prove))
         if proof is not None:
             found.append(proof)
             break
@@ -104,17 +102,16 @@ def _understood(prove: Callable[[], Proof]) -> Proof | None:
 
 
 def _by_data(
-    modules: Sequence[fx.GraphModule],
-    outer: dict[fx.Node, fx.Node],
+    functions: Functions,
     mask: fx.Node,
     attention: fx.Node,
     meaning: Meaning,
     prove: Callable[[Question], tuple[Segments, Band]],
 ) -> Proof:
     try:
-        found, band = prove(Question(Functions(modules, outer), mask, attention))
+        found, band = prove(Question(functions.assuming(), mask, attention))
     except Unproved:  # inputs that may be any integers may wrap
-        found, band = prove(Question(Functions(modules, outer, small=True), mask, attention))
+        found, band = prove(Question(functions.assuming(small=True), mask, attention))
     return Proof(meaning, band=band, segments=found)
 
 
@@ -137,13 +134,12 @@ def _length(functions: Functions, mask: fx.Node, attention: fx.Node, given: tupl
 # --- Padding that is not there ---------------------------------------------------------------------------------------
 
 
-def _paddings(functions: Functions, module: fx.GraphModule) -> list[fx.Node]:
+def _paddings(functions: Functions) -> list[fx.Node]:
     """Inputs of the outermost graph that the proof came upon and that can be a padding mask."""
     return [
         node
-        for node in module.graph.nodes
-        if node.op == "placeholder"
-        and node in functions.reached
+        for node in functions.inputs
+        if node in functions.reached
         and not functions.writes(node)
         and example(node).dim() <= 2
         and example(node).dtype in (*INTEGERS, torch.bool)

@@ -9,6 +9,7 @@ said about an element holds for every value of the graph's inputs and of its sym
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
@@ -34,23 +35,30 @@ class TooComplex(Exception):
 
 
 class Functions:
-    """The elements of every node of some graphs.
+    """The elements of every node of some graphs, the outermost one first.
 
     `outer` says which value a body's placeholder is, where it is always the same one. What any of the graphs writes in
-    place is never read twice as one value. `ones`: tensors of which every element is taken to be one. `small`: the
-    integers that the outermost graph is given are taken to be SMALL; `assumed_small` has those of which that mattered.
+    place is never read twice as one value.
     """
 
-    def __init__(
-        self,
-        modules: Sequence[fx.GraphModule],
-        outer: dict[fx.Node, fx.Node],
-        ones: frozenset[fx.Node] = frozenset(),
-        small: bool = False,
-    ) -> None:
+    def __init__(self, modules: Sequence[fx.GraphModule], outer: dict[fx.Node, fx.Node]) -> None:
         self.outer = outer
+        self.inputs = tuple(modules[0].graph.find_nodes(op="placeholder"))
+        self._sizes = {expression for module in modules for expression in _dimensions(module)}
+        self._written = {node for module in modules for node in _written(module)}
+        self._begin(frozenset(), False)
+
+    def assuming(self, ones: frozenset[fx.Node] = frozenset(), small: bool = False) -> Functions:
+        """Those of the same graphs, of which nothing was asked yet. `ones`: tensors of which every element is taken to
+        be one. `small`: the integers that the outermost graph is given are taken to be SMALL; `assumed_small` has those
+        of which that mattered."""
+        others = copy.copy(self)  # the graphs are long, and looked through once
+        others._begin(ones, small)
+        return others
+
+    def _begin(self, ones: frozenset[fx.Node], small: bool) -> None:
         self.ones = ones
-        self._inputs = set(modules[0].graph.find_nodes(op="placeholder")) if small else set()
+        self._small = set(self.inputs) if small else set()
         self.assumed_small: set[fx.Node] = set()
         self.reached: set[fx.Node] = set()  # nodes whose elements are atoms
         self.atoms: dict[Atom | Flag, None] = {}  # their elements, but for reals
@@ -58,8 +66,6 @@ class Functions:
         self._known: dict[tuple[fx.Node, Coordinates, Facts, Levels], Element] = {}
         self.symbols: dict[Atom, torch.SymInt] = {}  # sizes that are no more than a symbol
         self._steps = self._depth = 0
-        self._sizes = {expression for module in modules for expression in _dimensions(module)}
-        self._written = {node for module in modules for node in _written(module)}
 
     @contextlib.contextmanager
     def settled(self, nodes: Collection[fx.Node]) -> Iterator[None]:
@@ -174,7 +180,7 @@ class Functions:
             atom: Atom | Flag = Flag(key)
         else:
             limits = torch.iinfo(dtype)
-            small = node in self._inputs and node not in self._written and limits.max > SMALL
+            small = node in self._small and node not in self._written and limits.max > SMALL
             self.assumed_small |= {node} if small else set()
             atom = Atom(key, -SMALL, SMALL) if small else Atom(key, limits.min, limits.max)
         self.atoms.setdefault(atom)
@@ -195,6 +201,8 @@ def _written(module: fx.GraphModule) -> set[fx.Node]:
         if effect.kind == WRITE:
             for target in effect.written:
                 memory |= memories(example(target))
+    if not memory:
+        return set()
     return {
         node
         for node in module.graph.nodes
