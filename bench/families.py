@@ -71,10 +71,13 @@ def config_of(family: str, layers: int) -> transformers.PretrainedConfig:
 
 def model_of(family: str, layers: int) -> torch.nn.Module:
     name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[family]
-    torch.manual_seed(0)
-    model = getattr(transformers, name if isinstance(name, str) else name[0])(config_of(family, layers)).float()
-    if (size := sum(parameter.numel() for parameter in model.parameters())) > MOST:
+    kind, config = getattr(transformers, name if isinstance(name, str) else name[0]), config_of(family, layers)
+    with torch.device("meta"):
+        size = sum(parameter.numel() for parameter in kind(config).parameters())
+    if size > MOST:
         raise ValueError(f"{size} parameters")
+    torch.manual_seed(0)
+    model = kind(config).float()
     return prepared(model)
 
 
