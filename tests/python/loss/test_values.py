@@ -3,6 +3,8 @@ pieces, in the forward and again in the backward."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from cermet.loss import kept as kept_rows
 from cermet.loss.lazy import Logits
 from heads import HIDDEN, VOCABULARY, inputs
 from pieces import DTYPES, allocations, compiled, heads_of, rows_of
-from truth import EVERY_SEED, assert_none_is_far_from_eager
+from truth import EVERY_SEED, assert_none_is_far_from_eager, relative
 
 ROWS = 200
 NAMES = ("hidden", "weight")
@@ -376,3 +378,29 @@ def test_lazy_logits(use):
             assert logits._value.known == (use != "loss")
         results[-1].append(logits.detach() * 1.0)
     close_to_eager(*results)
+
+
+class Residual(torch.nn.Module):
+    """Layers of which each reads what a linear one gives twice."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(layers))
+        for layer in self.layers:
+            torch.nn.init.orthogonal_(layer.weight)  # so that no error grows
+        self.weight = torch.nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        for layer in self.layers:
+            given = layer(x)
+            x = given + graphs.rms_norm(given, self.weight)
+        return x
+
+
+@torch.no_grad()
+def test_what_reads_a_linear_layer_may_be_many_layers():
+    """All that is behind it reads what none of them can do without."""
+    model, x = Residual(40), torch.randn(4, 8)
+    call = torch.compile(model, backend="cermet", fullgraph=True, options={"strict": True})
+    true = copy.deepcopy(model).double()(x.double())
+    assert relative(call(x), true) <= 2 * relative(model(x), true) + 1e-6

@@ -207,10 +207,18 @@ def _views(node: fx.Node) -> list[fx.Node]:
 
 def _dies(node: fx.Node, dying: set[fx.Node]) -> bool:
     """Whether a node goes, itself or with all that reads it (a cast to the type that is already there), if anything."""
-    if node in dying:
-        return True
-    pure = node.op in ("call_function", "call_method") and effect_of(node, node.graph.owning_module).kind == PURE
-    return pure and all(_dies(user, dying) for user in node.users)
+    waiting, known = [node], {node}
+    while waiting:  # what reads a value may be all the layers behind it
+        each = waiting.pop()
+        if each in dying:
+            continue
+        if each.op not in ("call_function", "call_method"):
+            return False
+        if effect_of(each, each.graph.owning_module).kind != PURE:
+            return False
+        waiting += each.users.keys() - known
+        known |= each.users.keys()
+    return True
 
 
 def _sizes(node: fx.Node) -> list[str]:
