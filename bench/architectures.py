@@ -9,7 +9,8 @@ ROUNDING. Left out, with the reason in the results, are those that eager or Dyna
 eager is further from float64 than DECIDED (which decide by what is rounded, or draw other random numbers there), and
 those over MOST parameters.
 
-    python bench/architectures.py [--dtype bfloat16] [--family NAME ...] [--layers 2] [--jobs 16] [--seconds 560] [--out FILE]
+    python bench/architectures.py [--dtype bfloat16] [--family NAME ...] [--layers 2] [--jobs 16] [--seconds 560]
+                                   [--out FILE]
 
 Of several GPUs each runs its share. It exits 1 unless all hold that end within --limit.
 """

@@ -118,6 +118,8 @@ def _running(record: Record, example_inputs: Sequence[Any], recalled: _Recall | 
     for note in notes:
         _log.info("a graph: %s", note)
     record.ran_by = "; ".join([str(chosen), *notes])
+    if record.rates is not None:
+        run = record.rates.attach(run)
     run = edges.attach(run, record.edges, outputs)
     return run if recalled is None else recall.attach(run, record.recalled, *recalled)
 

@@ -30,6 +30,7 @@ from .options import LOGITS_BYTES
 from .passes import Pass
 from .records import Masks, Part, Record, Settings
 from .remainder import content, tiles, wide_linears
+from .repetition import rates
 
 _log = logging.getLogger("cermet")
 # What was compiled, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
@@ -96,6 +97,15 @@ def _compact(record: Record) -> None:
 
 def _shape_masks(record: Record) -> None:
     mask_forms.shape(record.module)
+
+
+def _lift_rates(record: Record) -> None:
+    options = record.settings.options
+    if options is None or options.remainder not in ("auto", "aot") or options.cuda_graphs:
+        return
+    if (lifted := rates.lift(record.module)) is not None:
+        module, record.rates = lifted
+        record.take(module)
 
 
 def _seed_dropouts(record: Record, part: Part) -> None:
@@ -249,6 +259,7 @@ PASSES = (
     _pass("groups", _group_heads),
     _pass("compact", _compact, needs="unmasked", alone=False),
     _pass("forms", _shape_masks),
+    _pass("rates", _lift_rates),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),
     _pass("rows", _keep_rows, each=True),

@@ -26,6 +26,7 @@ from .remainder import choice
 from .remainder.choice import Choice
 from .remainder.content import Remainder
 from .rematerialization.plan import Plan
+from .repetition.rates import Rates
 from .report.explanation import Explanation
 from .report.findings import Findings
 from .report.runs import Run
@@ -112,21 +113,26 @@ class Record:
     """A graph with its bodies on its way through the passes."""
 
     def __init__(self, module: fx.GraphModule, settings: Settings) -> None:
-        self.module = module
         self.settings = settings
         self.have: set[str] = set()
-        self.parts = [Part(self, part) for part in nodes.modules(module)]
+        self.take(module)
         self.masks = masks.Found([], [])
         self.variants: dict[Masks, variants.Variant] = {}  # by what becomes of masks there; the better first
         self.recalled: list[Recalled] = []  # what a graph of shown places alone does not make
         self.preparation: Preparation | None = None  # of what the regions will run
         self.grouped = self.grouped_products = self.written_out = self.released = self.dropouts = self.wide_linears = 0
+        self.rates: Rates | None = None  # numbers that are inputs now
         self.tiled = 0  # parts of checkpointed layers whose rows are in tiles
         self.inductor = False  # it would run what regions do not
         self.ran_by = ""  # who runs what is left, and why
         self.failures: list[str] = []
         self.runs: list[Run] = []  # what direct calls run, as far as that was told
         self.plans: list[Plan] = []  # what their forward keeps, likewise
+
+    def take(self, module: fx.GraphModule) -> None:
+        """In the place of its graph, of whose parts nothing is known yet."""
+        self.module = module
+        self.parts = [Part(self, part) for part in nodes.modules(module)]
 
     def failed(self, error: Exception, what: str = "a graph") -> None:
         """Does what the door does about a failure, and keeps it. May raise."""

@@ -15,7 +15,7 @@ from torch._dynamo.utils import counters as torchs
 import cermet
 from cermet.remainder import direct
 from cermet.repetition import lengthening
-from cermet.repetition.lanes import HEAD, TAIL, Irregular
+from cermet.repetition.lanes import HEAD, TAIL, Irregular, Ports, Rung
 from cermet.repetition.repeated import Repeated
 
 
@@ -228,10 +228,10 @@ class Adding(Stack):
 
 
 class Growing(Stack):
-    """A number differs from layer to layer."""
+    """A whole number differs from layer to layer."""
 
     def between(self, x, place):
-        return x * (1 + place / 8)
+        return x.roll(place, 0)
 
 
 class Crossing(Stack):
@@ -332,3 +332,15 @@ def test_a_failure_of_ours_compiles_each_layer(place, monkeypatch):
         run(model, batch)
     monkeypatch.setenv("CERMET_STRICT", "0")
     assert same(model, batch, monkeypatch) == 0
+
+
+def test_inputs_of_windows_have_names_that_no_other_has():
+    """What a window gives may be called as another window's would be, with the number of its place."""
+    short = torch.fx.Graph()
+    places = [short.placeholder(name) for name in ("launch", "launch_3")]
+    whole = ((1, None), *((0, Rung("lane", place)) for place in range(5)))
+    graph = torch.fx.Graph()
+    made = lengthening.made_inputs(graph, places, Ports((Rung("lane", 2), None), whole))
+    assert len({node.target for node in made.values()}) == len(whole)
+    graph.output(tuple(made.values()))
+    assert torch.fx.GraphModule({}, graph)(*range(6)) == tuple(range(6))

@@ -278,5 +278,6 @@ def made_inputs(graph: fx.Graph, short: Sequence[fx.Node], inputs: Ports) -> dic
         node = short[like]
         name = node.name if rung is None else f"{node.name}_{rung.place}"
         made[like if rung is None else rung] = new = graph.placeholder(name, type_expr=node.type)
+        new.target = new.name  # which no other has
         new.meta = dict(node.meta)
     return made
