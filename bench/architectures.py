@@ -41,7 +41,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 import alone
 import device
 import environment
-from families import MOST, SIZES, add_layers, error, in_float64, left_out, of_layers, prepared
+from families import MOST, SIZES, add_layers, error, in_float64, left_out, of_layers, of_such, prepared
 
 FAMILIES = [name for name in MODEL_MAPPING_NAMES if name not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
 OTHER_SIZES = SIZES | {
@@ -229,7 +229,7 @@ def main() -> None:
     cases = []
     for family, row in alone.each("architectures.py", asked, arguments, torch.cuda.device_count()):
         told = {name: value for name, value in row.items() if name != "key"}
-        cases.append({"family": family, "scene": arguments.dtype} | told)
+        cases.append({"family": family, "scene": of_such(*how)} | told)
         print(cases[-1], flush=True)
     environment.write(arguments.out, "architectures", {"cases": cases})
     wrong = [case["family"] for case in cases

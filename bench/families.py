@@ -49,6 +49,7 @@ SMALL = {
 }
 SIZES = {name: size for size, names in SMALL.items() for name in names.split()}
 LAYERS = "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers num_decoder_layers"
+USUAL = 2  # layers
 MOST = 300e6  # parameters of a model that is tried
 STEPS = ((40, 0), (33, 5), (57, 9))  # tokens, of them padding in the second row
 ROUNDING = 1e-5
@@ -181,8 +182,13 @@ def measure(family: str, layers: int) -> dict:
 
 
 def add_layers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--layers", type=int, default=2, metavar="N",
-                        help="of a model; of seven and more that are alike Cermet compiles five (default: 2)")
+    parser.add_argument("--layers", type=int, default=USUAL, metavar="N", choices=range(USUAL, 100),
+                        help=f"of a model; of seven and more that are alike Cermet compiles five (default: {USUAL})")
+
+
+def of_such(scene: str, layers: int) -> str:
+    """A scene's name in results, which models of other layers do not take the place of."""
+    return scene if layers == USUAL else f"{scene}, {layers} layers"
 
 
 def main() -> None:
@@ -200,7 +206,7 @@ def main() -> None:
     cases = []
     for family, row in alone.each("families.py", asked, arguments, torch.cuda.device_count()):
         told = {name: row[name] for name in ("failed", "late", "left_out") if name in row}
-        cases += [{"family": family, "scene": name} | row.get(name, told) for name in SCENES]
+        cases += [{"family": family, "scene": of_such(name, arguments.layers)} | row.get(name, told) for name in SCENES]
         print(*cases[-len(SCENES):], sep="\n", flush=True)
     environment.write(arguments.out, "families", {"cases": cases})
     wrong = [f"{case['family']} {case['scene']}" for case in cases

@@ -30,11 +30,11 @@ import transformers
 import alone
 import device
 import environment
-from families import SIZES, of_layers
+from families import SIZES, USUAL, of_layers
 
 LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "num_hidden_layers": 24}
 WIDE = {"hidden_size": 2048, "num_attention_heads": 16, "num_hidden_layers": 8, "intermediate_size": 8192}
-SMALLER = SIZES | of_layers(2) | {"image_size": 64, "patch_size": 16, "embed_dim": 32, "d_kv": 16}
+SMALLER = SIZES | of_layers(USUAL) | {"image_size": 64, "patch_size": 16, "embed_dim": 32, "d_kv": 16}
 SHORTER = {"depths": [1, 1, 1, 1], "num_heads": [2, 2, 4, 4], "hidden_sizes": [32, 32, 64, 64]}
 
 

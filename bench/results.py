@@ -68,6 +68,8 @@ def parts(benchmark: str, result: dict) -> Iterator[tuple[str, dict]]:
         for name in dict.fromkeys(case["function"] for case in result["cases"]):
             mine = [case for case in result["cases"] if case["function"] == name]
             yield f"{name}: {_all(case['contender'] for case in mine)}", result | {"cases": mine}
+    elif benchmark == "families":
+        yield result["cases"][0]["scene"].partition(", ")[2], result
     elif benchmark == "architectures":
         yield result["cases"][0]["scene"], result
     elif benchmark == "kinds":

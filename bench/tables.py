@@ -273,7 +273,7 @@ def held(cases: list[dict]) -> list[str]:
 
 
 def families(runs: list[dict]) -> str:
-    cases = runs[0]["result"]["cases"]
+    cases = [case for run in runs for case in run["result"]["cases"]]
     scenes = dict.fromkeys(case["scene"] for case in cases)
     rows = [[scene, *held([case for case in cases if case["scene"] == scene])] for scene in scenes]
     return table(["", f"families {HELD[0]}", *HELD[1:]], rows)

@@ -1,5 +1,5 @@
-"""Training loops under each remainder: hooks, another backward after any, and a gradient of a
-gradient, which is refused by name."""
+"""Training loops under each remainder: hooks, another backward after any, and a gradient of a gradient, which is
+refused by name."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ import torch
 from cermet import pipeline
 from cermet.repetition import rates
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from repeating import run
 
@@ -124,6 +125,17 @@ def test_what_is_explained_has_the_regions_of_what_runs():
     told = cermet.explain(model, x)
     torch.compile(model, backend="cermet", options={"strict": True})(x)
     assert len(told.places) == cermet.counters()["regions"] - before > 0
+
+
+def test_numbers_are_made_once_and_each_begins_its_memory():
+    """As the kernels are told; what nobody computes with is not kept."""
+    call = rates.Rates((0.5, 0.25), torch.device("cpu")).attach(lambda *arguments: arguments)
+    with FakeTensorMode():
+        assert all(isinstance(each, FakeTensor) for each in call())
+    (given, *made), (_, *again) = call(7), call(8)
+    assert given == 7 and [each.item() for each in made] == [0.5, 0.25]
+    assert all(one is other for one, other in zip(made, again, strict=True))
+    assert all(each.storage_offset() == 0 and each.data_ptr() % 16 == 0 for each in made)
 
 
 def test_a_failure_leaves_the_numbers_in_the_graph(monkeypatch):

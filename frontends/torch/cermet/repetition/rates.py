@@ -1,5 +1,5 @@
-"""Numbers that layers have one each where else they are alike, as the rates are at which paths are dropped: each becomes
-an input of the graph, so that the layers are windows of a repetition, and their kernels one kernel.
+"""Numbers that layers have one each where else they are alike, as the rates at which paths are dropped: each becomes an
+input of the graph, so that the layers are windows of a repetition, and their kernels one kernel.
 
 A number is one in single precision where the tensors are, and what is computed with it in half precision is computed in
 single precision and rounded, as torch does with a number of Python's.
@@ -43,12 +43,13 @@ class Rates:
 
     def attach(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """What runs the graph, without them."""
-        known: list[torch.Tensor] = []
+        known: tuple[torch.Tensor, ...] = ()
 
         def with_rates(*arguments: Any) -> Any:
-            made = known or torch.tensor(self.numbers, dtype=_WIDE, device=self.device).unbind()
+            nonlocal known
+            made = known or tuple(torch.tensor(each, dtype=_WIDE, device=self.device) for each in self.numbers)
             if not known and not any(isinstance(each, FakeTensor) for each in made):
-                known.extend(made)
+                known = made  # at once, whichever thread is here
             return run(*arguments, *made)
 
         return with_rates
