@@ -13,3 +13,4 @@ if not os.environ.get("CERMET_BENCH_KEEP_CACHES"):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{fresh}/inductor"
     os.environ["TRITON_CACHE_DIR"] = f"{fresh}/triton"
     os.environ["CERMET_CACHE_DIR"] = f"{fresh}/cermet"
+    os.environ["CUDA_CACHE_PATH"] = f"{fresh}/cuda"  # of what the driver compiles, for libraries too

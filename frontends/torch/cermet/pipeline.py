@@ -15,7 +15,7 @@ import torch
 import torch.fx as fx
 
 from . import passes
-from .attention import compaction, grouped, grouped_products, mask_forms, masks, packed, variants, written_out
+from .attention import compaction, grouped, grouped_products, mask_forms, masks, packed, variants, warming, written_out
 from .counting import count
 from .fusing import gains, matches, replacement
 from .graph import dropouts, nodes, sizes, traffic
@@ -31,6 +31,7 @@ from .passes import Pass
 from .records import Masks, Part, Record, Settings
 from .remainder import content, tiles, wide_linears
 from .repetition import rates
+from .targets import devices
 
 _log = logging.getLogger("cermet")
 # What was compiled, so that no pass of ours looks again. Not in `meta`: what DDPOptimizer splits shares one.
@@ -97,6 +98,11 @@ def _compact(record: Record) -> None:
 
 def _shape_masks(record: Record) -> None:
     mask_forms.shape(record.module)
+
+
+def _warm_up(record: Record) -> None:
+    if record.settings.overlapped and devices.captured() is None:
+        record.warm_up = warming.WarmUp(part.module for part in record.parts)
 
 
 def _lift_rates(record: Record) -> None:
@@ -259,6 +265,7 @@ PASSES = (
     _pass("groups", _group_heads),
     _pass("compact", _compact, needs="unmasked", alone=False),
     _pass("forms", _shape_masks),
+    _pass("warming", _warm_up),
     _pass("rates", _lift_rates),
     # Of each of them: which regions it will have.
     _pass("dropouts", _seed_dropouts, each=True),

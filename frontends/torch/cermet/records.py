@@ -10,6 +10,7 @@ from typing import Any
 import torch.fx as fx
 
 from .attention import masks, variants
+from .attention.warming import WarmUp
 from .failures import Failing, failing
 from .fusing import replacement
 from .graph import nodes
@@ -120,6 +121,7 @@ class Record:
         self.variants: dict[Masks, variants.Variant] = {}  # by what becomes of masks there; the better first
         self.recalled: list[Recalled] = []  # what a graph of shown places alone does not make
         self.preparation: Preparation | None = None  # of what the regions will run
+        self.warm_up: WarmUp | None = None  # of its attentions
         self.grouped = self.grouped_products = self.written_out = self.released = self.dropouts = self.wide_linears = 0
         self.rates: Rates | None = None  # numbers that are inputs now
         self.tiled = 0  # parts of checkpointed layers whose rows are in tiles

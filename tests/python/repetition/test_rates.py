@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import cermet
 import pytest
 import torch
@@ -22,15 +24,16 @@ class Layer(nn.Module):
         super().__init__()
         self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
         self.rate = rate
+        self.drawn_in: torch.dtype | None = None  # of a float64 model, that of the model beside it
 
     def forward(self, x):
         y = self.down(nn.functional.gelu(self.up(self.norm(x))))
         if self.rate == 0.0 or not self.training:
             return x + y
         kept = 1 - self.rate
-        drawn = kept + torch.rand((x.shape[0], 1, 1), dtype=x.dtype, device=x.device)
+        drawn = kept + torch.rand((x.shape[0], 1, 1), dtype=self.drawn_in or x.dtype, device=x.device)
         drawn.floor_()
-        return x + y.div(kept) * drawn
+        return x + y.div(kept) * (drawn if self.drawn_in is None else drawn.to(x.dtype))
 
 
 class Stack(nn.Module):
@@ -46,6 +49,20 @@ class Stack(nn.Module):
 
 def rising(layers: int = LAYERS) -> Stack:
     return Stack([0.3 * place / (layers - 1) for place in range(layers)])
+
+
+def truth(model, batch, device):
+    """What a step gives in float64, of the same draws."""
+    model = copy.deepcopy(model).to(device)
+    for layer in model.layers:
+        layer.drawn_in = layer.down.weight.dtype
+    torch.manual_seed(7)  # as the step beside it
+    loss = model.double()(batch["x"].to(device).double())
+    return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+
+def apart(found, true) -> float:
+    return sum((one - other).norm() / other.norm() for one, other in zip(found, true, strict=True)).item()
 
 
 def lifted(monkeypatch) -> list[int]:
@@ -72,9 +89,13 @@ def test_every_bit_is_that_of_layers_that_are_compiled_alone(dtype, dynamic, dev
     monkeypatch.setattr(rates, "lift", lambda module: None)
     theirs, others = run(model, batch, device, **settings)
     launches.append(cermet.counters()["launches"])
-    error = 0 if device == "cpu" else 1e-5
-    for one, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(one, other, rtol=error, atol=error)
+    if device == "cpu" or dtype == torch.float32:
+        error = 0 if device == "cpu" else 1e-5
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=error, atol=error)
+    else:  # a kernel keeps what it does not store in f32, but for what meets a number that is an input
+        true = truth(model, batch, device)
+        assert apart(ours, true) <= 1.1 * apart(theirs, true)
     assert counts["repeated_layers"] > 0 == others["repeated_layers"]
     assert launches[2] - launches[1] == launches[1] - launches[0] > 0
 
