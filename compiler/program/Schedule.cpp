@@ -4,7 +4,6 @@
 #include "runtime/abi/Limits.h"
 #include "runtime/abi/Targets.h"
 #include <algorithm>
-#include <cstdlib>
 #include <numeric>
 
 namespace cermet {
@@ -100,16 +99,6 @@ bool exponentiates(const RowProgram& program) {
                      [](const Instruction& it) { return it.opcode == Opcode::Exp && it.space == Space::Element; });
 }
 
-int expMode() { const char* mode = std::getenv("CERMET_EXP_ROWS"); return mode ? std::atoi(mode) : 0; }
-double expIdle() { const char* mode = std::getenv("CERMET_EXP_IDLE"); return mode ? std::atof(mode) : 0.1; }
-template <class Idle, class Elements> int wholeWarps(int given, const Idle& idle, const Elements& elements, int64_t most) {
-  int best = given;
-  for (int threads = std::max(given / 2, 32) + 32; threads <= std::min(2 * given, 512); threads += 32)
-    if (elements(threads) <= most && (idle(threads) < idle(best) - 0.02 ))
-      best = threads;
-  return best;
-}
-
 // A row's group as the ladder has it, made to fit: no more threads than columns keep busy, a warp of its own where a
 // warp's registers hold a row that meets several barriers, and no promise of more blocks than registers allow.
 void fitRow(const RowProgram& program, Schedule& schedule) {
@@ -132,8 +121,6 @@ void fitRow(const RowProgram& program, Schedule& schedule) {
     for (int threads = given / 2; threads >= 64 && elements(threads) <= kMaxFittedElements; threads /= 2)
       if (idle(threads) <= kMaxIdle)
         schedule.threadsPerRow = threads;
-  if (expMode() > 0 && !keeps && schedule.threadsPerRow > 32 && idle(schedule.threadsPerRow) > expIdle())
-    schedule.threadsPerRow = wholeWarps(schedule.threadsPerRow, idle, elements, kMaxFittedElements);
   if (schedule.threadsPerRow != given) {
     schedule.residentBlocks *= schedule.threads;
     schedule.threads = schedule.threadsPerRow < 64 ? 128 : schedule.threadsPerRow;
@@ -340,16 +327,6 @@ Schedule chooseSchedule(const RowProgram& program, const std::string& target) {
       schedule.threads *= 2;
     schedule.threadsPerRow =
         std::clamp(powerOfTwoAtLeast(divideUp(program.columns, schedule.vector)), 8, schedule.threads);
-    if (expMode() > 0) {
-      const auto elementsOf = [&](int threads) { return divideUp(program.columns, int64_t(threads) * schedule.vector) * schedule.vector; };
-      const auto idle = [&](int threads) { return 1 - double(program.columns) / double(elementsOf(threads) * threads); };
-      if (schedule.threadsPerRow > 32 && idle(schedule.threadsPerRow) > expIdle()) {
-        const int before = schedule.threads;
-        schedule.threads = schedule.threadsPerRow = wholeWarps(schedule.threadsPerRow, idle, elementsOf, kMaxElementsPerThread);
-        if (expMode() == 1) schedule.blocksPerSm = std::max(1, schedule.blocksPerSm * before / schedule.threads);
-        if (expMode() == 3) schedule.blocksPerSm = schedule.blocksPerSm + 1;
-      }
-    }
     schedule.blocksPerSm = blocksForSums(program, schedule);
     schedule.residentBlocks = schedule.blocksPerSm;
   } else {
