@@ -41,9 +41,10 @@ def compiled(function, **settings):
 
 
 def layers(query, key, value):
-    for _ in range(3):
-        query = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    return F.scaled_dot_product_attention(query, query, query, scale=0.5)
+    result = F.scaled_dot_product_attention(query, query, query, scale=0.5)
+    for number in range(3):
+        result = result + F.scaled_dot_product_attention(query + number, key, value, is_causal=True, enable_gqa=True)
+    return result
 
 
 def test_each_form_is_called_once_with_its_gradient(device, called, caplog):
@@ -52,7 +53,7 @@ def test_each_form_is_called_once_with_its_gradient(device, called, caplog):
     with caplog.at_level(logging.INFO, logger="cermet"):
         result = call(*leaves)
     result.sum().backward()
-    first, second = called
+    second, first = called
     assert "not called ahead" not in caplog.text
     assert first.device.type == device and first.mask is None and first.differentiated
     assert [each.shape for each in first.operands] == [tuple(each.shape) for each in leaves]

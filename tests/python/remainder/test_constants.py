@@ -7,6 +7,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import cermet
+from cermet.remainder import straight
 from cermet.remainder.aten import constants
 
 _aten = torch.ops.aten
@@ -120,6 +122,37 @@ def test_what_is_returned_is_a_caller_s(monkeypatch):
 def test_a_large_one_is_made_each_time(monkeypatch):
     monkeypatch.setattr(constants, "_LARGEST", 64 * 8 - 1)
     assert held(biased, torch.randn(7, 2), torch.randn(2, 8, 8))[0] == 0
+
+
+def one() -> int:
+    return int((torch.zeros(1) + 1).item())
+
+
+class Copied:
+    """Which runs calls of torch's when it is kept and when it is there again, as a GPU's tensor does."""
+
+    def __reduce__(self):
+        assert one() == 1
+        return one, ()
+
+
+def test_what_is_held_is_kept_whatever_mode_is_on():
+    with FakeTensorMode():
+        assert straight._unpickled(straight._pickled({"c": Copied()})) == {"c": 1}
+
+
+def test_a_second_compile_has_what_the_first_one_held(device):
+    table, scores = torch.randn(11, 2, device=device), torch.randn(2, 8, 8, device=device)
+    found, counts = [], torch._dynamo.utils.counters["aot_autograd"]
+    for _ in range(2):
+        torch._dynamo.reset()
+        counts.clear()
+        before = cermet.counters()["cache_bypasses"]
+        found.append(torch.compile(biased, backend="cermet", options={"strict": True})(table, scores))
+        assert cermet.counters()["cache_bypasses"] == before
+    assert counts["autograd_cache_hit"] == 1
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    torch.testing.assert_close(found[0], biased(table, scores))
 
 
 @pytest.mark.gpu

@@ -20,6 +20,7 @@ import torch
 import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ..graph.memory import is_view
 from ..graph.nodes import example
@@ -100,7 +101,7 @@ class StraightLine(OutputCode):
         if self._run is None:
             for text, orders, places in self._regions:
                 regions.register(text, orders, places)
-            self._constants = pickle.loads(self._pickled)
+            self._constants = _unpickled(self._pickled)
             self._run = self._load()
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
@@ -341,5 +342,11 @@ def _higher_order() -> Any:
 
 def _pickled(constants: dict[str, Any]) -> bytes:
     file = io.BytesIO()
-    _Pickler(file).dump(constants)
+    with _disable_current_modes():  # a GPU's tensor is copied, and no fake one may stand for it
+        _Pickler(file).dump(constants)
     return file.getvalue()
+
+
+def _unpickled(constants: bytes) -> dict[str, Any]:
+    with _disable_current_modes():
+        return pickle.loads(constants)
