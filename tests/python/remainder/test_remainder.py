@@ -432,6 +432,35 @@ def test_another_build_finds_no_graph_in_torchs_cache(monkeypatch, tmp_path, rem
     assert hits == [0, 1, 0]
 
 
+def test_a_function_with_a_gradient_of_its_own_is_kept_by_its_bodies(monkeypatch, tmp_path):
+    from torch._dynamo.utils import counters
+
+    def scaled(factor):
+        class Sine(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x.sin()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                (x,) = ctx.saved_tensors
+                return gradient * x.cos() * factor
+
+        return lambda x: Sine.apply(x) * 2
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    before, hits = cermet.counters()["cache_bypasses"], []
+    for factor in (3.0, 3.0, 5.0):
+        torch._dynamo.reset()
+        counters.clear()
+        x = torch.randn(7, requires_grad=True)
+        torch.compile(scaled(factor), backend="cermet", options={"strict": True})(x).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * factor * x.detach().cos())
+        hits.append(counters["aot_autograd"]["autograd_cache_hit"])
+    assert hits == [0, 1, 0] and cermet.counters()["cache_bypasses"] == before
+
+
 def test_autocast_in_the_graph_is_a_bypass_that_is_counted_and_reported(capfd, monkeypatch):
     from torch._dynamo.utils import counters
 

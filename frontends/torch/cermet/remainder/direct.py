@@ -323,6 +323,7 @@ def _compile(
     )
     settings = {
         "bundled_autograd_cache": True,
+        "autograd_cache_allow_custom_autograd_functions": True,  # their bodies are part of the key
         "cse": False,  # merge() does
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
