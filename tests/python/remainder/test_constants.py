@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import cermet
-from cermet.remainder import straight
+from cermet.remainder import pickling
 from cermet.remainder.aten import constants
 
 _aten = torch.ops.aten
@@ -138,21 +138,41 @@ class Copied:
 
 def test_what_is_held_is_kept_whatever_mode_is_on():
     with FakeTensorMode():
-        assert straight._unpickled(straight._pickled({"c": Copied()})) == {"c": 1}
+        assert pickling.loads(pickling.dumps({"c": Copied()})) == {"c": 1}
 
 
-def test_a_second_compile_has_what_the_first_one_held(device):
-    table, scores = torch.randn(11, 2, device=device), torch.randn(2, 8, 8, device=device)
+def copied(monkeypatch):
+    """Each tensor is kept as a GPU's."""
+    theirs = torch.Tensor.__reduce_ex__
+
+    def reduced(tensor, protocol):
+        assert isinstance(tensor, FakeTensor) or one() == 1
+        return theirs(tensor, protocol)
+
+    monkeypatch.setattr(torch.Tensor, "__reduce_ex__", reduced)
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["infers", "trains"])
+def test_a_second_compile_has_what_the_first_one_held(device, grad, monkeypatch):
+    def slopes(table, scores):
+        return biased(table, scores) * torch.tensor([[[0.5]], [[0.25]]], device=scores.device)
+
+    table = torch.randn(11, 2, device=device, requires_grad=grad)
+    scores = torch.randn(2, 8, 8, device=device, requires_grad=grad)
+    copied(monkeypatch)
     found, counts = [], torch._dynamo.utils.counters["aot_autograd"]
     for _ in range(2):
         torch._dynamo.reset()
         counts.clear()
         before = cermet.counters()["cache_bypasses"]
-        found.append(torch.compile(biased, backend="cermet", options={"strict": True})(table, scores))
+        result = torch.compile(slopes, backend="cermet", options={"strict": True})(table, scores)
+        found.append([result, *(torch.autograd.grad(result.square().sum(), (table, scores)) if grad else ())])
         assert cermet.counters()["cache_bypasses"] == before
     assert counts["autograd_cache_hit"] == 1
-    torch.testing.assert_close(*found, rtol=0, atol=0)
-    torch.testing.assert_close(found[0], biased(table, scores))
+    torch.testing.assert_close(*found)
+    right = slopes(table, scores)
+    gradients = torch.autograd.grad(right.square().sum(), (table, scores)) if grad else ()
+    torch.testing.assert_close(found[0], [right, *gradients])
 
 
 @pytest.mark.gpu

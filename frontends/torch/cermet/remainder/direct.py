@@ -31,7 +31,7 @@ from ..rematerialization.plan import Plan
 from ..repetition.lanes import Irregular
 from ..repetition.repeated import Repeated
 from ..repetition.shortening import Shortened, shorten
-from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, pads
+from . import batch_norms, clusters, economy, embeddings, group_norms, joined_sums, joins, linears, pads, pickling
 from . import rolls, tiles, turned_copies, wide_linears
 from .aten import concatenation, long_windows, rows
 from .aten.accumulation import accumulate
@@ -328,7 +328,12 @@ def _compile(
         "force_non_lazy_backward_lowering": True,
         "donated_buffer": False,
     } | ({} if launched else {"enable_autograd_cache": False})
-    with torch._functorch.config.patch(settings), economy.spared(), _keyed(keeping, bounded, options, shortened):
+    with (
+        torch._functorch.config.patch(settings),
+        economy.spared(),
+        pickling.outside_of_modes(),
+        _keyed(keeping, bounded, options, shortened),
+    ):
         traced = module if shortened is None else shortened[-1].module
         with linears.joined(traced), hearing() as cached:
             run = backend(traced, list(example_inputs))

@@ -9,9 +9,7 @@ writes over an argument (places.py) asks whether that is the graph's alone.
 from __future__ import annotations
 
 import contextlib
-import io
 import operator
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import Any
@@ -20,7 +18,6 @@ import torch
 import torch.fx as fx
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
 from torch._inductor.output_code import OutputCode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..graph.memory import is_view
 from ..graph.nodes import example
@@ -28,7 +25,7 @@ from ..loss import kept
 from ..loss.chunks import Call
 from ..ops import regions
 from ..rematerialization.places import Otherwise
-from . import foresight, views
+from . import foresight, pickling, views
 from .capture import Capture
 from .orders import unsure
 from .ownership import alone
@@ -89,7 +86,7 @@ class StraightLine(OutputCode):
         """Raises BypassAOTAutogradCache where a constant cannot be kept."""
         try:
             self.settle()
-            self._pickled = _pickled(self._constants)
+            self._pickled = pickling.dumps(self._constants)
         except Exception as error:
             raise BypassAOTAutogradCache(f"a constant of the graph cannot be kept: {error}") from error
         self._constants, self._run = {}, None
@@ -101,7 +98,7 @@ class StraightLine(OutputCode):
         if self._run is None:
             for text, orders, places in self._regions:
                 regions.register(text, orders, places)
-            self._constants = _unpickled(self._pickled)
+            self._constants = pickling.loads(self._pickled)
             self._run = self._load()
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
@@ -314,39 +311,3 @@ def _has_node(value: Any) -> bool:
     found: list[fx.Node] = []
     fx.map_arg(value, found.append)
     return bool(found)
-
-
-# --- Keeping ---------------------------------------------------------------------------------------------------------
-
-
-class _Pickler(pickle.Pickler):
-    """Operations by name."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch._ops.OpOverload):
-            return _overload, (value.namespace, value._schema.name.split("::")[1], value._overloadname)
-        if isinstance(value, torch._ops.HigherOrderOperator):
-            return getattr, (torch.ops.higher_order, value.name())
-        if value is torch.ops.higher_order:
-            return _higher_order, ()
-        return NotImplemented
-
-
-def _overload(namespace: str, name: str, overload: str) -> Any:
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
-
-
-def _higher_order() -> Any:
-    return torch.ops.higher_order
-
-
-def _pickled(constants: dict[str, Any]) -> bytes:
-    file = io.BytesIO()
-    with _disable_current_modes():  # a GPU's tensor is copied, and no fake one may stand for it
-        _Pickler(file).dump(constants)
-    return file.getvalue()
-
-
-def _unpickled(constants: bytes) -> dict[str, Any]:
-    with _disable_current_modes():
-        return pickle.loads(constants)
