@@ -110,6 +110,13 @@ def test_a_call_that_fails_is_the_only_one_that_is_lost(device, called, caplog, 
     assert cermet.counters()["fallbacks"] == before
 
 
+def test_nothing_is_called_while_a_graph_is_recorded(device, called, monkeypatch):
+    operands = [tensor(device, 2, 2, 5, WIDTH) for _ in range(3)]
+    monkeypatch.setattr(warming.devices, "recorded", lambda device: True)
+    compiled(layers)(*operands)
+    assert called == []
+
+
 def test_what_is_explained_calls_nothing(device, called):
     cermet.explain(layers, *(tensor(device, 2, 2, 5, WIDTH) for _ in range(3)))
     assert called == []

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.fx as fx
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import locks
 from ..graph.nodes import example
@@ -78,7 +79,7 @@ class WarmUp:
         nodes = (node for module in modules for node in calls.attentions(module))
         forms = dict.fromkeys(form for node in nodes if (form := _form(node)) is not None)
         with _lock:
-            new = [form for form in forms if form not in _known][:_FEW]
+            new = [form for form in forms if form not in _known and not devices.recorded(form.device)][:_FEW]
             _known.update(new)
         self._thread: threading.Thread | None = None
         if new:
@@ -123,7 +124,7 @@ def _differentiated(result: torch.Tensor, operands: Iterable[Tensor]) -> bool:
 def _tensor(node: Any, dtype: torch.dtype) -> Tensor | None:
     """As an example value's hints say, in the type that autocast gives it."""
     value = example(node) if isinstance(node, fx.Node) else None
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, FakeTensor):  # of a tensor that has parts elsewhere nobody knows its own
         return None
     sizes = [*value.shape, *value.stride()]
     if not all(isinstance(size, int) or size.node.has_hint() for size in sizes):

@@ -28,6 +28,7 @@ from ..counting import count
 from ..errors import Error
 from ..graph.decision import Region
 from ..ops import library, regions
+from ..targets import devices
 from .comparison import Mismatch, compare
 from .unfused import Unfused, extract
 
@@ -134,10 +135,6 @@ def _unfused_gradients(
     return gradients
 
 
-def _capturing(device: torch.device) -> bool:
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
 def _forward(
     inputs: list[torch.Tensor],
     others: list[torch.Tensor],
@@ -148,7 +145,7 @@ def _forward(
     wanted: list[bool],
 ) -> list[torch.Tensor]:
     site = _site(number)
-    if site.unfused.labels is not None and not _capturing(inputs[0].device):
+    if site.unfused.labels is not None and not devices.recorded(inputs[0].device):
         site.unfused.labels.check([*inputs, *others, *sizes], f"{site.pattern} at {site.source or 'an unknown place'}")
     values = list(regions.launch(key, inputs))
 
@@ -201,7 +198,7 @@ def _refused(
     place = (site.key, device)
     if place in _record.refused:
         return True
-    if _capturing(device) or not _record.first(site.key, device, kernel):
+    if devices.recorded(device) or not _record.first(site.key, device, kernel):
         return False
     mismatches = compare(ours, run)
     if mismatches is None:

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map_only
 
 from .. import locks
 from ..errors import Error
+from ..targets import devices
 from . import terms
 
 _aten = torch.ops.aten
@@ -238,7 +239,7 @@ def product(
     CUDA graph is captured it is made at once: a replay changes the hidden state and tells nobody."""
     hidden, weight, *_ = operands
     make = _Product(tail, factors, *operands)
-    if hidden.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+    if devices.recorded(hidden.device):
         return make()
     shape = (*hidden.shape[:-1], weight.shape[0])
     return Logits(_Value(make), shape, dtype, hidden.device)

@@ -62,6 +62,11 @@ def indexed(device: torch.device) -> torch.device:
     return torch.device("cuda", 0 if _captured is not None else torch.cuda.current_device())
 
 
+def recorded(device: torch.device) -> bool:
+    """Whether a CUDA graph records what this thread runs on a device."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
 def device_index(device: torch.device) -> int:
     """-1 for the CPU, else the CUDA ordinal (frontends/torch/ops/Executables.h)."""
     return -1 if device.type == "cpu" else indexed(device).index
