@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import locks
+from ..graph.decision import Declined
 from ..graph.nodes import example
 from ..graph.traffic import hint
 from ..targets import devices
@@ -76,14 +77,15 @@ class WarmUp:
     """Calls of those forms of attention in some graphs that this process has not called."""
 
     def __init__(self, modules: Iterable[fx.GraphModule]) -> None:
-        nodes = (node for module in modules for node in calls.attentions(module))
-        forms = dict.fromkeys(form for node in nodes if (form := _form(node)) is not None)
+        nodes = [node for module in modules for node in calls.attentions(module)]
+        forms = {form: node for node in reversed(nodes) if (form := _form(node)) is not None}
         with _lock:
             new = [form for form in forms if form not in _known and not devices.recorded(form.device)][:_FEW]
             _known.update(new)
+        new = [form for form in new if _has_kernel(forms[form])]
         self._thread: threading.Thread | None = None
         if new:
-            self._thread = threading.Thread(target=_call, args=(new,), name="cermet-attention", daemon=True)
+            self._thread = threading.Thread(target=_call, args=(new,), name="cermet-attention")
             self._thread.start()
 
     def wait(self) -> None:
@@ -98,6 +100,15 @@ def _call(forms: Iterable[Form]) -> None:
             form.call()
         except Exception as error:  # the graph's own call says it to whom it concerns
             _log.info("an attention was not called ahead: %s", error)
+
+
+def _has_kernel(node: fx.Node) -> bool:
+    """Or it is products and a softmax, which hold all scores and are compiled for nothing."""
+    try:
+        _, kernel = calls.traced(node, calls.arguments(node))
+    except Declined:
+        return False
+    return kernel is not None
 
 
 def _form(node: fx.Node) -> Form | None:
