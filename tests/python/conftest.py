@@ -47,7 +47,7 @@ torch._dynamo.config.run_gc_after_compile = False
 # so many seconds, and what is there then stays as long as the process. Garbage of a GPU's memory does not wait.
 if not torch.cuda.is_available():
     gc.set_threshold(1_000_000, 20, 1000)
-_SECONDS = 60
+_SECONDS = 150
 _collected = time.monotonic()
 
 
