@@ -94,11 +94,11 @@ def _compiled(
     places cannot be."""
     plain = ModuleSnapshot(record.module) if record.settings.overlapped else None
     run = _running(record, example_inputs, recalled)
+    if record.warm_up is not None:
+        record.warm_up.wait()
     try:
         if plain is not None and record.preparation is not None:
             record.preparation.wait()
-        if record.warm_up is not None:
-            record.warm_up.wait()
     except Exception:
         _log.info("a kernel cannot be made: the graph is compiled again", exc_info=True)
         waiting = dataclasses.replace(record.settings, overlapped=False)

@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cermet.attention import warming
+from cermet.targets import devices
+from cermet.targets.target import Target
 
 WIDTH = 8
 
@@ -123,6 +125,12 @@ def test_nothing_is_called_while_a_graph_is_recorded(device, called, monkeypatch
     operands = [tensor(device, 2, 2, 5, WIDTH) for _ in range(3)]
     monkeypatch.setattr(warming.devices, "recorded", lambda device: True)
     compiled(layers)(*operands)
+    assert called == []
+
+
+def test_what_is_captured_calls_nothing(called):
+    with devices.capturing(Target.of("sm_90")):
+        compiled(layers)(*(tensor("cpu", 2, 2, 5, WIDTH) for _ in range(3)))
     assert called == []
 
 

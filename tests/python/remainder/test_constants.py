@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch._functorch._aot_autograd import autograd_cache
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -139,6 +140,8 @@ class Copied:
 def test_what_is_held_is_kept_whatever_mode_is_on():
     with FakeTensorMode():
         assert pickling.loads(pickling.dumps({"c": Copied()})) == {"c": 1}
+        with pickling.outside_of_modes():
+            assert autograd_cache.pickle.loads(autograd_cache.pickle.dumps(Copied())) == 1
 
 
 def copied(monkeypatch):

@@ -21,6 +21,7 @@ from ..graph.decision import Declined
 from ..graph.effects import PURE, effect_of
 from ..graph.nodes import example
 from ..graph.traffic import hint
+from ..targets import devices
 from . import blocks
 from .blocks import path
 from .proof.functions import SMALL, Functions
@@ -132,7 +133,7 @@ class Reading:
         tensors = [each for each in given if isinstance(each, torch.Tensor)]
         if any(isinstance(tensor, FakeTensor) for tensor in tensors):
             return None
-        if any(tensor.is_cuda for tensor in tensors) and torch.cuda.is_current_stream_capturing():
+        if any(devices.recorded(tensor.device) for tensor in tensors):
             return None
         sizes = self.sizes_of(arguments)
         with torch.no_grad():

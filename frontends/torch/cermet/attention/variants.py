@@ -28,6 +28,7 @@ from ..graph.decision import Declined, NearMiss
 from ..graph.edit import copy_of
 from ..graph.snapshots import ModuleSnapshot
 from ..graph.nodes import example
+from ..targets import devices
 from . import masks, shown
 from .proof.functions import Functions
 from .readings import Kind, Reading
@@ -55,7 +56,7 @@ class Ones:
         given = [arguments[place] for place in self.places]
         if any(isinstance(tensor, FakeTensor) for tensor in given):
             return None
-        if any(tensor.is_cuda for tensor in given) and torch.cuda.is_current_stream_capturing():
+        if any(devices.recorded(tensor.device) for tensor in given):
             return None
         ones = self.remembered.ask(given, lambda: all(bool((tensor == 1).all()) for tensor in given))
         return [] if ones else None

@@ -32,11 +32,13 @@ _FEW = 8  # forms of one graph at most
 _SETTINGS = ("is_causal", "scale", "enable_gqa")
 
 _lock = locks.lock()
-_known: set[Form] = set()  # that this process has called
+_known: set[Form] = set()  # that this process has called, or need not call
 
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
+    """How an operand or a mask lies in memory."""
+
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype

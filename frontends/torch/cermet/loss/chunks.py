@@ -35,6 +35,7 @@ from ..errors import Error
 from ..graph.traffic import hint, judged, longest
 from ..ops import regions
 from ..ops.regions import NAMESPACE
+from ..targets import devices
 from . import kept as kept_rows
 from . import widths
 from .accumulation import WeightGradient, inner_rows
@@ -285,7 +286,7 @@ class Run:
     def _pieces(self, parts: Parts, early: Sequence[torch.Tensor]) -> tuple[list[Piece], bool]:
         """The rows of each piece, and whether they are all: where many rows give nothing, the numbers of the others."""
         count = len(self.rows)
-        if parts.kept is not None and count and not (self.rows.is_cuda and torch.cuda.is_current_stream_capturing()):
+        if parts.kept is not None and count and not devices.recorded(self.rows.device):
             inputs = self._inputs(parts.kept, early, slice(None))
             places = kept_rows.places(self.key, inputs, lambda: regions.launch(parts.kept.key, inputs)[0].view(-1))
             if places is not None:

@@ -32,7 +32,7 @@ def loads(constants: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def outside_of_modes() -> Iterator[None]:
-    """AOTAutogradCache's entries, too, which have the backward's graph with all that it holds."""
+    """AOTAutogradCache's entries, too, which have the backward's graph with all that it holds. (Torch 2.13 does so.)"""
     with compile_lock, replacing(autograd_cache, {"pickle": _OutsideOfModes()}):
         yield
 
